@@ -5,7 +5,7 @@ Times are seconds after the common start of all ranks, on each rank's own clock:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,3 +68,8 @@ class ExecutionTrace:
 
 def _times_of(span: StepSpan) -> tuple[float, float, float]:
     return span.ready_s, span.start_s, span.end_s
+
+
+def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
+    """Return that of `traces`, which are not empty, whose time is the median; the lower one of two."""
+    return sorted(traces, key=lambda trace: trace.time_s)[(len(traces) - 1) // 2]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest, SizeMeasurement, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.runners.api.trace import ExecutionTrace, RankTrace
+from chorale.runners.api.trace import ExecutionTrace, RankTrace, median_trace
 from chorale.runners.api.units import divisible_size
 from chorale.runners.measurement.machine import Facts
 
@@ -108,8 +108,7 @@ class MeasurementRounds:
                     self._collect_trace(self._names[program], elements, traces)
         for name, collected in traces.items():
             if collected:
-                middle = sorted(collected, key=lambda trace: trace.time_s)[(len(collected) - 1) // 2]
-                self.traces[name] = (*self.traces.get(name, ()), middle)
+                self.traces[name] = (*self.traces.get(name, ()), median_trace(collected))
         return times_s
 
     def _collect_trace(self, name: str, elements: int, traces: dict[str, list[ExecutionTrace]]) -> None:

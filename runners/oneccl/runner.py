@@ -31,6 +31,7 @@ from chorale.runners.oneccl.tasks import (
     InjectedFault,
     RunEntry,
     collect_measurements,
+    collect_traces,
     library_sizes,
     run_descriptions,
     run_order,
@@ -216,7 +217,8 @@ def _outcome(request: RunRequest, order: list[RunEntry], processes: RankProcesse
     if stopped is not None:
         return run_failure_of(stopped, {}, facts)
     seconds = [_seconds([(words[0], words[1]) for words in run]) for run in zip(*lines, strict=True)]
-    return Measurement(OneCclRunner.name, collect_measurements(request, order, seconds), facts)
+    traces = collect_traces(request, order, processes.texts("trace"))
+    return Measurement(OneCclRunner.name, collect_measurements(request, order, seconds), facts, traces)
 
 
 def _seconds(times: list[tuple[str, str]]) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from chorale.runners.api.base import RunRequest, SizeMeasurement, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
+from chorale.runners.api.trace import ExecutionTrace, RankTrace, median_trace
 from chorale.runners.api.units import divisible_size
 from chorale.runners.engine.encoding import encode_rank
 from chorale.runners.engine.library import DataType
@@ -179,9 +180,10 @@ def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: 
     collective = programs[0].collective
     channels = max(program.channels for program in programs)
     element_type = DataType[request.dtype.upper()].value
-    words: list[str | int | float] = ["chorale-task-2", rank, len(programs[0].ranks), element_type]
+    words: list[str | int | float] = ["chorale-task-3", rank, len(programs[0].ranks), element_type]
     words += [collective.name.value, collective.root or 0, START_LIMIT_S, request.timeout_s, channels]
     words += _fault(fault if fault is not None and fault.rank == rank else None)
+    words += [most_steps(programs, rank, order) if request.trace else 0]
     words += ["programs", len(programs)]
     for program in programs:
         words += _program(program, rank)
@@ -189,6 +191,37 @@ def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: 
     for number, entry in enumerate(order):
         words += _run(request, programs, number, entry)
     return " ".join(map(str, [*words, "end\n"]))
+
+
+def most_steps(programs: Sequence[Program], rank: int, order: Sequence[RunEntry]) -> int:
+    """Return how many steps the longest run has on `rank` at most: each chunk of each part is one."""
+    chunks = max(sum(step.count for block in one.ranks[rank].blocks for step in block.instructions) for one in programs)
+    return chunks * max(entry.parts for entry in order)
+
+
+def collect_traces(
+    request: RunRequest, order: list[RunEntry], texts: Sequence[str]
+) -> dict[str, tuple[ExecutionTrace, ...]]:
+    """Return the trace of the median repetition for each program and size; `texts`: the files of all ranks."""
+    rows = [{int(line.split(" ", 1)[0]): line for line in text.splitlines()} for text in texts]
+    traces: dict[str, list[list[ExecutionTrace]]] = {
+        name: [[] for _ in request.sizes_bytes] for name in request.programs
+    }
+    for number, entry in enumerate(order):
+        if entry.measured and entry.program is not None and request.trace:
+            ranks = tuple(_rank_trace(of_rank[number]) for of_rank in rows)
+            size_bytes = entry.elements * ELEMENT_TYPES[request.dtype].dtype.itemsize
+            traces[entry.name][entry.size].append(ExecutionTrace(entry.name, size_bytes, ranks))
+    return {name: tuple(map(median_trace, sizes)) for name, sizes in traces.items() if all(sizes)}
+
+
+def _rank_trace(line: str) -> RankTrace:
+    """Return the trace of a line: run, start, end, processor time, then seven numbers for each step; times in ns."""
+    _, start_ns, end_ns, cpu_ns, *numbers = map(int, line.split())
+    steps = [numbers[first : first + 7] for first in range(0, len(numbers), 7)]
+    return RankTrace.from_json(
+        {"start_s": start_ns / 1e9, "end_s": end_ns / 1e9, "cpu_s": cpu_ns / 1e9, "steps": steps}
+    )
 
 
 def _fault(fault: InjectedFault | None) -> Words:

@@ -6,6 +6,7 @@
 //   joined     there as soon as this rank has heard from the others; from then on the time limit counts
 //   results    a line for each run: start and end in nanoseconds of rank 0's clock, then what is wrong with the result,
 //              if anything; "end" after the last
+//   trace      where the task asks for it, a line for each run of a program: see Programs::write_trace
 //   stuck      when the time limit passes: what this rank was waiting for, then a line for each unfinished block
 // Exit codes: 3 the time limit passed; 4 an error that is named on standard error. After the last run it waits to be
 // killed, so that no connection closes while somebody may still read from it.
@@ -72,6 +73,7 @@ private:
         const int64_t start_ns = meeting_.meet();
         pause_ns(start_ns - monotonic_ns());
         const int64_t end_ns = run.is_library ? perform_collective(run, memory) : programs_.execute(run, memory);
+        if (!run.is_library) programs_.write_trace(trace_, current_, start_ns);
         meeting_.meet();  // nobody's check takes a core from those who still run
         if (task_.fault.kind == "wrong" && task_.fault.run <= current_) memory.spoil();
         return std::to_string(meeting_.common(start_ns)) + " " + std::to_string(meeting_.common(end_ns)) + " " +
@@ -87,6 +89,7 @@ private:
     Network& network_;
     Meeting meeting_;
     Programs programs_;
+    std::ofstream trace_{"trace"};
     size_t current_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "programs.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <stdexcept>
 
@@ -31,10 +32,27 @@ int64_t Programs::execute(const Run& run, const Memory& memory) {
     call.operation = CHORALE_SUM;
     call.parts = run.parts;
     call.limit_s = network_.seconds_left();
+    steps_.resize(task_.trace_room);
+    call.steps = steps_.empty() ? nullptr : steps_.data();
+    call.step_room = steps_.size();
     const int status = chorale_execute(engine_.get(), &call);
     if (status == CHORALE_TIMEOUT) throw LimitPassed(chorale_error(engine_.get()));
     if (status != CHORALE_OK) throw std::runtime_error(chorale_error(engine_.get()));
+    last_ = call;
     return call.end_ns;
+}
+
+void Programs::write_trace(std::ostream& file, size_t run, int64_t from_ns) const {
+    if (steps_.empty()) return;
+    const size_t count = std::min(last_.step_count, steps_.size());
+    file << run << " " << last_.start_ns - from_ns << " " << last_.end_ns - from_ns << " " << last_.cpu_ns;
+    for (size_t i = 0; i < count; i++) {
+        const chorale_step_time& one = steps_[i];
+        file << " " << one.block << " " << one.step << " " << one.part << " " << one.piece << " "
+             << one.ready_ns - from_ns << " " << (one.start_ns > 0 ? one.start_ns - from_ns : 0) << " "
+             << one.end_ns - from_ns;
+    }
+    file << std::endl;
 }
 
 // Tests ask for this, see Fault.

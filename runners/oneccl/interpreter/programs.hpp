@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ public:
     // limit passes before.
     int64_t execute(const Run& run, const Memory& memory);
 
+    // Writes what each step of the last execution took, after `from_ns`, as a line that begins with the number of the
+    // run; nothing where the task has no room for steps.
+    void write_trace(std::ostream& file, size_t run, int64_t from_ns) const;
+
     // Where the blocks stand that were not finished when the limit passed: a line "BLOCK STEP reason" for each.
     std::string blocked() const { return chorale_blocked(engine_.get()); }
 
@@ -30,6 +35,8 @@ private:
     Network& network_;
     std::unique_ptr<chorale_engine, void (*)(chorale_engine*)> engine_;
     std::vector<int64_t> numbers_;
+    std::vector<chorale_step_time> steps_;
+    chorale_call last_{};
     bool is_faulty_ = false;
 };
 

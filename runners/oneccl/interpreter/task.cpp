@@ -37,7 +37,7 @@ Run read_run(std::istream& text) {
 }  // namespace
 
 Task read_task(std::istream& text) {
-    expect(text, "chorale-task-2");
+    expect(text, "chorale-task-3");
     Task task;
     task.rank = next<int>(text);
     task.ranks = next<int>(text);
@@ -48,6 +48,7 @@ Task read_task(std::istream& text) {
     task.run_limit_s = next<double>(text);
     task.channels = next<size_t>(text);
     task.fault = {next<std::string>(text), next<size_t>(text), next<long>(text)};
+    task.trace_room = next<size_t>(text);
     task.programs = list(text, "programs", read_program);
     task.runs = list(text, "runs", read_run);
     expect(text, "end");

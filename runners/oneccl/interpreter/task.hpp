@@ -39,6 +39,7 @@ struct Task {
     double start_limit_s, run_limit_s;
     size_t channels;
     Fault fault;
+    size_t trace_room;  // for how many steps of a run times are written down
     std::vector<std::vector<int64_t>> programs;  // as the engine takes them
     std::vector<Run> runs;
 };

@@ -24,7 +24,7 @@ def test_a_task_has_the_rank_the_programs_and_the_runs() -> None:
         task_text(request, ORDER, 1).split()
         == " ".join(
             f"""
-        chorale-task-2 1 2 {DataType.FLOAT32.value} allreduce 0 {START_LIMIT_S} 7.5 1 none 0 0
+        chorale-task-3 1 2 {DataType.FLOAT32.value} allreduce 0 {START_LIMIT_S} 7.5 1 none 0 0 0
         programs 1
         words {len(words)} {" ".join(map(str, words))}
         runs 2
