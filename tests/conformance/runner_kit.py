@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pytest
+
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
+from chorale.runners.measurement.critical_path import CriticalPath, time_by_cause
 from chorale.synth.programs.program import Op, Program, ThreadBlock
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import (
@@ -217,3 +220,28 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     another_topology_may_follow,
     closing_twice_is_harmless,
 )
+
+
+def traces_say_what_every_step_took(factory: Factory) -> None:
+    """For runners that execute programs with the engine; not among `CHECKS`, since others trace nothing."""
+    steps = [
+        {(b, s) for b, block in enumerate(part.blocks) for s in range(len(block.instructions))} for part in RING.ranks
+    ]
+    with opened(factory) as runner:
+        request = request_of(RING, repeats=3, sizes_bytes=(4096, 2**16), trace=True)
+        outcome = measured(runner.submit(request))
+        plain = measured(runner.submit(request_of(RING)))
+    assert plain.traces == {}
+    (sizes,) = outcome.traces.values()
+    for trace, result in zip(sizes, outcome.results["program"], strict=True):
+        assert trace.size_bytes == result.size_bytes
+        assert sorted(result.times_s)[0] * 0.9 < trace.time_s < sorted(result.times_s)[-1] * 1.1 + 1e-3
+        assert [{(span.block, span.step) for span in rank.steps} for rank in trace.ranks] == steps
+        for rank in trace.ranks:
+            assert all(0 < span.ready_s <= span.end_s <= rank.end_s for span in rank.steps)
+            assert all(span.ready_s <= span.start_s <= span.end_s for span in rank.steps if span.start_s)
+            assert 0 < rank.cpu_s < 1
+        segments = CriticalPath(RING, trace).segments()
+        assert sum(time_by_cause(segments).values()) == pytest.approx(
+            max(s.end_s for r in trace.ranks for s in r.steps)
+        )

@@ -49,6 +49,10 @@ def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRun
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
+def test_traces(shared: MpiRunner) -> None:
+    runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
+
+
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)

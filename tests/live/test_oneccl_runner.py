@@ -71,6 +71,10 @@ def test_conformance(check: Callable[[runner_kit.Factory], None], on_loopback: O
     check(on_loopback)
 
 
+def test_traces(on_loopback: OnLoopback) -> None:
+    runner_kit.traces_say_what_every_step_took(on_loopback)
+
+
 def test_every_library_algorithm_is_right_and_takes_its_turn(on_loopback: OnLoopback) -> None:
     with on_loopback() as runner:
         names = runner.library("allreduce")

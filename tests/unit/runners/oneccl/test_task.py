@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chorale.runners.api.elements import DataPattern
+from chorale.runners.api.trace import StepSpan
 from chorale.runners.engine.encoding import encode_rank
 from chorale.runners.engine.library import DataType
-from chorale.runners.oneccl.tasks import START_LIMIT_S, InjectedFault, RunEntry, task_text
+from chorale.runners.oneccl.tasks import (
+    START_LIMIT_S,
+    InjectedFault,
+    RunEntry,
+    collect_traces,
+    most_steps,
+    task_text,
+)
 from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce, scratch_allreduce_of_pair, star_broadcast
 from tests.conformance.runner_kit import request_of
@@ -50,11 +60,26 @@ def test_the_library_shares_buffers_as_the_first_program_does_and_always_to_broa
 def test_only_the_rank_to_blame_has_the_fault() -> None:
     request = request_of(ring_allreduce(range(2)), "complete:2")
     fault = InjectedFault(1, "slow", run=4, pause_us=50)
-    assert " slow 4 50 programs" in task_text(request, ORDER, 1, fault)
-    assert " none 0 0 programs" in task_text(request, ORDER, 0, fault)
+    assert " slow 4 50 0 programs" in task_text(request, ORDER, 1, fault)
+    assert " none 0 0 0 programs" in task_text(request, ORDER, 0, fault)
 
 
 def test_element_types_with_a_small_exact_range_have_small_data() -> None:
     request = request_of(ring_allreduce(range(2)), "complete:2", dtype="bfloat16")
     pattern = DataPattern(2, 1, 0, 2**8)
     assert f" {pattern.offset} {pattern.bases} {pattern.slopes} weights 2 " in task_text(request, ORDER, 0)
+
+
+def test_traces_are_those_of_the_median_repetition() -> None:
+    request = replace(request_of(scratch_allreduce_of_pair(), "complete:2", sizes_bytes=(32,)), trace=True)
+    order = [RunEntry("program", 0, 0, 8, 1, number > 0) for number in range(4)]
+    texts = [
+        "".join(f"{run} 1000 {end} 500 0 0 0 0 1000 0 {end}\n" for run, end in enumerate(ends))
+        for ends in ((9000, 4000, 2000, 3000), (9000, 1000, 5000, 3500))
+    ]
+    ((trace,),) = collect_traces(request, order, texts).values()
+    assert (trace.name, trace.size_bytes) == ("program", 32)
+    assert trace.time_s == pytest.approx(4e-6)  # of 4, 5 and 3.5 microseconds
+    assert trace.ranks[0].steps == (StepSpan(0, 0, 0, 0, 1e-6, 0.0, 4e-6),)
+    assert f" 0 0 {most_steps(list(request.programs.values()), 1, order)} programs" in task_text(request, order, 1)
+    assert collect_traces(replace(request, trace=False), order, ["", ""]) == {}
