@@ -89,6 +89,7 @@ class _Call(ctypes.Structure):
         ("operation", ctypes.c_int32),
         ("parts", ctypes.c_size_t),
         ("limit_s", ctypes.c_double),
+        ("not_before_ns", ctypes.c_int64),
         ("steps", ctypes.POINTER(_StepTime)),
         ("step_room", ctypes.c_size_t),
         ("step_count", ctypes.c_size_t),
@@ -130,6 +131,8 @@ class Work:
 
     elements: for allgather those of the output, for reduce-scatter those of the input
     parts:    into which chunks are cut; blocks go through their instructions once for each
+    limit_s:  from the start on
+    not_before_ns: of CLOCK_MONOTONIC: when to start, prepared for it; 0 to start at once
     step_room: for how many instructions times are written down
     """
 
@@ -141,6 +144,7 @@ class Work:
     operation: ReduceOp = ReduceOp.SUM
     parts: int = 1
     limit_s: float = 60.0
+    not_before_ns: int = 0
     step_room: int = 0
 
 
@@ -218,6 +222,7 @@ class Engine:
             work.operation,
             work.parts,
             work.limit_s,
+            work.not_before_ns,
             steps,
             work.step_room,
         )

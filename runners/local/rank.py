@@ -158,7 +158,8 @@ class LocalRank:
         work = Work(number, *addresses, command["elements"], DataType[command["dtype"].upper()], step_room=room)
 
         def run(limit_s: float) -> float:
-            self._execution = self._engine.execute(replace(work, limit_s=limit_s))
+            at_ns = round(self._at_s * 1e9)
+            self._execution = self._engine.execute(replace(work, limit_s=limit_s, not_before_ns=at_ns))
             return self._execution.end_ns / 1e9
 
         return run
@@ -166,7 +167,8 @@ class LocalRank:
     def _library_run(self, program: LoadedProgram, memory: RankMemory) -> Run:
         from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
 
-        def run(limit_s: float) -> float:
+        def run(_: float) -> float:
+            _wait_until(self._at_s)
             gloo.run_collective(program.plan.collective, memory.input, memory.output)
             return time.monotonic()
 
@@ -176,9 +178,11 @@ class LocalRank:
         if self._run is None:
             return None
         self._at_s = command["at"]
-        time.sleep(max(0.0, self._at_s - time.monotonic()))
-        self._load_beside.start(self._products)
-        end_s = self._run(max(0.0, command["deadline"] - time.monotonic()))
+        limit_s = max(0.0, command["deadline"] - max(self._at_s, time.monotonic()))
+        if self._products > 0:
+            _wait_until(self._at_s)
+            self._load_beside.start(self._products)
+        end_s = self._run(limit_s)
         return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
 
     def _trace(self, command: Message) -> Message:
@@ -192,3 +196,7 @@ class LocalRank:
 def _blocked(line: str) -> list[Any]:
     block, step, reason = line.split(" ", 2)
     return [int(block), int(step), reason]
+
+
+def _wait_until(at_s: float) -> None:
+    time.sleep(max(0.0, at_s - time.monotonic()))

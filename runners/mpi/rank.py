@@ -40,7 +40,6 @@ class MpiRank:
         self._programs = RankPrograms(world)
         self._channel = ControlChannel(self._control)
         clocks = world.allgather(clock_identity())
-        self._has_own_core = clocks.count(clocks[world.rank]) <= len(os.sched_getaffinity(0))
         self._relay = (
             ControlRelay(self._control, self._channel, self.execute, clocks, output) if world.rank == 0 else None
         )
@@ -93,19 +92,12 @@ class MpiRank:
             self._relay.forward_reply(0, document)
 
     def _wait(self) -> None:
-        """Leave the core to others for a while; where a start is near, wait for it and run."""
+        """Leave the core to others for a while; where a start is near, run."""
         left_s = self._start_at - time.monotonic()
         if left_s > _PRECISE_S:
             time.sleep(_WAIT_S)
         else:
-            self._wait_for_start()
             self._attempt(self._execute_run)
-
-    def _wait_for_start(self) -> None:
-        """Ranks that share cores would keep one another from starting in time if they did not sleep."""
-        while (left_s := self._start_at - time.monotonic()) > 0:
-            if not self._has_own_core:
-                time.sleep(left_s)
 
     def _load(self, command: Message) -> None:
         self._programs.load(command["part"], command["libraries"])
@@ -122,7 +114,7 @@ class MpiRank:
 
     def _execute_run(self) -> None:
         self._started_at, self._start_at = self._start_at, NEVER
-        end = None if self._run is None else self._run.run(self._limit_s)
+        end = None if self._run is None else self._run.run(self._started_at, self._limit_s)
         if end is not None:
             self._reply({"answer": "done", "end": end})
 

@@ -50,8 +50,11 @@ class RankRun(Protocol):
     execution: Execution | None
     """What the engine says of a run that was finished; None for MPI's own."""
 
-    def run(self, limit_s: float) -> float | None:
-        """Return the time at which this rank had its result, on the monotonic clock; None if `limit_s` is over."""
+    def run(self, start_s: float, limit_s: float) -> float | None:
+        """Start at `start_s` and return the time at which this rank had its result, both on the monotonic clock.
+
+        None if `limit_s` is over.
+        """
         ...
 
 
@@ -65,9 +68,10 @@ class ProgramRun:
         self._memory = memory  # the engine knows it by addresses only
         self._work = work
 
-    def run(self, limit_s: float) -> float | None:
+    def run(self, start_s: float, limit_s: float) -> float | None:
+        work = replace(self._work, limit_s=limit_s, not_before_ns=round(start_s * 1e9))
         try:
-            self.execution = self._engine.execute(replace(self._work, limit_s=limit_s))
+            self.execution = self._engine.execute(work)
             return self.execution.end_ns / 1e9
         except EngineError as error:
             if error.status is not Status.TIMEOUT:
@@ -91,6 +95,7 @@ class LibraryRun:
         self._memory = memory
         self._communicator = communicator
 
-    def run(self, limit_s: float) -> float | None:
+    def run(self, start_s: float, limit_s: float) -> float | None:
+        time.sleep(max(0.0, start_s - time.monotonic()))
         run_collective(self._communicator, self._collective, self._memory.input, self._memory.output)
         return time.monotonic()

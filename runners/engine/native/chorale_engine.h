@@ -43,7 +43,8 @@ typedef struct {
     size_t elements;    /* of the whole vector: for allgather of the output, for reduce-scatter of the input */
     int32_t type, operation;
     size_t parts;       /* into which chunks are cut; blocks go through their steps once for each */
-    double limit_s;
+    double limit_s;          /* from the start on */
+    int64_t not_before_ns;   /* of CLOCK_MONOTONIC: prepares itself, then waits for this to start; 0 to start at once */
     chorale_step_time* steps; /* room for `step_room` of them, or null */
     size_t step_room;
     /* filled in */

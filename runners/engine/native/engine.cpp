@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -80,11 +81,10 @@ struct chorale_engine {
     }
 
     void execute(chorale_call& call) {
-        call.start_ns = monotonic_ns();
+        const int64_t now_ns = call.start_ns = monotonic_ns();
         call.step_count = 0;
         call.cpu_ns = 0;
-        const int64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        const int64_t deadline_ns = deadline_after(call.limit_s);
+        const int64_t deadline_ns = deadline_after(call.limit_s, std::max(now_ns, call.not_before_ns));
         const Program& chosen = program(call.program);
         const size_t element_bytes = element_size(call.type);
         if (element_bytes == 0 || !is_operation(call.operation))
@@ -96,8 +96,12 @@ struct chorale_engine {
         }
         buffers.prepare(chosen, call, rank, element_bytes);
         Executor executor(chosen, call, buffers, transport(), settings);
+        int64_t cpu_ns = 0;
         try {
             executor.start(tag);
+            pause_until(call.not_before_ns);
+            call.start_ns = monotonic_ns();
+            cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
             executor.run(deadline_ns);
             if (call.operation == CHORALE_AVG) average(chosen, call);
             buffers.finish();

@@ -20,9 +20,16 @@ inline void pause_ns(int64_t ns) {
     if (ns > 0) nanosleep(&duration, nullptr);
 }
 
-// `seconds` from now, far away where that is too far to count.
-inline int64_t deadline_after(double seconds) {
-    return seconds > 1e9 ? INT64_MAX : monotonic_ns() + static_cast<int64_t>(seconds * 1e9);
+// Returns when CLOCK_MONOTONIC has come to `at_ns`.
+inline void pause_until(int64_t at_ns) {
+    const timespec at{static_cast<time_t>(at_ns / 1'000'000'000), static_cast<long>(at_ns % 1'000'000'000)};
+    while (monotonic_ns() < at_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
 }
+
+// `seconds` after `from_ns`, far away where that is too far to count.
+inline int64_t deadline_after(double seconds, int64_t from_ns) {
+    return seconds > 1e9 ? INT64_MAX : from_ns + static_cast<int64_t>(seconds * 1e9);
+}
+inline int64_t deadline_after(double seconds) { return deadline_after(seconds, monotonic_ns()); }
 
 }  // namespace chorale

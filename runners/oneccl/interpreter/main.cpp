@@ -71,8 +71,8 @@ private:
     std::string perform(const Run& run) {
         Memory memory(task_, run);
         const int64_t start_ns = meeting_.meet();
-        pause_ns(start_ns - monotonic_ns());
-        const int64_t end_ns = run.is_library ? perform_collective(run, memory) : programs_.execute(run, memory);
+        const int64_t end_ns =
+            run.is_library ? perform_collective(run, memory, start_ns) : programs_.execute(run, memory, start_ns);
         if (!run.is_library) programs_.write_trace(trace_, current_, start_ns);
         meeting_.meet();  // nobody's check takes a core from those who still run
         if (task_.fault.kind == "wrong" && task_.fault.run <= current_) memory.spoil();
@@ -80,7 +80,8 @@ private:
                memory.complaint();
     }
 
-    int64_t perform_collective(const Run& run, const Memory& memory) {
+    int64_t perform_collective(const Run& run, const Memory& memory, int64_t start_ns) {
+        pause_until(start_ns);
         network_.collective(memory.input(), memory.output(), run.elements);
         return monotonic_ns();
     }

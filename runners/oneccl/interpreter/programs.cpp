@@ -21,7 +21,7 @@ Programs::Programs(const Task& task, Network& network)
     if (task.fault.kind != "none") chorale_on_step(engine_.get(), before_step, this);
 }
 
-int64_t Programs::execute(const Run& run, const Memory& memory) {
+int64_t Programs::execute(const Run& run, const Memory& memory, int64_t start_ns) {
     is_faulty_ = task_.fault.run <= static_cast<size_t>(&run - task_.runs.data());
     chorale_call call{};
     call.program = numbers_.at(run.program);
@@ -32,6 +32,7 @@ int64_t Programs::execute(const Run& run, const Memory& memory) {
     call.operation = CHORALE_SUM;
     call.parts = run.parts;
     call.limit_s = network_.seconds_left();
+    call.not_before_ns = start_ns;
     steps_.resize(task_.trace_room);
     call.steps = steps_.empty() ? nullptr : steps_.data();
     call.step_room = steps_.size();

@@ -17,9 +17,9 @@ class Programs {
 public:
     Programs(const Task& task, Network& network);
 
-    // Returns when the last instruction was done, but not before all that was sent has left. LimitPassed when the
-    // limit passes before.
-    int64_t execute(const Run& run, const Memory& memory);
+    // Starts at `start_ns`, prepared for it. Returns when the last instruction was done, but not before all that was
+    // sent has left. LimitPassed when the limit passes before.
+    int64_t execute(const Run& run, const Memory& memory, int64_t start_ns);
 
     // Writes what each step of the last execution took, after `from_ns`, as a line that begins with the number of the
     // run; nothing where the task has no room for steps.
