@@ -20,9 +20,10 @@ class LocalConfig(RunnerConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(overlap=True, unprivileged=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
-    where: Literal["emulated", "fabric", "loopback"] = Field(
-        default="emulated",
-        description="On links that a process of ours emulates, on the fabric that is up, or through shared memory.",
+    where: Literal["emulated", "fabric", "loopback"] | None = Field(
+        default=None,
+        description="On links that a process emulates (the default), on the fabric that is up (where one is named), "
+        "or by shared memory.",
     )
     fabric: str | None = Field(default=None, description="Name of the fabric; by default the one for the topology.")
     link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
@@ -38,4 +39,5 @@ class LocalConfig(RunnerConfig):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 
-        return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=self.where, fabric=self.fabric)
+        where = self.where or ("fabric" if self.fabric else "emulated")
+        return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=where, fabric=self.fabric)

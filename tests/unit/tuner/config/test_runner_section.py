@@ -58,10 +58,10 @@ def test_keys_of_other_runners_are_refused(kind: str, key: str) -> None:
 
 def test_what_the_flat_section_took_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_campaign(TEXT + "runner: {kind: local, alpha_us: 5, fabric: nowhere}")
+        parse_campaign(TEXT + "runner: {kind: local, alpha_us: 5, hop_us: 1}")
     assert str(caught.value) == (
         "the section `runner` must use keys of its runner only, which is local; got `runner.alpha_us`, a key of "
-        "simulated (and 1 more); known here: kind, timeout_s, needs, at_once, link_mbps, probe"
+        "simulated (and 1 more); known here: kind, timeout_s, needs, at_once, where, fabric, link_mbps, probe"
     )
 
 
@@ -89,7 +89,7 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
     keys = {kind: set(schema["$defs"][reference.rpartition("/")[2]]["properties"]) - COMMON
             for kind, reference in runner["discriminator"]["mapping"].items()}  # fmt: skip
     assert keys == {
-        "local": {"link_mbps", "probe"},
+        "local": {"where", "fabric", "link_mbps", "probe"},
         "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes"},
         "recorded": {"generator", "buffer_bytes", "schedule"},
         "oneccl": {"fabric", "where", "version"},
@@ -137,7 +137,7 @@ def test_a_runner_that_replaces_another_keeps_what_both_have() -> None:
     text = TEXT + "runner: {link_mbps: 50, probe: false, timeout_s: 9}"
     campaign = parse_campaign(text, ["runner.alpha_us=3", "runner.kind=simulated"])
     assert campaign.runner == read_section({"kind": "simulated", "link_mbps": 50, "timeout_s": 9, "alpha_us": 3})
-    with pytest.raises(InvalidInput, match=r"got `runner\.fabric`, a key of oneccl and mpi"):
+    with pytest.raises(InvalidInput, match=r"got `runner\.fabric`, a key of local, oneccl and mpi"):
         parse_campaign(text, ["runner.kind=simulated", "runner.fabric=cube"])
     with pytest.raises(InvalidInput, match=r"unknown key `runner\.prob`"):
         parse_campaign(TEXT + "runner: {prob: 1}", ["runner.kind=simulated"])
