@@ -17,7 +17,7 @@ NOT_RUN = {
     r"chorale ui\b": "serves until it is stopped",
     r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",
     r"chorale fabric exec 0 -- ip route": "needs a fabric that is up; tests/live has one",
-    r"chorale run .*--runner (oneccl|mpi)\b": "needs a fabric that is up; tests/live has one",
+    r"chorale run .*--runner (oneccl|mpi|local .*--where fabric)\b": "needs a fabric that is up; tests/live has one",
     r"chorale run .*--runner msccl\b": "needs GPUs; tests/unit/runners/msccl has stand-ins",
     r"chorale tune .*(--detach|--follow|--stop|--address)\b": "needs a Ray cluster; tests/integration has one",
     r"chorale tune .*cpu-cluster-oneccl(?!.*--dry-run)": "needs a fabric that is up; tests/live has one",
