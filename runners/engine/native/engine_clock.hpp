@@ -20,9 +20,10 @@ inline void pause_ns(int64_t ns) {
     if (ns > 0) nanosleep(&duration, nullptr);
 }
 
-// `seconds` from now, far away where that is too far to count.
+// `seconds` from now, far away where that is too far to count; now for what is no number of seconds.
 inline int64_t deadline_after(double seconds) {
-    return seconds > 1e9 ? INT64_MAX : monotonic_ns() + static_cast<int64_t>(seconds * 1e9);
+    if (seconds > 1e9) return INT64_MAX;
+    return monotonic_ns() + (seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : 0);
 }
 
 }  // namespace chorale
