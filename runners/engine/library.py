@@ -153,16 +153,22 @@ class Engine:
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_library(library or engine_library())
-        self._engine = self._library.chorale_engine_new(rank, ranks)
+        self._open = self._library.chorale_engine_new(rank, ranks)
         self._ranks = ranks
-        if not self._engine:
+        if not self._open:
             raise InvalidInput("a rank must be one of the ranks", f"{rank} of {ranks}", "number them from 0")
 
     def close(self) -> None:
         """End all connections. Safe to call twice."""
-        engine, self._engine = self._engine, None
+        engine, self._open = self._open, None
         if engine:
             self._library.chorale_engine_free(engine)
+
+    @property
+    def _engine(self) -> int:
+        if not self._open:
+            raise InvalidInput("an engine that was closed does nothing more", "a call", "make another")
+        return int(self._open)
 
     def set(self, option: str, value: int) -> None:
         """Set an option: piece_bytes, buffer_bytes or checksums."""

@@ -40,6 +40,7 @@ private:
     size_t padded_ = 0;  // bytes of a piece with its padding
     Pieces input_{}, output_{};
     bool copies_output_ = false;
+    bool ignores_input_ = false, ignores_output_ = false;  // at other ranks than the root
     void* target_ = nullptr;
     std::vector<char> input_copy_, output_copy_, scratch_;
 };

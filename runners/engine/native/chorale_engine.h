@@ -39,7 +39,8 @@ typedef struct {
 typedef struct {
     int64_t program;    /* of chorale_program_load */
     const void* input;  /* of the collective; may be written where the program works in place and input is output */
-    void* output;
+    void* output;       /* at any address; other ranks than the root have no input of a broadcast and no output of a
+                         * reduce, and what stands there then is not looked at, unless a reduce works in place */
     size_t elements;    /* of the whole vector: for allgather of the output, for reduce-scatter of the input */
     int32_t type, operation;
     size_t parts;       /* into which chunks are cut; blocks go through their steps once for each */

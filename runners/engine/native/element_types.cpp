@@ -17,6 +17,12 @@ struct Brain {
     uint16_t bits;
 };
 
+// An element at any address: callers may have views that begin anywhere.
+template <class T>
+struct __attribute__((packed, may_alias)) Anywhere {
+    T value;
+};
+
 inline float as_float(uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof value);
@@ -90,9 +96,13 @@ T greatest(T a, T b) {
 
 template <class T, class Combine>
 void combine(void* dst, const void* a, const void* b, size_t elements, Combine operation) {
-    T* out = static_cast<T*>(dst);
-    const T *left = static_cast<const T*>(a), *right = static_cast<const T*>(b);
-    for (size_t i = 0; i < elements; i++) narrow(operation(widen(left[i]), widen(right[i])), out[i]);
+    auto* out = static_cast<Anywhere<T>*>(dst);
+    const auto *left = static_cast<const Anywhere<T>*>(a), *right = static_cast<const Anywhere<T>*>(b);
+    for (size_t i = 0; i < elements; i++) {
+        T result;
+        narrow(operation(widen(left[i].value), widen(right[i].value)), result);
+        out[i].value = result;
+    }
 }
 
 template <class T>
@@ -109,12 +119,14 @@ void reduce_type(int operation, void* dst, const void* a, const void* b, size_t 
 template <class T>
 void divide_type(void* data, size_t elements, int64_t divisor) {
     using Wide = decltype(widen(T{}));
-    T* values = static_cast<T*>(data);
+    auto* values = static_cast<Anywhere<T>*>(data);
     for (size_t i = 0; i < elements; i++) {
+        T value = values[i].value;
         if constexpr (std::is_integral_v<Wide>)
-            values[i] = static_cast<T>(static_cast<int64_t>(values[i]) / divisor);
+            value = static_cast<T>(static_cast<int64_t>(value) / divisor);
         else
-            narrow(widen(values[i]) / static_cast<Wide>(divisor), values[i]);
+            narrow(widen(value) / static_cast<Wide>(divisor), value);
+        values[i].value = value;
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "buffers.hpp"
+#include "checksum.hpp"
 #include "chorale_engine.h"
 #include "element_types.hpp"
 #include "engine_clock.hpp"
@@ -89,8 +90,8 @@ struct chorale_engine {
         const size_t element_bytes = element_size(call.type);
         if (element_bytes == 0 || !is_operation(call.operation))
             throw Failure(CHORALE_INVALID, "there is no such element type or operation");
-        const uint32_t tag = ++runs * 0x9e3779b1u ^ static_cast<uint32_t>(call.program);
         if (call.elements == 0) {
+            runs++;
             call.end_ns = monotonic_ns();
             return;
         }
@@ -98,7 +99,8 @@ struct chorale_engine {
         Executor executor(chosen, call, buffers, transport(), settings);
         int64_t cpu_ns = 0;
         try {
-            executor.start(tag);
+            executor.start(tag(chosen, call));
+            runs++;  // not before the others may count on this rank
             pause_until(call.not_before_ns);
             call.start_ns = monotonic_ns();
             cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -112,6 +114,20 @@ struct chorale_engine {
             throw;
         }
         call.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
+    }
+
+    // What all ranks must agree on, so that a run in which they do not ends in an error instead of a wrong result.
+    uint32_t tag(const Program& chosen, const chorale_call& call) const {
+        const uint64_t facts[] = {runs,
+                                  static_cast<uint64_t>(call.program),
+                                  static_cast<uint64_t>(chosen.collective),
+                                  static_cast<uint64_t>(chosen.root),
+                                  chosen.chunks,
+                                  call.elements,
+                                  static_cast<uint64_t>(call.type),
+                                  static_cast<uint64_t>(call.operation),
+                                  call.parts};
+        return crc32c(0, facts, sizeof facts);
     }
 
     void average(const Program& chosen, const chorale_call& call) {

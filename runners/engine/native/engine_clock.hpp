@@ -26,9 +26,10 @@ inline void pause_until(int64_t at_ns) {
     while (monotonic_ns() < at_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
 }
 
-// `seconds` after `from_ns`, far away where that is too far to count.
+// `seconds` after `from_ns`, far away where that is too far to count; then itself for what is no number of seconds.
 inline int64_t deadline_after(double seconds, int64_t from_ns) {
-    return seconds > 1e9 ? INT64_MAX : from_ns + static_cast<int64_t>(seconds * 1e9);
+    if (seconds > 1e9) return INT64_MAX;
+    return from_ns + (seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : 0);
 }
 inline int64_t deadline_after(double seconds) { return deadline_after(seconds, monotonic_ns()); }
 

@@ -44,13 +44,12 @@ void Executor::connect_blocks(uint32_t tag) {
     for (size_t number = 0; number < states_.size(); number++) {
         State& state = states_[number];
         const Block& block = *state.block;
-        const auto& steps = block.steps;
-        if (std::any_of(steps.begin(), steps.end(), [](auto& step) { return step.sends(); })) {
+        if (block.send_peer >= 0) {
             transport_.set_sender(block.send_peer, block.channel, static_cast<int>(number));
             state.outgoing = &transport_.outgoing(block.send_peer, block.channel);
             state.outgoing->start(tag, program_.depth);
         }
-        if (std::any_of(steps.begin(), steps.end(), [](auto& step) { return step.receives(); })) {
+        if (block.recv_peer >= 0) {
             transport_.set_receiver(block.recv_peer, block.channel, static_cast<int>(number));
             state.incoming = &transport_.incoming(block.recv_peer, block.channel);
             state.incoming->start(tag, message_sizes(block), program_.depth);
@@ -138,8 +137,8 @@ bool Executor::begin(State& state, size_t number) {
     if (settings_.on_step) settings_.on_step(static_cast<int>(number), static_cast<int>(state.step));
     const size_t offset = part_start(state.part) * element_bytes_;
     state.length = piece_bytes_of(step, state.part);
-    state.src = buffers_.at({step.src.buffer, step.src.offset + state.piece}) + offset;
-    state.dst = buffers_.at({step.dst.buffer, step.dst.offset + state.piece}) + offset;
+    state.src = step.reads() ? buffers_.at({step.src.buffer, step.src.offset + state.piece}) + offset : nullptr;
+    state.dst = step.stores() ? buffers_.at({step.dst.buffer, step.dst.offset + state.piece}) + offset : nullptr;
     if (step.op == Op::recv_reduce_send) {
         state.passed_on.resize(state.length);
         state.dst = state.passed_on.data();
@@ -300,7 +299,7 @@ std::string Executor::reason(const State& state) const {
     if (const Wait* wait = unmet(state, true))
         return "waits for block " + std::to_string(wait->block) + " instruction " + std::to_string(wait->step);
     if (!state.has_begun) return "could go on";
-    if (step.receives() && state.stored < state.length)
+    if (step.receives() && (state.stored < state.length || !step.sends()))
         return "waits for a message from rank " + std::to_string(state.block->recv_peer);
     if (step.sends()) return "waits until rank " + std::to_string(state.block->send_peer) + " receives";
     return "could go on";

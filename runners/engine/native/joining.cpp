@@ -19,6 +19,7 @@ namespace {
 
 constexpr int poll_ms = 20;
 constexpr size_t default_ring_bytes = 1 << 20;
+constexpr size_t most_visitors = 256;
 constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
 
 // A connection that is being made by this rank: connecting, then waiting for the welcome.
@@ -116,6 +117,7 @@ private:
     void open_door(int listener) {
         int fd;
         while ((fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+            if (visitors_.size() == most_visitors) visitors_.pop_front();  // a rank would speak soon, and comes again
             visitors_.emplace_back();
             visitors_.back().fd = fd;
             visitors_.back().until_ns = monotonic_ns() + stranger_ns;
@@ -135,11 +137,18 @@ private:
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
         if (count <= 0) return true;
         for (cmsghdr* extra = CMSG_FIRSTHDR(&message); extra != nullptr; extra = CMSG_NXTHDR(&message, extra))
-            if (extra->cmsg_type == SCM_RIGHTS && visitor.memory_fd < 0)
-                std::memcpy(&visitor.memory_fd, CMSG_DATA(extra), sizeof(int));
+            if (extra->cmsg_level == SOL_SOCKET && extra->cmsg_type == SCM_RIGHTS) keep_memory(visitor, *extra);
         visitor.received += static_cast<size_t>(count);
         if (visitor.received == sizeof(Hello)) welcome(visitor);
         return visitor.received == sizeof(Hello);
+    }
+
+    // The last file that came along; strangers may send many.
+    static void keep_memory(Visitor& visitor, cmsghdr& extra) {
+        for (size_t at = CMSG_LEN(0); at + sizeof(int) <= extra.cmsg_len; at += sizeof(int)) {
+            if (visitor.memory_fd >= 0) close(visitor.memory_fd);
+            std::memcpy(&visitor.memory_fd, reinterpret_cast<char*>(&extra) + at, sizeof(int));
+        }
     }
 
     // Takes the visitor in if it is one of those that are awaited; else it is turned away.

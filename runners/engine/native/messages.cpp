@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "engine_clock.hpp"
 #include "failure.hpp"
@@ -27,6 +28,14 @@ bool finishes(const chorale_messages& library, void*& request, int peer) {
 
 }  // namespace
 
+void abandon(std::vector<MessageSlot>& slots) {
+    static std::mutex mutex;
+    static auto* abandoned = new std::vector<std::vector<char>>;
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (MessageSlot& slot : slots)
+        if (slot.request != nullptr) abandoned->push_back(std::move(slot.bytes));
+}
+
 void MessageOutgoing::start(uint32_t, size_t depth) {
     slots_.resize(depth);  // all of them are free: the run before has been drained
     next_ = 0;
@@ -39,7 +48,7 @@ void MessageOutgoing::begin(size_t size) {
 }
 
 size_t MessageOutgoing::take(const char* bytes, size_t size) {
-    Slot& slot = slots_[next_];
+    MessageSlot& slot = slots_[next_];
     if (is_done_ || slot.request != nullptr) return 0;
     if (!has_slot_) slot.bytes.resize(size_);
     has_slot_ = true;
@@ -55,12 +64,12 @@ size_t MessageOutgoing::take(const char* bytes, size_t size) {
 
 bool MessageOutgoing::is_drained() {
     poll();
-    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.request == nullptr; });
+    return std::all_of(slots_.begin(), slots_.end(), [](const MessageSlot& slot) { return slot.request == nullptr; });
 }
 
 bool MessageOutgoing::poll() {
     bool any = false;
-    for (Slot& slot : slots_) any |= finishes(library_, slot.request, peer_);
+    for (MessageSlot& slot : slots_) any |= finishes(library_, slot.request, peer_);
     return any;
 }
 
@@ -81,7 +90,7 @@ void MessageIncoming::begin() {
 void MessageIncoming::post_ahead() {
     const size_t first = wanted_ > 0 ? wanted_ - 1 : 0;
     for (; posted_ < std::min(sizes_.size(), first + slots_.size()); posted_++) {
-        Slot& slot = slots_[posted_ % slots_.size()];
+        MessageSlot& slot = slots_[posted_ % slots_.size()];
         slot.bytes.resize(sizes_[posted_]);
         void* request = library_.post_receive(library_.context, slot.bytes.data(), slot.bytes.size(), peer_, channel_);
         slot.request = posted(request, peer_);
@@ -89,7 +98,7 @@ void MessageIncoming::post_ahead() {
 }
 
 size_t MessageIncoming::give(char* bytes, size_t size) {
-    Slot& slot = slots_[(wanted_ - 1) % slots_.size()];
+    MessageSlot& slot = slots_[(wanted_ - 1) % slots_.size()];
     finishes(library_, slot.request, peer_);
     if (slot.request != nullptr) return 0;
     std::memcpy(bytes, slot.bytes.data() + given_, size);
@@ -99,7 +108,7 @@ size_t MessageIncoming::give(char* bytes, size_t size) {
 
 bool MessageIncoming::poll() {
     bool any = false;
-    for (Slot& slot : slots_) any |= finishes(library_, slot.request, peer_);
+    for (MessageSlot& slot : slots_) any |= finishes(library_, slot.request, peer_);
     return any;
 }
 

@@ -10,10 +10,22 @@
 
 namespace chorale {
 
+// A message that is on its way, if there is a request, or was.
+struct MessageSlot {
+    std::vector<char> bytes;
+    void* request = nullptr;
+};
+
+// Before slots are freed: the library may still read or write the bytes of requests that are not done, after a
+// failure; these stay for good.
+void abandon(std::vector<MessageSlot>& slots);
+
 class MessageOutgoing : public Outgoing {
 public:
     MessageOutgoing(const chorale_messages& library, int peer, int channel)
         : library_(library), peer_(peer), channel_(channel) {}
+
+    ~MessageOutgoing() override { abandon(slots_); }
 
     void start(uint32_t, size_t depth) override;
     void begin(size_t size) override;
@@ -23,14 +35,9 @@ public:
     bool poll();  // whether a message has left
 
 private:
-    struct Slot {
-        std::vector<char> bytes;
-        void* request = nullptr;
-    };
-
     const chorale_messages& library_;
     const int peer_, channel_;
-    std::vector<Slot> slots_{2};
+    std::vector<MessageSlot> slots_{2};
     size_t next_ = 0, size_ = 0, taken_ = 0;
     bool is_done_ = true, has_slot_ = false;
 };
@@ -39,6 +46,7 @@ class MessageIncoming : public Incoming {
 public:
     MessageIncoming(const chorale_messages& library, int peer, int channel)
         : library_(library), peer_(peer), channel_(channel) {}
+    ~MessageIncoming() override { abandon(slots_); }
 
     void start(uint32_t tag, const std::vector<size_t>& sizes, size_t depth) override;
     void begin() override;
@@ -48,17 +56,12 @@ public:
     bool poll();  // whether the message that is wanted has come
 
 private:
-    struct Slot {
-        std::vector<char> bytes;
-        void* request = nullptr;
-    };
-
     void post_ahead();
 
     const chorale_messages& library_;
     const int peer_, channel_;
     std::vector<size_t> sizes_;
-    std::vector<Slot> slots_;
+    std::vector<MessageSlot> slots_;
     size_t posted_ = 0, wanted_ = 0, given_ = 0;
 };
 

@@ -55,7 +55,16 @@ Block read_block(Words& words, int rank, int ranks) {
     block.recv_peer = static_cast<int>(words.number(-1, ranks - 1, "peer"));
     block.channel = static_cast<int>(words.number(0, most_channels, "channel"));
     if (block.send_peer == rank || block.recv_peer == rank) throw wrong("exchanges messages with itself");
-    for (size_t left = words.length("number of steps"); left > 0; left--) block.steps.push_back(read_step(words));
+    bool sends = false, receives = false;
+    for (size_t left = words.length("number of steps"); left > 0; left--) {
+        block.steps.push_back(read_step(words));
+        sends |= block.steps.back().sends();
+        receives |= block.steps.back().receives();
+    }
+    if ((sends && block.send_peer < 0) || (receives && block.recv_peer < 0)) throw wrong("has a block without peer");
+    // Peers that nothing is exchanged with need no connection.
+    if (!sends) block.send_peer = -1;
+    if (!receives) block.recv_peer = -1;
     return block;
 }
 
@@ -66,20 +75,14 @@ public:
 
     void check() {
         for (const Block& block : program_.blocks) {
-            bool sends = false, receives = false;
-            for (const Instruction& step : block.steps) {
-                check_step(step);
-                sends |= step.sends();
-                receives |= step.receives();
-            }
-            check_peers(block, sends, receives);
+            for (const Instruction& step : block.steps) check_step(step);
+            check_peers(block);
         }
     }
 
 private:
     void check_step(const Instruction& step) const {
-        const bool reads = step.op != Op::recv && step.op != Op::recv_copy_send;
-        if ((reads && !fits(step.src, step.count)) || (step.stores() && !fits(step.dst, step.count)))
+        if ((step.reads() && !fits(step.src, step.count)) || (step.stores() && !fits(step.dst, step.count)))
             throw wrong("goes beyond a buffer");
         for (const Wait& wait : step.waits)
             if (wait.block >= program_.blocks.size() || wait.step >= program_.blocks[wait.block].steps.size())
@@ -90,11 +93,10 @@ private:
         return place.offset <= room_[place.buffer] && count <= room_[place.buffer] - place.offset;
     }
 
-    void check_peers(const Block& block, bool sends, bool receives) {
-        if ((sends && block.send_peer < 0) || (receives && block.recv_peer < 0)) throw wrong("has a block without peer");
-        if (sends && !outgoing_.emplace(block.send_peer, block.channel).second)
+    void check_peers(const Block& block) {
+        if (block.send_peer >= 0 && !outgoing_.emplace(block.send_peer, block.channel).second)
             throw wrong("sends on a connection from two blocks");
-        if (receives && !incoming_.emplace(block.recv_peer, block.channel).second)
+        if (block.recv_peer >= 0 && !incoming_.emplace(block.recv_peer, block.channel).second)
             throw wrong("receives on a connection in two blocks");
     }
 

@@ -34,11 +34,12 @@ struct Instruction {
                op == Op::recv_reduce_copy_send;
     }
     bool reduces_message() const { return op >= Op::recv_reduce_send && op <= Op::recv_reduce_copy_send; }
+    bool reads() const { return op != Op::recv && op != Op::recv_copy_send; }
     bool stores() const { return op != Op::send && op != Op::recv_reduce_send; }
 };
 
 struct Block {
-    int send_peer, recv_peer;  // -1 for none
+    int send_peer, recv_peer;  // -1 where nothing is sent or received
     int channel;
     std::vector<Instruction> steps;
 };

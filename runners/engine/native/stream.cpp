@@ -74,7 +74,7 @@ size_t StreamIncoming::give(char* bytes, size_t size) {
     if (!has_early()) return is_reading_wanted() ? read(bytes, size) : 0;
     Early& early = early_.front();
     const size_t kept = std::min(size, early.filled - early.given);
-    std::memcpy(bytes, early.bytes.data() + early.given, kept);
+    std::memcpy(bytes, early.bytes.get() + early.given, kept);
     early.given += kept;
     if (kept == size || !is_reading_wanted()) return kept;
     const size_t direct = read(bytes + kept, size - kept);  // the rest of it goes where it belongs
@@ -87,7 +87,7 @@ bool StreamIncoming::is_done() {
     if (reading_ == wanted_ && frame_filled_ < checksum_bytes) read(nullptr, 0);
     if (reading_ < wanted_ || (reading_ == wanted_ && frame_filled_ < checksum_bytes)) return false;
     if (has_early()) {
-        if (early_.front().given < early_.front().bytes.size()) return false;
+        if (early_.front().given < early_.front().size) return false;
         early_.pop_front();
         early_first_++;
     }
@@ -101,10 +101,12 @@ bool StreamIncoming::read_ahead() {
         if (!pipe_.may_read()) return any;
         if (reading_ == sizes_.size()) {
             if (frame_filled_ < checksum_bytes) read(nullptr, 0);
+        } else if (frame_filled_ < sizeof(Frame)) {
+            if (reading_ < wanted_ + depth_) read(nullptr, 0);  // memory only for what is on its way
         } else if (reading_ < wanted_ + depth_) {
             Early& message = early();
             const size_t left = sizes_[reading_] - filled_;
-            message.filled += read(message.bytes.data() + filled_, left);
+            message.filled += read(message.bytes.get() + filled_, left);
         }
         any |= went_;
     } while (went_);
@@ -115,7 +117,7 @@ bool StreamIncoming::read_ahead() {
 StreamIncoming::Early& StreamIncoming::early() {
     if (early_.empty()) early_first_ = reading_;
     if (early_first_ + early_.size() == reading_)
-        early_.push_back({std::vector<char>(sizes_[reading_]), filled_, filled_});
+        early_.push_back({std::unique_ptr<char[]>(new char[sizes_[reading_]]), sizes_[reading_], filled_, filled_});
     return early_.back();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 
 #include "connection.hpp"
 #include "pipe.hpp"
@@ -57,8 +58,8 @@ private:
 
     // A message that was taken in early: its bytes, how many there are so far, and how many of them were given.
     struct Early {
-        std::vector<char> bytes;
-        size_t filled, given;
+        std::unique_ptr<char[]> bytes;
+        size_t size, filled, given;
     };
 
     size_t read(char* bytes, size_t size);
