@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.runners.engine.library import DataType, EngineError, Reduction, Status, Work
+from chorale.runners.engine.library import DataType, EngineError, ReduceOp, Status, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.program import Program
 from tests.live.engine.conftest import MakeJob
@@ -76,13 +76,13 @@ def test_sizes_beyond_all_memory_are_refused_and_do_no_harm(make_job: MakeJob) -
         ):
             assert isinstance(failure, EngineError)
             assert failure.status == Status.INVALID
-    refused = Work(numbers[0], address, address, 4, DataType.FLOAT64, Reduction.SUM, 1, 5.0)
+    refused = Work(numbers[0], address, address, 4, DataType.FLOAT64, ReduceOp.SUM, 1, 5.0)
     with pytest.raises(EngineError):  # one rank only: it must not count a run that the other did not see
         job.engines[0].execute(Work(999, address, address, 4))
     outputs = np.zeros((2, 4))
     job.run(
         [
-            Work(refused.program, address, int(output.ctypes.data), 4, DataType.FLOAT64, Reduction.SUM, 1, 5.0)
+            Work(refused.program, address, int(output.ctypes.data), 4, DataType.FLOAT64, ReduceOp.SUM, 1, 5.0)
             for output in outputs
         ]
     )
@@ -90,7 +90,7 @@ def test_sizes_beyond_all_memory_are_refused_and_do_no_harm(make_job: MakeJob) -
 
 
 @pytest.mark.parametrize(
-    "change", [{"type": DataType.INT32}, {"operation": Reduction.MAX}, {"elements": 8}, {"parts": 2}]
+    "change", [{"type": DataType.INT32}, {"operation": ReduceOp.MAX}, {"elements": 8}, {"parts": 2}]
 )
 def test_ranks_that_call_differently_end_in_an_error(make_job: MakeJob, change: dict[str, object]) -> None:
     """Never in a wrong sum: messages of the same size say nothing of types and operations."""
