@@ -20,7 +20,7 @@ import json, sys
 import ml_dtypes, numpy as np
 from mpi4py import MPI
 from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import DataType, Engine, EngineError, Reduction, Work
+from chorale.runners.engine.library import DataType, Engine, EngineError, ReduceOp, Work
 from chorale.runners.mpi.messages import MpiMessages
 from chorale.runners.mpi.native_libraries import native_libraries
 from tests.conformance.example_programs import ring_allreduce
@@ -36,9 +36,9 @@ number = engine.load(encode_rank(*shape, 2, program.ranks[world.rank]))
 wrong = []
 for kind in DataType:
     for elements in (1, 3, 4, 1003, 40_001):
-        for reduction in (Reduction.SUM, Reduction.MAX):
+        for reduction in (ReduceOp.SUM, ReduceOp.MAX):
             data = [(np.arange(elements) * (rank + 3) % 13).astype(kind.name.lower()) for rank in range(world.size)]
-            expected = sum(data) if reduction is Reduction.SUM else np.maximum.reduce(data)
+            expected = sum(data) if reduction is ReduceOp.SUM else np.maximum.reduce(data)
             source, result = data[world.rank], np.full(elements, 99, data[0].dtype)
             addresses = source.ctypes.data, result.ctypes.data
             engine.execute(Work(number, *addresses, elements, kind, reduction, limit_s=30.0))

@@ -18,7 +18,7 @@ namespace chorale {
 namespace {
 
 constexpr int poll_ms = 20;
-constexpr size_t default_ring_bytes = 1 << 20;
+constexpr size_t default_ring_bytes = 1 << 20, smallest_ring_bytes = 4096;
 constexpr size_t most_visitors = 256;
 constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
 
@@ -212,8 +212,8 @@ private:
         message.msg_iovlen = 1;
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
         if (caller.address.kind == AddressKind::shared_memory) {
-            const size_t bytes = joining_.buffer_bytes > 0 ? joining_.buffer_bytes : default_ring_bytes;
-            caller.memory = std::make_unique<SharedMemory>(SharedMemory::create(bytes));
+            const size_t wanted = joining_.buffer_bytes > 0 ? joining_.buffer_bytes : default_ring_bytes;
+            caller.memory = std::make_unique<SharedMemory>(SharedMemory::create(std::max(wanted, smallest_ring_bytes)));
             message.msg_control = control;
             message.msg_controllen = sizeof control;
             cmsghdr* extra = CMSG_FIRSTHDR(&message);
