@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from chorale.runners.engine.library import DataType, Engine, EngineError, Reduction, Work
+from chorale.runners.engine.library import DataType, Engine, EngineError, ReduceOp, Work
 from tests.live.engine.meddler import KINDS, Meddler
 
 MESSAGES = 3
@@ -80,7 +80,7 @@ def _outcome(engine: Engine, addresses: Sequence[str], number: int) -> str:
             data = (ctypes.c_int64 * elements)(*range(turn, elements + turn))
             address = ctypes.addressof(data)
             started_s = time.monotonic()
-            engine.execute(Work(number, address, address, elements, DataType.INT64, Reduction.SUM, 1, LIMIT_S))
+            engine.execute(Work(number, address, address, elements, DataType.INT64, ReduceOp.SUM, 1, LIMIT_S))
             if list(data) != [2 * value for value in range(turn, elements + turn)]:
                 return "WRONG"
     except EngineError as error:

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from chorale.runners.engine.library import DataType, Engine, EngineError, Reduction, Work, engine_library, load_library
+from chorale.runners.engine.library import DataType, Engine, EngineError, ReduceOp, Work, engine_library, load_library
 
 HOOK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
 
@@ -43,7 +43,7 @@ def run(engine: Engine, number: int, task: Mapping[str, Any]) -> dict[str, Any]:
     elements, ranks = task["elements"], task["ranks"]
     data = (ctypes.c_int32 * elements)(*([1] * elements))
     address = ctypes.addressof(data)
-    work = Work(number, address, address, elements, DataType.INT32, Reduction.SUM, 1, task["limit_s"])
+    work = Work(number, address, address, elements, DataType.INT32, ReduceOp.SUM, 1, task["limit_s"])
     started_s = time.monotonic()
     try:
         engine.execute(work)

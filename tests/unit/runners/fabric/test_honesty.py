@@ -42,7 +42,7 @@ def test_a_library_is_taken_to_send_the_part_of_a_rank() -> None:
 
 
 def test_the_oneccl_runner_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oneccl, "build_interpreter", lambda home: None)
+    monkeypatch.setattr(oneccl, "build_interpreter", lambda *_: None)
     monkeypatch.setattr(oneccl, "place_ranks", lambda *_: RankPlacement([], {}, honest_bytes=10**6))
     with OneCclRunner() as runner:
         outcome = runner.submit(request_of(RING, size_bytes=2**18))
