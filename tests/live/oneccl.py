@@ -21,5 +21,11 @@ def _mark(version: Version) -> pytest.MarkDecorator:
 
 
 needs_oneccl = _mark(DEFAULT_VERSION)
-VERSION_PARAMS = [pytest.param(version, marks=_mark(version)) for version in VERSIONS]
+EVERY_VERSION = [pytest.param(version, marks=_mark(version)) for version in VERSIONS]
 """Every version of oneCCL, for a fixture; skipped where its parts are missing."""
+
+VERSION_PARAMS = [
+    pytest.param(version, marks=[_mark(version), *([] if version == DEFAULT_VERSION else [pytest.mark.slow])])
+    for version in VERSIONS
+]
+"""The same, but all but the default among the slow tests."""

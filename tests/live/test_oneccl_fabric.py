@@ -25,7 +25,7 @@ from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
+from tests.live.oneccl import EVERY_VERSION, needs_oneccl
 
 pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
@@ -74,7 +74,7 @@ def ring() -> Iterator[EmulatedFabric]:
         take_down(fabric)
 
 
-@pytest.mark.parametrize("version", VERSION_PARAMS)
+@pytest.mark.parametrize("version", EVERY_VERSION)
 def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path, version: Version) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
