@@ -76,7 +76,11 @@ def divided(total: Array, type: DataType, ranks: int) -> Array:  # noqa: A002
 
 
 def expected_output(
-    collective: Collective, inputs: Sequence[Array], rank: int, type: DataType, operation: Reduction  # noqa: A002
+    collective: Collective,
+    inputs: Sequence[Array],
+    rank: int,
+    type: DataType,
+    operation: Reduction,  # noqa: A002
 ) -> Array | None:
     """Return what the output of `rank` must hold; None where it is not defined."""
     ranks, name = len(inputs), collective.name

@@ -11,9 +11,7 @@ from tests.live.engine.job import TRANSPORTS
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("buffer_bytes", [0, 1, 100, 5000])
-def test_a_message_larger_than_all_buffers_goes_one_way(
-    make_job: MakeJob, transport: str, buffer_bytes: int
-) -> None:
+def test_a_message_larger_than_all_buffers_goes_one_way(make_job: MakeJob, transport: str, buffer_bytes: int) -> None:
     """Nothing comes back that could wake the sender by chance."""
     job = make_job(2, transport, {"buffer_bytes": buffer_bytes})
     number = job.load(one_way())
