@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart test test-slow soak check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup quickstart test test-slow sanitizers soak check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -31,6 +31,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# The engine under sanitizers: random programs of eight ranks, and words that are no programs.
+sanitizers: setup
+	$(BIN)/python -m pytest tests/native
 
 soak: setup
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40

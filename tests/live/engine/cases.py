@@ -64,7 +64,7 @@ def random_case(program: Program, draw: random.Random, large: float = 0.03) -> C
     )
 
 
-class _RankMemory:
+class RankMemory:
     """Input and output of one rank, in place as NCCL has it, or apart."""
 
     def __init__(self, program: Program, rank: int, case: Case, values: Array) -> None:
@@ -104,7 +104,7 @@ def complaints(job: Job, number: int, program: Program, case: Case) -> list[str]
     random_ = np.random.default_rng(case.seed)
     count = input_elements(collective, case.elements, ranks)
     inputs = [exact_values(case.type, case.operation, count, random_) for _ in range(ranks)]
-    memories = [_RankMemory(program, rank, case, inputs[rank]) for rank in range(ranks)]
+    memories = [RankMemory(program, rank, case, inputs[rank]) for rank in range(ranks)]
     job.run([memory.work(number, case) for memory in memories])
     found = []
     for rank, memory in enumerate(memories):

@@ -21,6 +21,7 @@ from chorale.synth.verify.verify import verify
 EIGHT = (
     "ring:8", "torus:4x2", "hypercube:3", "complete:8", "mesh:2x4", "bipartite:4", "circulant:8,1,3", "dbt:8",
     "genkautz:2,8", "uniring:1,8", "biring:2,8", "switch:8,10", "a100:1", "twisted-torus:2x4,1",
+    "degree(ring:4;2)", "line(genkautz:2,4)",
 )  # fmt: skip
 """Networks of eight ranks."""
 ALLTOALL_METHOD = "alltoall"

@@ -1,0 +1,92 @@
+"""Native code is built once for each content, whoever asks and whoever else builds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chorale.runners.engine.build import LOG, NativeTarget, build_native
+from chorale.synth.errors import Unavailable
+
+GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> NativeTarget:
+    """Return a program that ends with 3."""
+    (tmp_path / "program.cpp").write_text(GOOD)
+    (tmp_path / "value.hpp").write_text("#define VALUE 3\n")
+    return NativeTarget("program", (tmp_path / "program.cpp",))
+
+
+def result(path: Path) -> int:
+    return subprocess.run([path], check=False).returncode
+
+
+def test_built_once(target: NativeTarget, tmp_path: Path) -> None:
+    path = build_native(target, tmp_path / "home")
+    before = path.stat().st_mtime_ns
+    assert build_native(target, tmp_path / "home") == path
+    assert path.stat().st_mtime_ns == before
+    assert result(path) == 3
+    assert "program.cpp" in (path.parent / LOG).read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("program.cpp", "int main() { return 5; }\n"), ("value.hpp", "#define VALUE 5\n")]
+)
+def test_built_again_after_a_change(target: NativeTarget, tmp_path: Path, file: str, text: str) -> None:
+    first = build_native(target, tmp_path / "home")
+    (tmp_path / file).write_text(text)
+    second = build_native(target, tmp_path / "home")
+    assert (result(first), result(second)) == (3, 5)
+
+
+def test_flags_make_another_program(target: NativeTarget, tmp_path: Path) -> None:
+    first = build_native(target, tmp_path / "home")
+    other = NativeTarget(target.name, target.sources, ("-O0",))
+    assert build_native(other, tmp_path / "home") != first
+
+
+def test_processes_that_build_at_once(target: NativeTarget, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from chorale.runners.engine.build import NativeTarget, build_native; "
+        "print(build_native(NativeTarget('program', (Path(sys.argv[1]),)), Path(sys.argv[2])))"
+    )
+    command = [sys.executable, "-c", script, str(target.sources[0]), str(tmp_path / "home")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    paths = {process.communicate(timeout=60)[0] for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    (path,) = paths
+    assert result(Path(path.strip())) == 3
+    assert sorted(file.name for file in Path(path.strip()).parent.iterdir()) == [LOG, "program"]
+
+
+def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Unavailable, match="CXX=no-such-compiler"):
+        build_native(target, tmp_path / "home")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="a C\\+\\+ compiler is needed"):
+        build_native(target, tmp_path / "home")
+
+
+def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> None:
+    (tmp_path / "program.cpp").write_text("int main() { return nothing; }\n")
+    with pytest.raises(Unavailable, match="must compile and link") as failure:
+        build_native(target, tmp_path / "home")
+    (log,) = (tmp_path / "home").rglob(LOG)
+    assert str(log) in str(failure.value)
+    assert "nothing" in log.read_text()
+    (tmp_path / "program.cpp").write_text(GOOD)
+    assert result(build_native(target, tmp_path / "home")) == 3
+
+
+def test_a_build_that_was_broken_off_is_no_build(target: NativeTarget, tmp_path: Path) -> None:
+    path = build_native(target, tmp_path / "home")
+    path.unlink()
+    assert result(build_native(target, tmp_path / "home")) == 3
