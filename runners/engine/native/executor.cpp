@@ -74,13 +74,22 @@ void Executor::run(int64_t deadline_ns) {
     while (true) {
         run_queue();
         if (busy_ == 0) return;
-        for (State& state : states_)
-            if (state.incoming != nullptr) state.incoming->read_ahead();
+        read_ahead();
         if (monotonic_ns() > deadline_ns) throw Failure(CHORALE_TIMEOUT, "the time limit passed");
         ready.clear();
         transport_.wait(deadline_ns, ready);
         for (const int block : ready) enqueue(static_cast<size_t>(block));
     }
+}
+
+// Only where there was a turn can there be more to take in: what comes gives its block a turn.
+void Executor::read_ahead() {
+    for (const size_t number : had_turn_) {
+        State& state = states_[number];
+        state.had_turn = false;
+        if (state.incoming != nullptr) state.incoming->read_ahead();
+    }
+    had_turn_.clear();
 }
 
 void Executor::drain(int64_t deadline_ns) {
@@ -104,7 +113,10 @@ void Executor::run_queue() {
         next_queue_.clear();
         std::swap(queue_, next_queue_);
         for (const int number : next_queue_) {
-            states_[static_cast<size_t>(number)].is_queued = false;
+            State& state = states_[static_cast<size_t>(number)];
+            if (!state.had_turn) had_turn_.push_back(static_cast<size_t>(number));
+            state.had_turn = true;
+            state.is_queued = false;
             if (advance(static_cast<size_t>(number))) enqueue(static_cast<size_t>(number));
         }
     }

@@ -42,7 +42,7 @@ private:
         Outgoing* outgoing = nullptr;
         Incoming* incoming = nullptr;
         size_t part = 0, step = 0, piece = 0;
-        bool has_begun = false, is_queued = false;
+        bool has_begun = false, is_queued = false, had_turn = false;
         char *src = nullptr, *dst = nullptr;
         size_t length = 0;                // bytes of the piece
         size_t received = 0, stored = 0, sent = 0;
@@ -57,6 +57,7 @@ private:
     std::vector<size_t> message_sizes(const Block& block) const;
     void enqueue(size_t block);
     void run_queue();
+    void read_ahead();
     bool advance(size_t number);
     bool begin(State& state, size_t number);
     bool move(State& state, const Instruction& step);
@@ -86,6 +87,7 @@ private:
     const size_t element_bytes_, parts_;
     std::vector<State> states_;
     std::vector<int> queue_, next_queue_;
+    std::vector<size_t> had_turn_;  // since blocks were last read ahead for
     size_t busy_ = 0;
 };
 
