@@ -77,6 +77,13 @@ RingPipe::RingPipe(int bell, int peer, SharedMemory memory, bool is_maker)
       out_data_(memory_.data(is_maker ? 0 : 1)),
       in_data_(memory_.data(is_maker ? 1 : 0)) {}
 
+// Where there is nothing, whoever writes next is asked to ring: the caller may go to sleep on this answer.
+bool RingPipe::may_read() const {
+    if (used(in_) > 0 || has_hung_up_) return true;
+    in_.reader_waits.store(1);
+    return used(in_) > 0;
+}
+
 size_t RingPipe::write(const iovec* parts, int count) {
     size_t done = 0;
     for (int i = 0; i < count; i++) {

@@ -43,7 +43,7 @@ public:
     // `bell` is a connected socket; the one who made the memory writes in direction 0.
     RingPipe(int bell, int peer, SharedMemory memory, bool is_maker);
 
-    bool may_read() const override { return used(in_) > 0 || has_hung_up_; }
+    bool may_read() const override;
     size_t write(const iovec* parts, int count) override;
     size_t read(const iovec* parts, int count) override;
     void woken(bool has_hung_up) override;

@@ -30,10 +30,18 @@ def exchange(protocol: str = "Simple") -> Program:
     )  # fmt: skip
 
 
+def around_a_corner() -> Program:
+    """Rank 0 sends to 1, then to 2, which sends to 1; and 1 wants what 2 sends before what 0 sent first."""
+    first = [block(1, None, step("s", "i0")), block(2, None, step("s", "i0", waits=[(0, 0)]))]
+    second = [block(None, 2, step("r", "s0")), block(None, 0, step("r", "i0", waits=[(0, 0)]))]
+    third = [block(None, 0, step("r", "i0")), block(1, None, step("s", "i0", waits=[(0, 0)]))]
+    return program(CollectiveName.BROADCAST, 1, first, second, third, scratch=1)
+
+
 def broadcast_once(job: Job, number: int, elements: int, limit_s: float = 10.0) -> None:
-    """Let rank 0 of two send bytes to rank 1, in place, and see that they come."""
+    """Let rank 0 send bytes to the others, in place, and see that they come."""
     rng = np.random.default_rng(elements)
-    arrays = [rng.integers(0, 256, elements, dtype=np.uint8) for _ in range(2)]
+    arrays = [rng.integers(0, 256, elements, dtype=np.uint8) for _ in job.engines]
     addresses = [int(array.ctypes.data) for array in arrays]
     job.run([Work(number, at, at, elements, DataType.UINT8, ReduceOp.SUM, 1, limit_s) for at in addresses])
-    assert (arrays[0] == arrays[1]).all()
+    assert all((arrays[0] == array).all() for array in arrays)

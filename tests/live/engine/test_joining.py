@@ -172,6 +172,11 @@ def execute(engine: Engine) -> EngineError:
     return failure.value
 
 
+def connect_and_execute(engine: Engine, address: str) -> None:
+    engine.connect([address, address], TOKEN, 2.0)
+    raise execute(engine)
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_memory_that_no_rank_would_offer_is_garbage(receiver: tuple[Engine, str], lie: str) -> None:
     engine, address = receiver

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.live.engine.conftest import MakeJob
-from tests.live.engine.hand_made import broadcast_once, one_way
+from tests.live.engine.hand_made import around_a_corner, broadcast_once, one_way
 from tests.live.engine.job import TRANSPORTS
 
 
@@ -28,3 +30,16 @@ def test_programs_of_different_queues_take_turns(make_job: MakeJob, transport: s
     job.connect()
     for number in (deep, shallow, deep, deep, shallow):
         broadcast_once(job, number, 7 * 5 * 11)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_message_that_nobody_wants_yet_is_taken_in_at_once(make_job: MakeJob, transport: str) -> None:
+    """Its sender goes on only when it has left, and all wait for that."""
+    job = make_job(3, transport)
+    number = job.load(around_a_corner())
+    job.connect()
+    broadcast_once(job, number, 1)
+    started_s = time.monotonic()
+    for elements in (5_000_000, 5_000_001):
+        broadcast_once(job, number, elements)
+    assert time.monotonic() - started_s < 0.9
