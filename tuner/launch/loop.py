@@ -221,6 +221,7 @@ class TrialLoop:
         if executions:
             program = lift(self._store.program_path(trial.program_id).read_bytes())
             path = self._store.trace_path(trial.trial_id)
+            path.parent.mkdir(parents=True, exist_ok=True)
             report_executions(program, self._topology, executions, outcome, path)
 
     def _has_program(self, trial: CompleteTrial) -> bool:
