@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
+from chorale.runners.api.trace import ExecutionTrace, RankTrace, StepSpan
 from chorale.runners.api.workers import Completion, Future
 from chorale.runners.measurement.driver import measure_in_rungs
 from chorale.synth.build.cache import CachingBuilder
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import Program, RankProgram
 from chorale.synth.topology.topology import Topology
 
 Fault = Callable[[RunRequest], RunFailure | None]
@@ -22,6 +23,23 @@ def fake_seconds(program: Program, size_bytes: int) -> float:
     """The more instructions the longest block has and the more bytes each moves, the slower."""
     longest = max(len(block.instructions) for rank in program.ranks for block in rank.blocks)
     return longest * (1e-5 + size_bytes / program.chunks * 1e-8)
+
+
+def fake_traces(name: str, program: Program, sizes_bytes: Sequence[int]) -> tuple[ExecutionTrace, ...]:
+    """Return for each size an execution in which the n-th step of every block takes the n-th of equal times."""
+    return tuple(
+        ExecutionTrace(name, size, tuple(_rank_trace(rank, fake_seconds(program, size)) for rank in program.ranks))
+        for size in sizes_bytes
+    )
+
+
+def _rank_trace(rank: RankProgram, total_s: float) -> RankTrace:
+    spans: list[StepSpan] = []
+    for number, block in enumerate(rank.blocks):
+        one_s = total_s / max(1, len(block.instructions))
+        starts = [step * one_s for step in range(len(block.instructions))]
+        spans += [StepSpan(number, step, 0, 0, at_s, at_s, at_s + one_s) for step, at_s in enumerate(starts)]
+    return RankTrace(0.0, total_s, total_s / 2, tuple(spans))
 
 
 class FakeRunner:
@@ -47,7 +65,8 @@ class FakeRunner:
             )
             for name, program in request.programs.items()
         }
-        return Measurement(self.name, results, {"runner": self.name})
+        traces = {name: fake_traces(name, program, request.sizes_bytes) for name, program in request.programs.items()}
+        return Measurement(self.name, results, {"runner": self.name}, traces if request.trace else {})
 
     def library(self, collective: str) -> tuple[str, ...]:
         return ()

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from chorale.runners.api.elements import UNTOUCHED, DataPattern, Vector, expected_output, input_data
-from chorale.runners.execution.node_plan import NodePlan
-from chorale.synth.collective import CollectiveName
-from chorale.synth.programs.program import Buffer, BufferRef
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class DataLayout:
+    """How a vector is laid out on ranks: `chunks` of the whole vector, and whether input and output share memory."""
+
+    collective: Collective
+    ranks: int
+    chunks: int
+    in_place: bool
 
 
 class RankMemory:
     """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks."""
 
-    def __init__(self, plan: NodePlan, rank: int, elements: int, dtype: str, pattern: DataPattern) -> None:
-        self._plan = plan
+    def __init__(self, layout: DataLayout, rank: int, elements: int, dtype: str, pattern: DataPattern) -> None:
+        self._layout = layout
         self._rank = rank
         self._elements = elements
         self._pattern = pattern
-        self.chunk_elements = elements // plan.chunks
         self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
-        self._buffers["i"][:] = input_data(plan.collective, pattern, rank, elements)
+        self._buffers["i"][:] = input_data(layout.collective, pattern, rank, elements)
 
     @property
     def input(self) -> Vector:
@@ -32,29 +42,23 @@ class RankMemory:
         """The output, as a view."""
         return self._buffers["o"]
 
-    def view(self, ref: BufferRef, count: int) -> Vector:
-        """Return the elements of `count` chunks at `ref`, as a view."""
-        size = self.chunk_elements
-        return self._buffers[ref.buffer][ref.offset * size : (ref.offset + count) * size]
-
     def mismatch(self) -> str | None:
         """Return in one line what is wrong with the result, None if every element is right."""
-        expected = expected_output(self._plan.collective, self._pattern, self._rank, self._elements)
+        expected = expected_output(self._layout.collective, self._pattern, self._rank, self._elements)
         found = None if expected is None else _difference("output", self._buffers["o"], expected)
-        if found is None and not self._plan.in_place:
-            before = input_data(self._plan.collective, self._pattern, self._rank, self._elements)
+        if found is None and not self._layout.in_place:
+            before = input_data(self._layout.collective, self._pattern, self._rank, self._elements)
             found = _difference("input, which must stay as it was,", self._buffers["i"], before)
         return found
 
     def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
-        name, shard = self._plan.collective.name, self._elements // self._plan.ranks
+        name, shard = self._layout.collective.name, self._elements // self._layout.ranks
         lengths: dict[Buffer, int] = {
             "i": shard if name is CollectiveName.ALLGATHER else self._elements,
             "o": shard if name is CollectiveName.REDUCE_SCATTER else self._elements,
-            "s": self._plan.scratch_chunks * self.chunk_elements,
         }
         buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
-        if self._plan.in_place:
+        if self._layout.in_place:
             whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"
             other: Buffer = "i" if whole == "o" else "o"
             start = self._rank * shard if lengths["i"] != lengths["o"] else 0

@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import gc
 import time
-from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work
-from chorale.runners.execution.node_plan import NodePlan
+from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work
 from chorale.runners.execution.rank_memory import RankMemory
+from chorale.runners.execution.rank_part import LoadedPart, load_parts
 from chorale.runners.execution.rank_trace import rank_trace
 from chorale.runners.local.compute_load import ComputeLoad
 from chorale.runners.local.framing import FramedSocket, Message
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.program import QUEUE_DEPTH, Program
+from chorale.synth.collective import Collective
 
 Run = Callable[[float], float]
 """Takes part in a collective within so many seconds; returns the end on this rank, in seconds of time.monotonic()."""
 
 _SILENT = (Status.TIMEOUT, Status.PEER_LOST)
 """How an execution ends where another is to blame, or nobody: the runner notices by itself."""
-
-
-def encode_part(program: Program, rank: int) -> Message:
-    """Return what `rank` must know of `program` as plain JSON values."""
-    ranks, depth = len(program.ranks), QUEUE_DEPTH[program.protocol]
-    words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
-    return _part(program.collective, program.chunks, program.in_place, words)
-
-
-def encode_library_call(collective: Collective, ranks: int) -> Message:
-    """Return what ranks must know to have Gloo do `collective` out of place."""
-    return _part(collective, ranks, False, array("q"))
-
-
-def _part(collective: Collective, chunks: int, in_place: bool, words: array[int]) -> Message:
-    return {
-        "collective": [collective.name.value, collective.root],
-        "chunks": chunks,
-        "in_place": in_place,
-        "words": base64.b64encode(words.tobytes()).decode(),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedProgram:
-    """number: in the engine, None for Gloo's collective; plan: how its data are laid out; most_steps: not below its."""
-
-    number: int | None
-    plan: NodePlan
-    most_steps: int
 
 
 class LocalRank:
@@ -79,7 +44,7 @@ class LocalRank:
         self._rank = rank
         self._ranks = ranks
         self._load_beside = ComputeLoad()
-        self._programs: list[LoadedProgram] = []
+        self._programs: list[LoadedPart] = []
         self._memory: RankMemory | None = None
         self._run: Run | None = None
         self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
@@ -121,42 +86,25 @@ class LocalRank:
         return {"answer": "joined"}
 
     def _load(self, command: Message) -> Message:
-        for program in self._programs:
-            if program.number is not None:
-                self._engine.unload(program.number)
-        self._programs = [self._loaded(part) for part in command["programs"]]
+        self._programs = load_parts(self._engine, self._programs, command["programs"])
         limit_s = max(0.0, command["deadline"] - time.monotonic())
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
         return {"answer": "loaded"}
 
-    def _loaded(self, part: Message) -> LoadedProgram:
-        name, root = part["collective"]
-        plan = NodePlan(
-            Collective(CollectiveName(name), root), self._ranks, self._rank, part["chunks"], part["in_place"], 0, (), {}
-        )
-        words = array("q", base64.b64decode(part["words"]))
-        return LoadedProgram(self._engine.load(words) if words else None, plan, len(words))
-
     def _prepare(self, command: Message) -> Message:
-        program, dtype = self._programs[command["program"]], command["dtype"]
+        program = self._programs[command["program"]]
         self._products = command["products"]
         self._status = {"answer": "blocked", "program": command["program"], "blocks": []}
         self._memory = self._run = None
         gc.collect()
-        pattern = DataPattern(self._ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
-        memory = RankMemory(program.plan, self._rank, command["elements"], dtype, pattern)
-        self._memory = memory
+        memory = self._memory = program.memory(self._rank, command)
         if program.number is None:
-            self._run = self._library_run(program, memory)
+            self._run = self._library_run(program.collective, memory)
         else:
-            self._run = self._program_run(program.number, memory, command)
+            self._run = self._program_run(program.work(memory, command))
         return {"answer": "ready"}
 
-    def _program_run(self, number: int, memory: RankMemory, command: Message) -> Run:
-        addresses = memory.input.ctypes.data, memory.output.ctypes.data
-        room = self._programs[command["program"]].most_steps if command["trace"] else 0
-        work = Work(number, *addresses, command["elements"], DataType[command["dtype"].upper()], step_room=room)
-
+    def _program_run(self, work: Work) -> Run:
         def run(limit_s: float) -> float:
             at_ns = round(self._at_s * 1e9)
             self._execution = self._engine.execute(replace(work, limit_s=limit_s, not_before_ns=at_ns))
@@ -164,12 +112,12 @@ class LocalRank:
 
         return run
 
-    def _library_run(self, program: LoadedProgram, memory: RankMemory) -> Run:
+    def _library_run(self, collective: Collective, memory: RankMemory) -> Run:
         from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
 
         def run(_: float) -> float:
             _wait_until(self._at_s)
-            gloo.run_collective(program.plan.collective, memory.input, memory.output)
+            gloo.run_collective(collective, memory.input, memory.output)
             return time.monotonic()
 
         return run

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.engine.library import engine_library
+from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.launcher import NETWORK
 from chorale.runners.local.network import NetworkControl, NetworkError, network_program
 from chorale.runners.local.placement import RankLocations
-from chorale.runners.local.rank import encode_library_call, encode_part
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
@@ -102,17 +102,15 @@ class LocalRanks:
             self._command_network(
                 lambda: self._network.load(self._programs, link_mbps, deadline), "the network was told of the programs"
             )
-        calls = [encode_library_call(self._programs[0].collective, len(self.ranks)) for _ in library]
+        call = RankPart.of_library(self._programs[0].collective, len(self.ranks)).to_json()
         head = {
             "do": "load",
             "deadline": deadline,
             "token": self._token.hex(),
             "addresses": self._addresses,
         }
-        commands = [
-            head | {"programs": [*(encode_part(program, rank) for program in self._programs), *calls]}
-            for rank in self.ranks
-        ]
+        parts = [[RankPart.of_program(each, rank).to_json() for each in self._programs] for rank in self.ranks]
+        commands = [head | {"programs": own + [call] * len(library)} for own in parts]
         self.request(commands, deadline, "the programs were loaded")
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.execution.node_plan import NodePlan, encode_plan
+from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
 from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.job import JobEnded, MpiJob
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.mpi.native_libraries import NativeLibraries
-from chorale.synth.collective import Collective
-from chorale.synth.programs.program import QUEUE_DEPTH, Program
+from chorale.synth.programs.program import Program
 
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0005
@@ -47,10 +45,9 @@ class MpiRankGroup:
 
     def load(self, programs: Sequence[Program], library: int, native: NativeLibraries, deadline: float) -> None:
         """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
-        collective = programs[0].collective
+        call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = [
-            [_program_part(program, rank) for program in programs]
-            + [_part(collective, rank, (len(self.ranks), len(self.ranks), False), None)] * library
+            [RankPart.of_program(program, rank).to_json() for program in programs] + [call] * library
             for rank in self.ranks
         ]
         libraries = [str(native.engine), str(native.messages)]
@@ -137,15 +134,3 @@ class MpiRankGroup:
 
 
 _ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked", "trace": "traced"}
-
-
-def _program_part(program: Program, rank: int) -> Message:
-    shape = len(program.ranks), program.chunks, program.in_place
-    words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])
-    return _part(program.collective, rank, shape, words.tolist())
-
-
-def _part(collective: Collective, rank: int, shape: tuple[int, int, bool], words: list[int] | None) -> Message:
-    """Return what a rank has to know of its data, and for the engine. `shape`: ranks, chunks, whether in place."""
-    ranks, chunks, in_place = shape
-    return {"plan": encode_plan(NodePlan(collective, ranks, rank, chunks, in_place, 0, (), {})), "words": words}

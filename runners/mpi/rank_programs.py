@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mpi4py import MPI
 
-from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
-from chorale.runners.engine.library import DataType, Engine, Work
-from chorale.runners.execution.node_plan import NodePlan, decode_plan
+from chorale.runners.engine.library import Engine
 from chorale.runners.execution.rank_memory import RankMemory
+from chorale.runners.execution.rank_part import LoadedPart, load_parts
 from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.messages import MpiMessages
 from chorale.runners.mpi.native_libraries import NativeLibraries, native_libraries
 from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
-
-
-@dataclass(frozen=True, slots=True)
-class MpiProgram:
-    """plan: what the data are; number: that of the engine, None for a library algorithm; most_steps: not below its."""
-
-    plan: NodePlan
-    number: int | None
-    most_steps: int
 
 
 class RankPrograms:
@@ -35,31 +23,20 @@ class RankPrograms:
         self._rank, self._ranks = world.rank, world.size
         self._for_messages, self._for_calls = world.Dup(), world.Dup()
         self._engine: Engine | None = None
-        self._programs: list[MpiProgram] = []
+        self._programs: list[LoadedPart] = []
 
     def load(self, documents: Sequence[Message], libraries: Sequence[str]) -> None:
         """Replace the programs by those of `documents`; the first time, the engine is loaded from `libraries`."""
         engine = self._engine = self._engine or self._new_engine(NativeLibraries(*map(Path, libraries)))
-        for program in self._programs:
-            if program.number is not None:
-                engine.unload(program.number)
-        self._programs = []
-        for document in documents:
-            words = document["words"]
-            number = None if words is None else engine.load(array("q", words))
-            self._programs.append(MpiProgram(decode_plan(document["plan"]), number, len(words or ())))
+        self._programs = load_parts(engine, self._programs, documents)
 
     def prepare(self, task: Message) -> tuple[RankMemory, RankRun]:
         """Return fresh data, and the run on them, for a task of `prepare_task`."""
-        program, elements, dtype = self._programs[task["program"]], task["elements"], task["dtype"]
-        pattern = DataPattern(self._ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
-        memory = RankMemory(program.plan, self._rank, elements, dtype, pattern)
+        program = self._programs[task["program"]]
+        memory = program.memory(self._rank, task)
         if program.number is None or self._engine is None:
-            return memory, LibraryRun(program.plan.collective, memory, self._for_calls)
-        room = program.most_steps if task["trace"] else 0
-        buffers = memory.input.ctypes.data, memory.output.ctypes.data
-        work = Work(program.number, *buffers, elements, DataType[dtype.upper()], step_room=room)
-        return memory, ProgramRun(self._engine, work, memory)
+            return memory, LibraryRun(program.collective, memory, self._for_calls)
+        return memory, ProgramRun(self._engine, program.work(memory, task), memory)
 
     def _new_engine(self, libraries: NativeLibraries) -> Engine:
         if not libraries.exist:

@@ -8,57 +8,35 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 
 import pytest
 
 from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
-from chorale.runners.fabric.holder import NamespaceHolder
-from chorale.runners.fabric.wire import require_wire
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.mpi.runner import MpiRunner
-from chorale.synth.errors import Unavailable
-from chorale.synth.topology.spec import parse_topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.mpi import needs_mpi
+from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 
 pytestmark = needs_mpi
 
 NAME = f"mpi-{os.getpid()}"
-LINK_MBPS = 100
 
 
 @pytest.fixture(scope="module")
 def ring() -> Iterator[EmulatedFabric]:
-    topology = parse_topology("ring:4")
-    try:
-        NamespaceHolder(NAME).close()
-        require_wire()  # over the kernel's bucket runners refuse the sizes of these tests
-    except Unavailable as error:
-        pytest.skip(f"THE MPI RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
-    yield bring_up(topology, Fraction(LINK_MBPS), NAME)
-    if (fabric := find_fabric(topology.id, NAME)) is not None:
-        take_down(fabric)
-
-
-class _OnAnyFabric(MpiRunner):
-    """Brings the fabric of each request's topology up, and down again."""
-
-    def submit(self, request: RunRequest) -> Outcome:
-        fabric = bring_up(request.topology, Fraction(LINK_MBPS), f"{NAME}-kit")
-        try:
-            return super().submit(request)
-        finally:
-            take_down(fabric)
+    require_fabrics(NAME, "THE MPI RUNNER")
+    with ring_of_four(NAME) as fabric:
+        yield fabric
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
-    check(lambda: _OnAnyFabric(f"{NAME}-kit"))
+    check(lambda: OnAnyFabric(MpiRunner(f"{NAME}-kit"), f"{NAME}-kit"))
 
 
 LONG = request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=3.0)

@@ -7,51 +7,30 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from fractions import Fraction
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
-from chorale.runners.fabric.holder import NamespaceHolder
-from chorale.runners.fabric.wire import require_wire
+from chorale.runners.api.base import FailureKind, library_result
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.oneccl.build import Version
 from chorale.runners.oneccl.runner import OneCclRunner
-from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 from tests.live.oneccl import EVERY_VERSION, needs_oneccl
 
 pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
 NAME = f"oneccl-{os.getpid()}"
-LINK_MBPS = 100
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _means() -> None:
-    """Skip with the reason that a user would be told, where no fabric can be made at all."""
-    try:
-        NamespaceHolder(NAME).close()
-        require_wire()  # over the kernel's bucket runners refuse the sizes of these tests
-    except Unavailable as error:
-        pytest.skip(f"THE ONECCL RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
-
-
-class _OnAnyFabric(OneCclRunner):
-    """Brings the fabric of each request's topology up, and down again."""
-
-    def submit(self, request: RunRequest) -> Outcome:
-        fabric = bring_up(request.topology, Fraction(LINK_MBPS), NAME)
-        try:
-            return super().submit(request)
-        finally:
-            take_down(fabric)
+    require_fabrics(NAME, "THE ONECCL RUNNER")
 
 
 FAST = {
@@ -63,15 +42,13 @@ CHECKS = [pytest.param(check, marks=[] if check in FAST else [pytest.mark.slow])
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
-    check(partial(_OnAnyFabric, NAME, home=home))
+    check(lambda: OnAnyFabric(OneCclRunner(NAME, home=home), NAME))
 
 
 @pytest.fixture
 def ring() -> Iterator[EmulatedFabric]:
-    topology = parse_topology("ring:4")
-    yield bring_up(topology, Fraction(LINK_MBPS), NAME)
-    if (fabric := find_fabric(topology.id, NAME)) is not None:
-        take_down(fabric)
+    with ring_of_four(NAME) as fabric:
+        yield fabric
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)

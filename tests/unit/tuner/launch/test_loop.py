@@ -14,6 +14,7 @@ from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.search.search import Search, SearchPlan, open_storage
 from chorale.tuner.trials.journal import Launch
@@ -161,6 +162,16 @@ def test_the_best_meet_in_a_final(tmp_path: Path) -> None:
     before = len(runner.requests)
     launch(tmp_path, small_campaign(), InlineWorkers(runner))
     assert len(runner.requests) == before  # nothing new, so no new final
+
+
+def test_what_each_step_of_a_finalist_took_is_kept(tmp_path: Path) -> None:
+    campaign = small_campaign()
+    launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
+    store = Store(tmp_path)
+    store.close()
+    assert store.final is not None
+    kept = {name: read_execution_rows(store.trace_path(name)) for name in store.final.results}
+    assert [row["size_bytes"] for rows in kept.values() for row in rows] == list(campaign.sizes) * len(kept)
 
 
 def test_a_final_that_fails_leaves_the_trials(tmp_path: Path) -> None:

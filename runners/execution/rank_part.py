@@ -1,0 +1,85 @@
+"""A rank's part of a program, or of a library's collective: on its way to the rank, and loaded into its engine."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import DataType, Engine, Work
+from chorale.runners.execution.rank_memory import DataLayout, RankMemory
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
+
+
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """layout: of the data; words: for the engine, none for a library's collective."""
+
+    layout: DataLayout
+    words: bytes = b""
+
+    @staticmethod
+    def of_program(program: Program, rank: int) -> RankPart:
+        """Return the part of `rank`."""
+        shape = len(program.ranks), program.chunks, program.in_place
+        words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])
+        return RankPart(DataLayout(program.collective, *shape), words.tobytes())
+
+    @staticmethod
+    def of_library(collective: Collective, ranks: int) -> RankPart:
+        """Return what every rank has to know of a library's collective, which works out of place."""
+        return RankPart(DataLayout(collective, ranks, ranks, False))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        layout = self.layout
+        collective = [layout.collective.name.value, layout.collective.root]
+        words = base64.b64encode(self.words).decode()
+        return {"layout": [*collective, layout.ranks, layout.chunks, layout.in_place], "words": words}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> RankPart:
+        """Return what `to_json` wrote."""
+        name, root, *shape = value["layout"]
+        return RankPart(DataLayout(Collective(CollectiveName(name), root), *shape), base64.b64decode(value["words"]))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPart:
+    """number: of the program in the engine, None for a library's collective."""
+
+    part: RankPart
+    number: int | None
+
+    @property
+    def collective(self) -> Collective:
+        return self.part.layout.collective
+
+    def memory(self, rank: int, task: Mapping[str, Any]) -> RankMemory:
+        """Return fresh data for a task of `prepare_task`."""
+        limit = ELEMENT_TYPES[task["dtype"]].exact_limit
+        pattern = DataPattern(self.part.layout.ranks, task["run"], task["seed"], limit)
+        return RankMemory(self.part.layout, rank, task["elements"], task["dtype"], pattern)
+
+    def work(self, memory: RankMemory, task: Mapping[str, Any]) -> Work:
+        """Return what the engine does with `memory`, which must live as long; only for programs."""
+        assert self.number is not None
+        addresses = memory.input.ctypes.data, memory.output.ctypes.data
+        room = len(self.part.words) if task["trace"] else 0  # more than there are steps
+        return Work(self.number, *addresses, task["elements"], DataType[task["dtype"].upper()], step_room=room)
+
+
+def load_parts(
+    engine: Engine, former: Iterable[LoadedPart], documents: Iterable[Mapping[str, Any]]
+) -> list[LoadedPart]:
+    """Replace the programs of `former` in `engine` by those of `documents`, and return these."""
+    for loaded in former:
+        if loaded.number is not None:
+            engine.unload(loaded.number)
+    parts = map(RankPart.from_json, documents)
+    return [LoadedPart(part, engine.load(array("q", part.words)) if part.words else None) for part in parts]
