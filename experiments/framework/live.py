@@ -64,7 +64,9 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
 
 
-def measure_on_fabric(request: RunRequest, link_mbps: int, runner: str) -> LiveRun:
+def measure_on_fabric(
+    request: RunRequest, link_mbps: int, runner: str, options: Mapping[str, str] | None = None
+) -> LiveRun:
     """Run `request` by `runner` on a fabric of its own, beside all algorithms that the library below it has.
 
     Raises as `measure_live` does, and where no such fabric can be brought up.
@@ -75,7 +77,7 @@ def measure_on_fabric(request: RunRequest, link_mbps: int, runner: str) -> LiveR
     with exclusive(machine_lock(), _PATIENCE_S):
         _remove_orphans()
         with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
-            running = create_runner(runner, {"fabric": fabric, "where": "fabric"}, root)
+            running = create_runner(runner, {"fabric": fabric, "where": "fabric", **(options or {})}, root)
             try:
                 outcome = running.submit(replace(request, library=running.library(collective)))
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,8 +22,15 @@ class MpiConfig(FabricConfig):
     hosts: str | None = Field(
         default=None, description="Hosts of a cluster, a comma list or @FILE; by default those of the scheduler's job."
     )
+    transport: Literal["mpi", "tcp"] = Field(
+        default="mpi",
+        description="What carries programs: MPI's messages, or TCP of the engine (within a host shared memory).",
+    )
+    interface: str | None = Field(
+        default=None, description="Network device of the engine's TCP; by default the first that is up."
+    )
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it
 
-        return MpiRunner(self.fabric, self.where, self.hosts)
+        return MpiRunner(self.fabric, self.where, self.hosts, self.transport, self.interface)

@@ -100,7 +100,7 @@ class MpiRank:
             self._attempt(self._execute_run)
 
     def _load(self, command: Message) -> None:
-        self._programs.load(command["part"], command["libraries"])
+        self._programs.load(command)
         self._reply({"answer": "loaded"})
 
     def _prepare(self, command: Message) -> None:

@@ -43,15 +43,31 @@ class MpiRankGroup:
         self.mpi = str(hellos[0]["mpi"])
         self._processes = [psutil.Process(pid) for pid in self.pids] if launch.is_here else []
 
-    def load(self, programs: Sequence[Program], library: int, native: NativeLibraries, deadline: float) -> None:
-        """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
+    def load(
+        self,
+        programs: Sequence[Program],
+        library: int,
+        native: NativeLibraries,
+        transport: tuple[str, str | None],
+        deadline: float,
+    ) -> None:
+        """Give every rank its part of `programs`, and then of `library` algorithms for the same collective.
+
+        transport: `mpi` or `tcp`, and the device of the latter
+        """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = [
             [RankPart.of_program(program, rank).to_json() for program in programs] + [call] * library
             for rank in self.ranks
         ]
-        libraries = [str(native.engine), str(native.messages)]
-        self.request({"do": "load", "libraries": libraries, "each": parts}, deadline, "the programs were loaded")
+        command = {
+            "do": "load",
+            "libraries": [str(native.engine), str(native.messages)],
+            "transport": transport,
+            "limit_s": deadline - time.monotonic(),
+            "each": parts,
+        }
+        self.request(command, deadline, "the programs were loaded")
 
     def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
         """Give `command` to every rank and return the answer of each."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
 from pathlib import Path
 
 from mpi4py import MPI
 
 from chorale.runners.engine.library import Engine
+from chorale.runners.engine.meeting import TOKEN_BYTES, addresses_for, listen
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.execution.rank_part import LoadedPart, load_parts
 from chorale.runners.mpi.framing import Message
@@ -24,11 +25,16 @@ class RankPrograms:
         self._for_messages, self._for_calls = world.Dup(), world.Dup()
         self._engine: Engine | None = None
         self._programs: list[LoadedPart] = []
+        self._addresses: list[str] = []  # of other engines; none where MPI carries their messages
+        self._token = b""
 
-    def load(self, documents: Sequence[Message], libraries: Sequence[str]) -> None:
-        """Replace the programs by those of `documents`; the first time, the engine is loaded from `libraries`."""
-        engine = self._engine = self._engine or self._new_engine(NativeLibraries(*map(Path, libraries)))
-        self._programs = load_parts(engine, self._programs, documents)
+    def load(self, command: Message) -> None:
+        """Replace the programs by those of `command`; the first time, the engine is loaded and finds the others."""
+        if self._engine is None:
+            self._engine = self._new_engine(NativeLibraries(*map(Path, command["libraries"])), *command["transport"])
+        self._programs = load_parts(self._engine, self._programs, command["part"])
+        if self._addresses:
+            self._engine.connect(self._addresses, self._token, max(0.0, command["limit_s"]))
 
     def prepare(self, task: Message) -> tuple[RankMemory, RankRun]:
         """Return fresh data, and the run on them, for a task of `prepare_task`."""
@@ -38,10 +44,15 @@ class RankPrograms:
             return memory, LibraryRun(program.collective, memory, self._for_calls)
         return memory, ProgramRun(self._engine, program.work(memory, task), memory)
 
-    def _new_engine(self, libraries: NativeLibraries) -> Engine:
+    def _new_engine(self, libraries: NativeLibraries, transport: str, interface: str | None) -> Engine:
         if not libraries.exist:
             libraries = native_libraries()
-        self._messages = MpiMessages(self._for_messages, libraries.messages)
         engine = Engine(self._rank, self._ranks, libraries.engine)
-        engine.use_messages(self._messages.address)
+        if transport == "mpi":
+            self._messages = MpiMessages(self._for_messages, libraries.messages)
+            engine.use_messages(self._messages.address)
+        else:
+            own = listen(engine, interface)
+            self._addresses = addresses_for(own, self._for_messages.allgather(own))
+            self._token = self._for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
         return engine

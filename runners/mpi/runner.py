@@ -37,12 +37,22 @@ class MpiRunner:
             Over loopback this machine is measured, not a network
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
+    transport: `mpi` for MPI's messages, `tcp` for connections of the engine: TCP, and shared memory within a host
+    interface: network device of the engine's TCP; None takes the fabric's, else the first that is up
     """
 
     name = "mpi"
 
-    def __init__(self, fabric: str | None = None, where: str | None = None, hosts: str | None = None) -> None:
+    def __init__(
+        self,
+        fabric: str | None = None,
+        where: str | None = None,
+        hosts: str | None = None,
+        transport: str = "mpi",
+        interface: str | None = None,
+    ) -> None:
         self._where = (where, fabric, hosts)
+        self._transport = (transport, interface)
         self._group: MpiRankGroup | None = None
         self._group_key: tuple[str, MpiLaunch] | None = None
 
@@ -97,10 +107,12 @@ class MpiRunner:
         native = native_libraries()
         group = self._group_for(request.topology, launch)
         facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}
+        if self._transport[0] != "mpi":
+            facts["transport"] = self._transport[0]
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
-        group.load(list(request.programs.values()), len(request.library), native, deadline)
+        group.load(list(request.programs.values()), len(request.library), native, self._transport, deadline)
         rounds = MeasurementRounds(group, request, deadline)
         results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6

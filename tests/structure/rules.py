@@ -93,7 +93,7 @@ def import_names(files: Sequence[SourceFile]) -> Iterator[str]:
     """Imports are absolute and go by the one name `chorale`."""
     for file in files:
         for name in file.imports():
-            if name.split(".")[0] in ("", "synth", "runners", "tuner", "experiments"):
+            if name.split(".")[0] in ("", "synth", "runners", "job", "tuner", "experiments"):
                 yield f"{file.path}: imports {name}; write chorale.{name.lstrip('.')}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-PACKAGES = ("synth", "runners", "tuner", "experiments")
+PACKAGES = ("synth", "runners", "job", "tuner", "experiments")
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -170,10 +170,7 @@ bool Executor::move(State& state, const Instruction& step) {
         case Op::reduce:
             reduce(call_.type, call_.operation, state.dst, state.dst, state.src, state.length / element_bytes_);
             return true;
-        case Op::send: {
-            const auto number = static_cast<size_t>(&state - states_.data());
-            return send(state, state.src, available(state, step, number));
-        }
+        case Op::send: return send(state, state.src, available(state, step));
         default: {
             const bool has_received = step.reduces_message() ? receive_and_reduce(state, step) : receive(state, step);
             const bool has_all = state.stored == state.length && step.sends() && state.incoming->is_done();
@@ -191,24 +188,30 @@ bool Executor::receive(State& state, const Instruction&) {
     return count > 0;
 }
 
-bool Executor::receive_and_reduce(State& state, const Instruction&) {
+// Takes in no more than it has room for while the bytes to add to are not there.
+bool Executor::receive_and_reduce(State& state, const Instruction& step) {
     bool any = false;
     if (state.stage.size() < stage_bytes) state.stage.resize(std::min(stage_bytes, state.length));
-    while (state.received < state.length) {
+    const size_t there = available(state, step);
+    while (state.stored < state.length) {
         const size_t room = std::min(state.stage.size() - state.staged, state.length - state.received);
-        const size_t count = state.incoming->give(state.stage.data() + state.staged, room);
-        if (count == 0) break;
-        any = true;
+        const size_t count = room == 0 ? 0 : state.incoming->give(state.stage.data() + state.staged, room);
         state.received += count;
         state.staged += count;
-        const size_t whole = state.staged / element_bytes_;
-        const size_t bytes = whole * element_bytes_;
-        reduce(call_.type, call_.operation, state.dst + state.stored, state.stage.data(), state.src + state.stored, whole);
-        state.stored += bytes;
-        state.staged -= bytes;
-        if (state.staged > 0) std::memmove(state.stage.data(), state.stage.data() + bytes, state.staged);
+        const size_t whole = std::min(state.staged, there - std::min(there, state.stored)) / element_bytes_;
+        if (count == 0 && whole == 0) break;
+        any = true;
+        add_staged(state, whole);
     }
     return any;
+}
+
+void Executor::add_staged(State& state, size_t elements) {
+    const size_t bytes = elements * element_bytes_;
+    reduce(call_.type, call_.operation, state.dst + state.stored, state.stage.data(), state.src + state.stored, elements);
+    state.stored += bytes;
+    state.staged -= bytes;
+    if (state.staged > 0) std::memmove(state.stage.data(), state.stage.data() + bytes, state.staged);
 }
 
 // Sends what there is of `bytes` beyond what was sent; only in larger pieces, but for the last one.
@@ -220,8 +223,8 @@ bool Executor::send(State& state, const char* bytes, size_t available) {
     return count > 0;
 }
 
-// How many bytes of what a send sends are there: all, unless a step that stores them is still at it.
-size_t Executor::available(State& state, const Instruction& step, size_t number) {
+// How many bytes of what a step reads are there: all, unless a step that stores them is still at it.
+size_t Executor::available(State& state, const Instruction& step) {
     size_t bytes = state.length;
     for (const Wait& wait : step.waits) {
         if (is_met(state, wait)) continue;
@@ -231,7 +234,7 @@ size_t Executor::available(State& state, const Instruction& step, size_t number)
         // Its message is not known to be right before it is complete.
         bytes = std::min(bytes, state.length - 1);
     }
-    if (bytes < state.length) wait_for(state, number);
+    if (bytes < state.length) wait_for(state, static_cast<size_t>(&state - states_.data()));
     return bytes;
 }
 

@@ -12,7 +12,7 @@
 namespace chorale {
 
 struct Settings {
-    size_t piece_bytes = 16 * 1024;
+    size_t piece_bytes = 4 * 1024;
     std::function<void(int, int)> on_step;  // may be empty
 };
 
@@ -64,7 +64,8 @@ private:
     bool receive(State& state, const Instruction& step);
     bool receive_and_reduce(State& state, const Instruction& step);
     bool send(State& state, const char* bytes, size_t available);
-    size_t available(State& state, const Instruction& step, size_t number);
+    void add_staged(State& state, size_t elements);
+    size_t available(State& state, const Instruction& step);
     bool is_complete(State& state, const Instruction& step) const;
     void finish(State& state, const Instruction& step);
     void wake_waiters(State& state);

@@ -12,6 +12,13 @@ namespace {
 
 constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // ranks share cores
 
+// What libraries send at once: longer messages are agreed on first, and wait for an answer behind all that is on its way.
+constexpr size_t piece_bytes = 16'000;
+
+size_t pieces_of(size_t size) { return std::max<size_t>(1, (size + piece_bytes - 1) / piece_bytes); }
+
+size_t piece_end(size_t piece, size_t size) { return std::min(size, (piece + 1) * piece_bytes); }
+
 void* posted(void* request, int peer) {
     if (request == nullptr) throw lost(peer, "the library refused a message");
     return request;
@@ -26,14 +33,25 @@ bool finishes(const chorale_messages& library, void*& request, int peer) {
     return state > 0;
 }
 
+bool any_finishes(const chorale_messages& library, std::vector<MessageSlot>& slots, int peer) {
+    bool any = false;
+    for (MessageSlot& slot : slots)
+        for (void*& request : slot.requests) any |= finishes(library, request, peer);
+    return any;
+}
+
 }  // namespace
+
+bool MessageSlot::is_free() const {
+    return std::all_of(requests.begin(), requests.end(), [](const void* request) { return request == nullptr; });
+}
 
 void abandon(std::vector<MessageSlot>& slots) {
     static std::mutex mutex;
     static auto* abandoned = new std::vector<std::vector<char>>;
     const std::lock_guard<std::mutex> lock(mutex);
     for (MessageSlot& slot : slots)
-        if (slot.request != nullptr) abandoned->push_back(std::move(slot.bytes));
+        if (!slot.is_free()) abandoned->push_back(std::move(slot.bytes));
 }
 
 void MessageOutgoing::start(uint32_t, size_t depth) {
@@ -49,29 +67,36 @@ void MessageOutgoing::begin(size_t size) {
 
 size_t MessageOutgoing::take(const char* bytes, size_t size) {
     MessageSlot& slot = slots_[next_];
-    if (is_done_ || slot.request != nullptr) return 0;
-    if (!has_slot_) slot.bytes.resize(size_);
+    if (is_done_ || (!has_slot_ && !slot.is_free())) return 0;
+    if (!has_slot_) {
+        slot.bytes.resize(size_);
+        slot.requests.clear();
+    }
     has_slot_ = true;
     std::memcpy(slot.bytes.data() + taken_, bytes, size);
     taken_ += size;
+    post_whole_pieces(slot);
     if (taken_ == size_) {
-        slot.request = posted(library_.post_send(library_.context, slot.bytes.data(), size_, peer_, channel_), peer_);
         next_ = (next_ + 1) % slots_.size();
         is_done_ = true;
     }
     return size;
 }
 
-bool MessageOutgoing::is_drained() {
-    poll();
-    return std::all_of(slots_.begin(), slots_.end(), [](const MessageSlot& slot) { return slot.request == nullptr; });
+void MessageOutgoing::post_whole_pieces(MessageSlot& slot) {
+    for (size_t piece = slot.requests.size(); piece < pieces_of(size_) && piece_end(piece, size_) <= taken_; piece++) {
+        const size_t start = piece * piece_bytes, count = piece_end(piece, size_) - start;
+        void* request = library_.post_send(library_.context, slot.bytes.data() + start, count, peer_, channel_);
+        slot.requests.push_back(posted(request, peer_));
+    }
 }
 
-bool MessageOutgoing::poll() {
-    bool any = false;
-    for (MessageSlot& slot : slots_) any |= finishes(library_, slot.request, peer_);
-    return any;
+bool MessageOutgoing::is_drained() {
+    poll();
+    return std::all_of(slots_.begin(), slots_.end(), [](const MessageSlot& slot) { return slot.is_free(); });
 }
+
+bool MessageOutgoing::poll() { return any_finishes(library_, slots_, peer_); }
 
 void MessageIncoming::start(uint32_t, const std::vector<size_t>& sizes, size_t depth) {
     sizes_ = sizes;
@@ -91,26 +116,33 @@ void MessageIncoming::post_ahead() {
     const size_t first = wanted_ > 0 ? wanted_ - 1 : 0;
     for (; posted_ < std::min(sizes_.size(), first + slots_.size()); posted_++) {
         MessageSlot& slot = slots_[posted_ % slots_.size()];
-        slot.bytes.resize(sizes_[posted_]);
-        void* request = library_.post_receive(library_.context, slot.bytes.data(), slot.bytes.size(), peer_, channel_);
-        slot.request = posted(request, peer_);
+        const size_t size = sizes_[posted_];
+        slot.bytes.resize(size);
+        slot.requests.clear();
+        for (size_t piece = 0; piece < pieces_of(size); piece++) {
+            const size_t start = piece * piece_bytes, count = piece_end(piece, size) - start;
+            void* request = library_.post_receive(library_.context, slot.bytes.data() + start, count, peer_, channel_);
+            slot.requests.push_back(posted(request, peer_));
+        }
     }
 }
 
 size_t MessageIncoming::give(char* bytes, size_t size) {
     MessageSlot& slot = slots_[(wanted_ - 1) % slots_.size()];
-    finishes(library_, slot.request, peer_);
-    if (slot.request != nullptr) return 0;
-    std::memcpy(bytes, slot.bytes.data() + given_, size);
-    given_ += size;
-    return size;
+    size_t given = 0;
+    while (given < size) {
+        const size_t piece = given_ / piece_bytes;
+        finishes(library_, slot.requests[piece], peer_);
+        if (slot.requests[piece] != nullptr) break;
+        const size_t count = std::min(size - given, piece_end(piece, sizes_[wanted_ - 1]) - given_);
+        std::memcpy(bytes + given, slot.bytes.data() + given_, count);
+        given += count;
+        given_ += count;
+    }
+    return given;
 }
 
-bool MessageIncoming::poll() {
-    bool any = false;
-    for (MessageSlot& slot : slots_) any |= finishes(library_, slot.request, peer_);
-    return any;
-}
+bool MessageIncoming::poll() { return any_finishes(library_, slots_, peer_); }
 
 void Messages::wait(int64_t until_ns, std::vector<int>& blocks) {
     for (auto& [key, used] : senders_)

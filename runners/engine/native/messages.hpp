@@ -10,10 +10,12 @@
 
 namespace chorale {
 
-// A message that is on its way, if there is a request, or was.
+// A message, which travels in pieces: what is on its way has a request.
 struct MessageSlot {
     std::vector<char> bytes;
-    void* request = nullptr;
+    std::vector<void*> requests;
+
+    bool is_free() const;
 };
 
 // Before slots are freed: the library may still read or write the bytes of requests that are not done, after a
@@ -32,9 +34,11 @@ public:
     size_t take(const char* bytes, size_t size) override;
     bool is_done() const override { return is_done_; }
     bool is_drained() override;
-    bool poll();  // whether a message has left
+    bool poll();  // whether something has left
 
 private:
+    void post_whole_pieces(MessageSlot& slot);
+
     const chorale_messages& library_;
     const int peer_, channel_;
     std::vector<MessageSlot> slots_{2};
@@ -53,7 +57,7 @@ public:
     size_t give(char* bytes, size_t size) override;
     bool is_done() override { return wanted_ > 0 && given_ == sizes_[wanted_ - 1]; }
     bool read_ahead() override { return false; }  // receives are posted ahead
-    bool poll();  // whether the message that is wanted has come
+    bool poll();  // whether something has come
 
 private:
     void post_ahead();

@@ -105,13 +105,26 @@ private:
     std::set<std::pair<int, int>> outgoing_, incoming_;
 };
 
+bool is_in_place(const Instruction& step) {
+    return step.src.buffer == step.dst.buffer && step.src.offset == step.dst.offset;
+}
+
+// Whether `step` may work on the bytes that `other` has stored while `other` stores more: it must not write what `other`
+// has yet to read.
+bool may_follow(const Program& program, const Instruction& step, const Instruction& other) {
+    if (!other.receives() || !other.stores()) return false;
+    if (step.op == Op::send) return true;
+    if (step.op != Op::recv_reduce_copy || !is_in_place(step)) return false;
+    return !other.reads() || is_in_place(other) || (!program.in_place && other.src.buffer != step.dst.buffer);
+}
+
 // See Wait::shift.
 void find_shifts(Program& program) {
     for (Block& block : program.blocks)
         for (Instruction& step : block.steps)
             for (Wait& wait : step.waits) {
                 const Instruction& other = program.blocks[wait.block].steps[wait.step];
-                if (step.op != Op::send || !other.receives() || !other.stores()) continue;
+                if (!may_follow(program, step, other)) continue;
                 if (other.dst.buffer != step.src.buffer || step.src.offset < other.dst.offset) continue;
                 const size_t shift = step.src.offset - other.dst.offset;
                 if (shift + step.count <= other.count) wait.shift = static_cast<int64_t>(shift);

@@ -17,8 +17,8 @@ struct Place {
 
 struct Wait {
     size_t block, step;
-    // Where the step waited for stores all that this one sends: the distance in chunks from the start of what is stored.
-    // Then a send may pass on what is there already. -1 elsewhere.
+    // Where the step waited for stores all that this one sends or adds to: the distance in chunks from the start of what
+    // is stored. Then this one may work on what is there already. -1 elsewhere.
     int64_t shift;
 };
 

@@ -1,0 +1,86 @@
+"""The engine of one group of a job: connected to those of the other ranks, with the programs of the table loaded."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.model import JobEntry, Table
+from chorale.job.table.packing import unpack
+from chorale.runners.engine.library import DataType, Engine, Execution, ReduceOp, Work
+from chorale.runners.engine.meeting import TOKEN_BYTES, addresses_for, listen
+from chorale.synth.errors import InvalidInput
+
+Exchange = Callable[[list[str]], list[list[str]]]
+"""Gives the texts of this rank to the others of the group, and returns those of all by rank; all ranks call it."""
+
+
+class GroupEngine:
+    """What runs programs for `group`, a tuple of ranks of the job, of which `rank` is this one's position.
+
+    Not thread-safe: one execution at a time, in the same order on all ranks of the group.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        table_digest: str,
+        group: Sequence[int],
+        rank: int,
+        exchange: Exchange,
+        interface: str | None = None,
+        limit_s: float = 60.0,
+    ) -> None:
+        """Connect to the engines of all ranks of the group, which do the same at this time.
+
+        InvalidInput where the ranks have different tables, with the ranks; EngineError where they cannot connect.
+        """
+        self.entries = GroupEntries.of(table, group)
+        self._ranks = len(group)
+        self._engine = Engine(rank, len(group))
+        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self._engine, interface)]
+        everyone = exchange(own)
+        require_one_table(group, [digest for digest, *_ in everyone])
+        wanted = {entry.program for entry in self.entries.entries if entry.program is not None}
+        self._programs = {
+            digest: self._engine.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)
+        }
+        addresses = addresses_for(own[2:], [texts[2:] for texts in everyone])
+        self._engine.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
+
+    def execute(
+        self,
+        entry: JobEntry,
+        buffers: tuple[int, int],
+        elements: int,
+        dtype: DataType,
+        operation: ReduceOp = ReduceOp.SUM,
+        limit_s: float = 1800.0,
+    ) -> Execution:
+        """Run the program of `entry`.
+
+        buffers:  addresses of input and output, which may be the same; for broadcasts both are the whole vector
+        elements: of the whole vector; for allgather those of the output, for reduce-scatter those of the input
+
+        EngineError if it does not end well; the engine is of no use any more after that.
+        """
+        assert entry.program is not None
+        return self._engine.execute(
+            Work(self._programs[entry.program], *buffers, elements, dtype, operation, limit_s=limit_s)
+        )
+
+    def close(self) -> None:
+        """End the connections. Safe to call twice."""
+        self._engine.close()
+
+
+def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
+    """Raise InvalidInput if not all of `digests` are the same; it names the ranks of each."""
+    ranks: dict[str, list[int]] = {}
+    for rank, digest in zip(group, digests, strict=True):
+        ranks.setdefault(digest, []).append(rank)
+    if len(ranks) > 1:
+        texts = (f"ranks {', '.join(map(str, each))}: {digest[:12] or 'none'}" for digest, each in ranks.items())
+        rule = "all ranks of a job must have the same tuning table"
+        raise InvalidInput(rule, "; ".join(texts), "give all of them the same file in CHORALE_TABLE")

@@ -1,0 +1,56 @@
+"""What a job ran: programs and fallbacks, how often, for how many bytes and how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+
+class JobReport:
+    """Counts of one process. Threads may count at the same time.
+
+    table: digest, None without one; ranks: of the job
+    """
+
+    def __init__(self, table: str | None = None, ranks: int = 0) -> None:
+        self.table = table
+        self.ranks = ranks
+        self._lock = threading.Lock()
+        self._programs: dict[tuple[str, str], list[float]] = {}
+        self._fallbacks: dict[tuple[str, str], list[float]] = {}
+
+    def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float) -> None:
+        """Count a run of a program."""
+        self._add(self._programs, (digest, collective), size_bytes, seconds)
+
+    def count_fallback(self, reason: str, collective: str, size_bytes: int) -> None:
+        """Count a call that the library served."""
+        self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that CHORALE_REPORT writes."""
+        with self._lock:
+            programs = [
+                {"digest": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size), "seconds": seconds}
+                for key, (calls, size, seconds) in sorted(self._programs.items())
+            ]
+            fallbacks = [
+                {"reason": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size)}
+                for key, (calls, size, _) in sorted(self._fallbacks.items())
+            ]
+        return {"table": self.table, "ranks": self.ranks, "programs": programs, "fallbacks": fallbacks}
+
+    def _add(self, counts: dict[tuple[str, str], list[float]], key: tuple[str, str], size: int, seconds: float) -> None:
+        with self._lock:
+            count = counts.setdefault(key, [0, 0, 0.0])
+            count[0] += 1
+            count[1] += size
+            count[2] += seconds
+
+
+def report_line(record: Mapping[str, Any]) -> str:
+    """Return `record` in a sentence."""
+    ran = sum(entry["calls"] for entry in record["programs"])
+    fell = ", ".join(f"{entry['calls']} {entry['collective']}: {entry['reason']}" for entry in record["fallbacks"])
+    return f"chorale: {ran} collectives ran tuned programs; the library's own: {fell or 'none'}"

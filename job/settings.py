@@ -1,0 +1,48 @@
+"""What a job is told by its environment: the table, and what to do where it says nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chorale.job.table.layout import parse_table
+from chorale.job.table.model import Table
+from chorale.synth.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """table: CHORALE_TABLE; strict: CHORALE_STRICT=1 refuses what the table does not cover; report: CHORALE_REPORT, a
+    file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device."""
+
+    table: Path | None = None
+    strict: bool = False
+    report: str | None = None
+    inner: str | None = None
+    interface: str | None = None
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
+        """Return what the variables say; InvalidInput for a CHORALE_STRICT other than 0 and 1."""
+        strict = environment.get("CHORALE_STRICT") or "0"
+        if strict not in ("0", "1"):
+            raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
+        table = environment.get("CHORALE_TABLE")
+        return JobSettings(
+            Path(table) if table else None,
+            strict == "1",
+            environment.get("CHORALE_REPORT") or None,
+            environment.get("CHORALE_INNER") or None,
+            environment.get("CHORALE_INTERFACE") or None,
+        )
+
+
+def read_table(path: Path) -> tuple[Table, str]:
+    """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no table."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("a tuning table must be a file that can be read", error, "name another") from error
+    return parse_table(data)

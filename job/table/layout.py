@@ -1,0 +1,127 @@
+"""The file of a table, as bytes.
+
+    chorale-table/1
+    HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256
+    header: one line of canonical JSON, for people and for Python
+    index:  lines of words, for readers without JSON; made of the header
+    blobs:  texts of programs, compressed, and each rank's words
+
+SHA256 is that of all that follows the second line, and the digest of the table. Lines of the index:
+
+    ranks N
+    program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
+    words NUMBER RANK OFFSET BYTES CRC32                    (from the begin of the blobs; packed, see `packing`)
+    entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
+from chorale.synth.errors import InvalidInput
+
+_WAY_OUT = "write it again: chorale table write"
+
+
+def table_bytes(table: Table) -> bytes:
+    """Return the file of `table`: the same bytes for the same table."""
+    blobs, programs, index = bytearray(), [], [f"ranks {table.ranks}"]
+    for number, (digest, program) in enumerate(sorted(table.programs.items())):
+        text = zlib.compress(program.text, 9)
+        programs.append({**_program_header(program), "text": [len(blobs), len(text)]})
+        blobs += text
+        index.append(f"program {number} {digest} {program.collective} {_or_none(program.root)} {program.ranks}")
+        for rank, words in enumerate(program.words):
+            index.append(f"words {number} {rank} {len(blobs)} {len(words)} {zlib.crc32(words)}")
+            blobs += words
+    numbers = {digest: number for number, digest in enumerate(sorted(table.programs))}
+    index.extend(_entry_line(entry, numbers) for entry in table.entries)
+    header = {
+        "topology": table.topology,
+        "ranks": table.ranks,
+        "provenance": table.provenance,
+        "entries": [asdict(entry) for entry in table.entries],
+        "programs": programs,
+    }
+    parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    return b"".join((_line(FORMAT, f"{len(parts[0])} {len(parts[1])} {len(parts[2])} {digest}"), *parts))
+
+
+def parse_table(data: bytes) -> tuple[Table, str]:
+    """Return the table of which `data` is the file, and its digest. InvalidInput for what is no such file."""
+    digest, header, index, blobs = _sections(data)
+    try:
+        value = json.loads(header)
+        numbered = [_program(entry, blobs) for entry in value["programs"]]
+        entries = tuple(
+            JobEntry(**{**entry, "group": None if entry["group"] is None else tuple(entry["group"])})
+            for entry in value["entries"]
+        )
+        words = _words(index, blobs, len(numbered))
+        programs = {program.digest: _with_words(program, words[number]) for number, program in enumerate(numbered)}
+        return Table(value["topology"], value["ranks"], entries, programs, value["provenance"]), digest
+    except (KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
+        raise InvalidInput("a tuning table must have what its format says", error, _WAY_OUT) from error
+
+
+def _sections(data: bytes) -> tuple[str, bytes, bytes, bytes]:
+    first, _, rest = data.partition(b"\n")
+    if first != FORMAT.encode():
+        raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", first[:40], "name such a file")
+    second, _, rest = rest.partition(b"\n")
+    try:
+        *lengths, digest = second.decode().split()
+        header, index, blobs = map(int, lengths)
+    except ValueError as error:
+        raise InvalidInput("the second line of a tuning table says its lengths", second[:80], _WAY_OUT) from error
+    if len(rest) != header + index + blobs or hashlib.sha256(rest).hexdigest() != digest:
+        raise InvalidInput("a tuning table must have the checksum in its second line", "another", _WAY_OUT)
+    return digest, rest[:header], rest[header : header + index], rest[header + index :]
+
+
+def _program_header(program: TableProgram) -> dict[str, Any]:
+    names = ("digest", "target", "method", "parameters", "collective", "root", "ranks", "order_of_additions")
+    return {name: getattr(program, name) for name in names}
+
+
+def _program(value: dict[str, Any], blobs: bytes) -> TableProgram:
+    start, length = value.pop("text")
+    return TableProgram(**value, text=zlib.decompress(blobs[start : start + length]), words=())
+
+
+def _with_words(program: TableProgram, words: dict[int, bytes]) -> TableProgram:
+    return TableProgram(
+        **_program_header(program), text=program.text, words=tuple(words[r] for r in range(program.ranks))
+    )
+
+
+def _words(index: bytes, blobs: bytes, programs: int) -> list[dict[int, bytes]]:
+    words: list[dict[int, bytes]] = [{} for _ in range(programs)]
+    for line in index.decode().splitlines():
+        if line.startswith("words "):
+            number, rank, start, length, checksum = map(int, line.split()[1:])
+            words[number][rank] = blobs[start : start + length]
+            if zlib.crc32(words[number][rank]) != checksum:
+                raise ValueError(f"the words of program {number}, rank {rank} are damaged")
+    return words
+
+
+def _entry_line(entry: JobEntry, numbers: dict[str, int]) -> str:
+    group = "*" if entry.group is None else ",".join(map(str, entry.group))
+    program = -1 if entry.program is None else numbers[entry.program]
+    sizes = f"{entry.min_bytes} {_or_none(entry.max_bytes)}"
+    return f"entry {entry.collective} {entry.dtype} {group} {_or_none(entry.root)} {sizes} {program}"
+
+
+def _or_none(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _line(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,83 @@
+"""A tuning table in memory: entries, which say what runs at which sizes, and the programs that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = "chorale-table/1"
+"""The first line of a file."""
+
+ANY_DTYPE = "any"
+"""Of an entry that serves every type of elements."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """What runs for one collective in one range of sizes.
+
+    dtype:     name of an element type, or ANY_DTYPE
+    group:     ranks of the job in the order of the program's ranks; None for all of them in their order
+    root:      position in the group of broadcast and reduce, None elsewhere
+    min_bytes, max_bytes: sizes of the whole vector, both inclusive; None for no limit
+    program:   digest, or None: the library's own
+    measured:  what was measured, with its interval; None if nothing was
+    certificate: how good the schedule is proved to be; None for the library's own
+    provenance: campaign, MLflow run and version it comes from
+    """
+
+    collective: str
+    dtype: str
+    group: tuple[int, ...] | None
+    root: int | None
+    min_bytes: int
+    max_bytes: int | None
+    program: str | None
+    measured: Json | None = None
+    certificate: Json | None = None
+    provenance: Json = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:
+        """What it is for, besides the size."""
+        return self.collective, self.dtype, self.group, self.root
+
+    def covers(self, size_bytes: int) -> bool:
+        """Return whether `size_bytes` is in the range."""
+        return self.min_bytes <= size_bytes and (self.max_bytes is None or size_bytes <= self.max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgram:
+    """A program: its text, as `lift` reads it, and each rank's part as the engine reads it.
+
+    digest:  SHA-256 of the text
+    ranks:   how many
+    words:   for each rank those of `chorale.runners.engine.encoding`
+    order_of_additions: what `chorale.synth` proves of it, see the certificate; None where nothing is added
+    """
+
+    digest: str
+    target: str
+    method: str
+    parameters: Json
+    collective: str
+    root: int | None
+    ranks: int
+    text: bytes
+    words: tuple[bytes, ...]
+    order_of_additions: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All of a file. Entries of one key do not overlap; programs are those that entries name, by digest."""
+
+    topology: Json
+    ranks: int
+    entries: tuple[JobEntry, ...]
+    programs: Mapping[str, TableProgram]
+    provenance: Json = field(default_factory=dict)

@@ -1,0 +1,93 @@
+"""The file of a table: what goes in comes out, the same bytes each time, and damage is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.job.table.layout import parse_table, table_bytes
+from chorale.job.table.lookup import Fallback, GroupEntries
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.packing import pack, unpack
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+
+
+def ring_table(ranks: int = 4) -> Table:
+    source = ScheduleRequest(parse_topology(f"ring:{ranks}"), ALLREDUCE, "ring", Options(), 1)
+    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    assert isinstance(built, BuildResult)
+    program = table_program(built.program_text.encode(), "oneccl-xml", "ring", {"chunks": 1})
+    common = {"certificate": {"gap": "0"}, "provenance": {"campaign": "c"}}
+    entries = (
+        JobEntry("allreduce", "float32", None, None, 1024, 4096, program.digest, {"time_us": 1.5}, **common),
+        JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, None),
+        JobEntry("allreduce", ANY_DTYPE, (0, 2, 4, 6), None, 0, None, program.digest),
+    )
+    return Table({"spec": f"ring:{ranks}"}, ranks, entries, {program.digest: program}, {"fabric": "here"})
+
+
+def test_what_goes_in_comes_out() -> None:
+    table = ring_table()
+    data = table_bytes(table)
+    assert data.startswith(b"chorale-table/1\n")
+    assert parse_table(data) == (table, data.split(b"\n")[1].split()[-1].decode())
+    assert table_bytes(parse_table(data)[0]) == data
+
+
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_every_flipped_bit_is_noticed(place: int, bit: int) -> None:
+    data = bytearray(table_bytes(ring_table()))
+    data[place % len(data)] ^= 1 << bit
+    with pytest.raises(InvalidInput):
+        parse_table(bytes(data))
+
+
+@pytest.mark.parametrize("length", [0, 5, 16, 40, 200, -1])
+def test_a_shorter_file_is_refused(length: int) -> None:
+    with pytest.raises(InvalidInput):
+        parse_table(table_bytes(ring_table())[:length])
+
+
+def test_a_header_that_says_nonsense_is_refused_though_its_checksum_is_right() -> None:
+    header, index = b'{"entries":[{}],"programs":[]}\n', b"ranks 4\n"
+    digest = hashlib.sha256(header + index).hexdigest()
+    with pytest.raises(InvalidInput, match="must have what its format says"):
+        parse_table(b"chorale-table/1\n%d %d 0 %s\n" % (len(header), len(index), digest.encode()) + header + index)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_numbers_survive(numbers: list[int]) -> None:
+    assert unpack(pack(numbers)).tolist() == numbers
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\xff" * 9 + b"\x7f", b"\xff" * 20])
+def test_bytes_that_are_no_numbers_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="number"):
+        unpack(data)
+
+
+def test_the_entry_that_runs_or_why_none_does() -> None:
+    table = ring_table()
+    everyone, some = GroupEntries.of(table, range(4)), GroupEntries.of(table, (0, 2, 4, 6))
+    found = everyone.find("allreduce", None, "float32", 2048)
+    assert found == table.entries[0]
+    assert everyone.find("allreduce", None, "float32", 5000) is Fallback.LIBRARY
+    assert everyone.find("allreduce", None, "int32", 2048) is Fallback.LIBRARY
+    assert everyone.find("allgather", None, "float32", 2048) is Fallback.COLLECTIVE
+    assert some.find("allreduce", None, "bfloat16", 1) == table.entries[2]
+    assert GroupEntries.of(table, (1, 0, 2, 3)).find("allreduce", None, "float32", 2048) is Fallback.GROUP
+    narrow = GroupEntries((replace(table.entries[0], root=1),))
+    assert narrow.find("allreduce", None, "float32", 2048) is Fallback.ROOT
+    assert GroupEntries(table.entries[:1]).find("allreduce", None, "int8", 2048) is Fallback.DTYPE
+    assert GroupEntries(table.entries[:1]).find("allreduce", None, "float32", 1) is Fallback.SIZE
