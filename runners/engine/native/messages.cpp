@@ -12,12 +12,15 @@ namespace {
 
 constexpr int64_t shortest_ns = 10'000, longest_ns = 200'000;  // ranks share cores
 
-// What libraries send at once: longer messages are agreed on first, and wait for an answer behind all that is on its way.
-constexpr size_t piece_bytes = 16'000;
+// Pieces are what libraries send at once, so that the first can be passed on while the last are on their way; of long
+// messages larger ones, because each costs calls.
+constexpr size_t small_piece_bytes = 64'000, most_pieces = 4;
 
-size_t pieces_of(size_t size) { return std::max<size_t>(1, (size + piece_bytes - 1) / piece_bytes); }
+size_t piece_bytes(size_t size) { return std::max(small_piece_bytes, (size + most_pieces - 1) / most_pieces); }
 
-size_t piece_end(size_t piece, size_t size) { return std::min(size, (piece + 1) * piece_bytes); }
+size_t pieces_of(size_t size) { return std::max<size_t>(1, (size + piece_bytes(size) - 1) / piece_bytes(size)); }
+
+size_t piece_start(size_t piece, size_t size) { return std::min(size, piece * piece_bytes(size)); }
 
 void* posted(void* request, int peer) {
     if (request == nullptr) throw lost(peer, "the library refused a message");
@@ -84,8 +87,8 @@ size_t MessageOutgoing::take(const char* bytes, size_t size) {
 }
 
 void MessageOutgoing::post_whole_pieces(MessageSlot& slot) {
-    for (size_t piece = slot.requests.size(); piece < pieces_of(size_) && piece_end(piece, size_) <= taken_; piece++) {
-        const size_t start = piece * piece_bytes, count = piece_end(piece, size_) - start;
+    for (size_t piece = slot.requests.size(); piece < pieces_of(size_) && piece_start(piece + 1, size_) <= taken_; piece++) {
+        const size_t start = piece_start(piece, size_), count = piece_start(piece + 1, size_) - start;
         void* request = library_.post_send(library_.context, slot.bytes.data() + start, count, peer_, channel_);
         slot.requests.push_back(posted(request, peer_));
     }
@@ -120,7 +123,7 @@ void MessageIncoming::post_ahead() {
         slot.bytes.resize(size);
         slot.requests.clear();
         for (size_t piece = 0; piece < pieces_of(size); piece++) {
-            const size_t start = piece * piece_bytes, count = piece_end(piece, size) - start;
+            const size_t start = piece_start(piece, size), count = piece_start(piece + 1, size) - start;
             void* request = library_.post_receive(library_.context, slot.bytes.data() + start, count, peer_, channel_);
             slot.requests.push_back(posted(request, peer_));
         }
@@ -131,10 +134,10 @@ size_t MessageIncoming::give(char* bytes, size_t size) {
     MessageSlot& slot = slots_[(wanted_ - 1) % slots_.size()];
     size_t given = 0;
     while (given < size) {
-        const size_t piece = given_ / piece_bytes;
+        const size_t message = sizes_[wanted_ - 1], piece = given_ / piece_bytes(message);
         finishes(library_, slot.requests[piece], peer_);
         if (slot.requests[piece] != nullptr) break;
-        const size_t count = std::min(size - given, piece_end(piece, sizes_[wanted_ - 1]) - given_);
+        const size_t count = std::min(size - given, piece_start(piece + 1, message) - given_);
         std::memcpy(bytes + given, slot.bytes.data() + given_, count);
         given += count;
         given_ += count;
