@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +10,7 @@ from pathlib import Path
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.experiments.framework.live import LiveRun, measure_on_fabric
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
+from chorale.runners.api.connections import busiest_share
 from chorale.runners.api.units import format_size
 from chorale.runners.fabric.link_shape import WIRE_MTU_BYTES, carried_bytes
 from chorale.synth.build.build import build
@@ -70,7 +70,7 @@ def _answer(case: LiveCase) -> list[Row]:
     if isinstance(live.outcome, RunFailure):
         reason = f"{live.outcome.kind}: {live.outcome.message}"
         return [{**_identity(case), "reason": reason, "holds": False}]
-    return list(_rows(case, live, live.outcome, busiest_link(programs["bfb"])))
+    return list(_rows(case, live, live.outcome, busiest_share(programs["bfb"], topology)))
 
 
 def _programs(spec: str) -> dict[str, Program]:
@@ -82,15 +82,6 @@ def _programs(spec: str) -> dict[str, Program]:
         if not isinstance(result, BuildFailure):
             programs[method] = result.program
     return programs
-
-
-def busiest_link(program: Program) -> Fraction:
-    """Return which part of the vector the busiest link carries, where ranks send to neighbours only."""
-    chunks: Counter[tuple[int, int | None]] = Counter()
-    for rank, part in enumerate(program.ranks):
-        for block in part.blocks:
-            chunks[rank, block.send_peer] += sum(step.count for step in block.instructions if step.op.sends)
-    return Fraction(max(chunks.values()), program.chunks)
 
 
 def _identity(case: LiveCase) -> Row:

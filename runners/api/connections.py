@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 from chorale.synth.programs.check_structure import message_counts
@@ -85,3 +86,12 @@ class ConnectionPaths:
                         queue.append(target)
             self._hops_from[src] = hops
         return self._hops_from[src]
+
+
+def busiest_share(program: Program, topology: Topology) -> Fraction:
+    """Return how much of the vector passes the link that most passes; connections without a path count nowhere."""
+    paths, chunks = ConnectionPaths(topology), Counter[int]()
+    for connection, count in sent_chunks(program).items():
+        for link in paths.path(connection) or ():
+            chunks[link] += count
+    return Fraction(max(chunks.values(), default=0), program.chunks)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from fractions import Fraction
-
 import pytest
 
 from chorale.runners.api.base import RunRequest
-from chorale.runners.api.connections import ConnectionPaths, sent_chunks
+from chorale.runners.api.connections import busiest_share
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import simulate
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
 from tests.conformance.runner_kit import measured
 
 LINK_MBPS = 20
 SIZE_BYTES = 2**19
-
-
-def busiest_share(program: Program, topology: Topology) -> Fraction:
-    """Return how much of the vector passes the link that most passes."""
-    paths, chunks = ConnectionPaths(topology), Counter[int]()
-    for connection, count in sent_chunks(program).items():
-        for link in paths.path(connection) or ():
-            chunks[link] += count
-    return Fraction(max(chunks.values()), program.chunks)
 
 
 @pytest.mark.parametrize("spec", ["ring:4", "torus:2x3"])
