@@ -96,7 +96,7 @@ class RunRequest:
                  divide is rounded up (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
     timeout_s:   watchdog for the whole request.
-    dtype:       name of the element type: float32, float64, int32, bfloat16 (see `chorale.runners.api.elements`).
+    dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`.
     seed:        fixes the order of the programs and the data.
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.

@@ -134,6 +134,8 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
     "float32": ElementType(np.dtype(np.float32), EXACT_LIMIT, MAX_RANKS),
     "float64": ElementType(np.dtype(np.float64), EXACT_LIMIT, MAX_RANKS),
     "int32": ElementType(np.dtype(np.int32), EXACT_LIMIT, MAX_RANKS),
+    "int64": ElementType(np.dtype(np.int64), EXACT_LIMIT, MAX_RANKS),
+    "float16": ElementType(np.dtype(np.float16), 2**11, 32),
     "bfloat16": ElementType(np.dtype(ml_dtypes.bfloat16), 2**8, 16),
 }
 

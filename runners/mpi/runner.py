@@ -143,5 +143,5 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
     if request.topology.compute_count > most:
         yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
     reduces = any(program.collective.reduces for program in request.programs.values())
-    if request.library and reduces and request.dtype == "bfloat16":
-        yield FailureKind.REJECTED, "MPI has no sum of its own for bfloat16"
+    if request.library and reduces and request.dtype in ("bfloat16", "float16"):
+        yield FailureKind.REJECTED, f"MPI has no sum of its own for {request.dtype}"

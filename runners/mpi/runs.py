@@ -74,7 +74,7 @@ class ProgramRun:
             self.execution = self._engine.execute(work)
             return self.execution.end_ns / 1e9
         except EngineError as error:
-            if error.status is not Status.TIMEOUT:
+            if error.status not in (Status.TIMEOUT, Status.PEER_LOST):  # then another is to blame, who is noticed
                 raise
             self.blocked = list(map(_stuck_instruction, error.blocked.splitlines()))
             return None

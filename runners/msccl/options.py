@@ -23,7 +23,14 @@ def gpus_per_machine(topology: Topology) -> int | None:
 Launcher = Literal["openmpi", "mpich", "srun"]
 """Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
 
-DTYPES: Mapping[str, str] = {"float32": "float", "float64": "double", "int32": "int32", "bfloat16": "bfloat16"}
+DTYPES: Mapping[str, str] = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "int32": "int32",
+    "int64": "int64",
+}
 """Element types as the test programs call them."""
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

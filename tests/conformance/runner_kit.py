@@ -92,15 +92,16 @@ def right_programs_give_times(factory: Factory) -> None:
 
 def every_element_type_is_exact(factory: Factory) -> None:
     with opened(factory) as runner:
-        for dtype in ("float32", "float64", "int32"):
+        for dtype in ("float32", "float64", "int32", "int64"):
             measured(runner.submit(request_of(RING, dtype=dtype)))
 
 
-def bfloat16_is_exact_or_rejected(factory: Factory) -> None:
+def short_types_are_exact_or_rejected(factory: Factory) -> None:
     with opened(factory) as runner:
-        outcome = runner.submit(request_of(RING, dtype="bfloat16"))
-        if isinstance(outcome, RunFailure):
-            assert "bfloat16" in failed(outcome, FailureKind.REJECTED).message
+        for dtype in ("bfloat16", "float16"):
+            outcome = runner.submit(request_of(RING, dtype=dtype))
+            if isinstance(outcome, RunFailure):
+                assert dtype in failed(outcome, FailureKind.REJECTED).message
 
 
 def sizes_that_chunks_do_not_divide_are_rounded_up_and_right(factory: Factory) -> None:
@@ -171,7 +172,7 @@ def what_cannot_run_is_rejected(factory: Factory) -> None:
     alone = replace(RING, ranks=(*RING.ranks[:3], rank_of()))
     requests = [
         request_of(RING, "ring:5"),
-        request_of(RING, dtype="float16"),
+        request_of(RING, dtype="complex64"),
         request_of(alone),
         request_of(replace(RING, max_bytes=1024)),
         request_of(ring_allreduce(range(4)), "uniring:1,4", sizes_bytes=()),
@@ -206,7 +207,7 @@ def closing_twice_is_harmless(factory: Factory) -> None:
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     right_programs_give_times,
     every_element_type_is_exact,
-    bfloat16_is_exact_or_rejected,
+    short_types_are_exact_or_rejected,
     sizes_that_chunks_do_not_divide_are_rounded_up_and_right,
     local_steps_and_scratch_work,
     messages_find_their_way_through_other_nodes,

@@ -60,11 +60,12 @@ def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
     return inside
 
 
-def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric) -> None:
+@pytest.mark.parametrize("transport", ["mpi", "tcp"])
+def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, transport: str) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
-    with MpiRunner(NAME) as runner:
+    with MpiRunner(NAME, transport=transport) as runner:
         outcome = measured(runner.submit(request_of(RING, size_bytes=size_bytes, library=("mpi",))))
     (own,), (library,) = outcome.results["program"], outcome.results[library_result("mpi")]
     assert ideal_s < own.min_s < 3 * ideal_s

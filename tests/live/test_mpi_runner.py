@@ -34,13 +34,13 @@ from tests.live.mpi import needs_mpi
 pytestmark = needs_mpi
 
 
-def _runner() -> MpiRunner:
-    return MpiRunner(where="loopback")
+def _runner(transport: str = "mpi") -> MpiRunner:
+    return MpiRunner(where="loopback", transport=transport)
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[MpiRunner]:
-    with _runner() as running:
+@pytest.fixture(scope="module", params=["mpi", "tcp"])
+def shared(request: pytest.FixtureRequest) -> Iterator[MpiRunner]:
+    with _runner(request.param) as running:
         yield running
 
 
@@ -56,6 +56,11 @@ def test_traces(shared: MpiRunner) -> None:
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
+    assert not descendants()
+
+
+def test_a_killed_rank_is_named_where_engines_are_connected_by_themselves() -> None:
+    live_kit.a_killed_rank_is_a_crash_that_names_it(lambda: _runner("tcp"))
     assert not descendants()
 
 
@@ -77,11 +82,12 @@ def test_mpis_own_collectives_are_right_and_measured_beside_programs() -> None:
                 assert len(results["library:mpi"][0].times_s) == 2
 
 
-def test_mpi_has_no_sum_of_bfloat16() -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mpi_has_no_sum_of_short_types(dtype: str) -> None:
     with _runner() as runner:
-        failure = failed(runner.submit(request_of(RING, library=("mpi",), dtype="bfloat16")), FailureKind.REJECTED)
-        assert "no sum of its own for bfloat16" in failure.message
-        measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype="bfloat16")))
+        failure = failed(runner.submit(request_of(RING, library=("mpi",), dtype=dtype)), FailureKind.REJECTED)
+        assert f"no sum of its own for {dtype}" in failure.message
+        measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
 
 
 def test_more_data_than_memory_is_unavailable() -> None:

@@ -113,8 +113,8 @@ DTYPES = {
     CollectiveName.ALLREDUCE: "bfloat16",
     CollectiveName.ALLGATHER: "float64",
     CollectiveName.REDUCE_SCATTER: "int32",
-    CollectiveName.BROADCAST: "bfloat16",
-    CollectiveName.REDUCE: "bfloat16",
+    CollectiveName.BROADCAST: "int64",
+    CollectiveName.REDUCE: "float16",
     CollectiveName.ALLTOALL: "float32",
 }
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-BYTES = {"float": 4, "double": 8, "int32": 4, "bfloat16": 2}
+BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int32": 4, "int64": 8}
 COLLECTIVES = {
     "all_reduce_perf": "allreduce",
     "all_gather_perf": "allgather",

@@ -78,7 +78,9 @@ def export(
     ] = None,
     tests: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of nccl-tests on the nodes.")] = None,
     library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
-    dtype: Annotated[str, typer.Option(help="Element type: float32, float64 or int32.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help="Element type: float32, float64, float16, bfloat16, int32 or int64.")
+    ] = "float32",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -31,7 +31,9 @@ ccl::datatype datatype_of(int type) {
     switch (type) {
         case CHORALE_FLOAT32: return ccl::datatype::float32;
         case CHORALE_FLOAT64: return ccl::datatype::float64;
+        case CHORALE_FLOAT16: return ccl::datatype::float16;
         case CHORALE_INT32: return ccl::datatype::int32;
+        case CHORALE_INT64: return ccl::datatype::int64;
         case CHORALE_BFLOAT16: return ccl::datatype::bfloat16;
         default: throw std::runtime_error("oneCCL's collectives are not run on this element type");
     }

@@ -87,7 +87,7 @@ def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"dtype": "float16"}, "float16 is not supported"),
+        ({"dtype": "complex64"}, "complex64 is not supported"),
         ({"programs": {}}, "at least one program"),
         ({"sizes_bytes": ()}, "at least one program and one size"),
         ({"sizes_bytes": (0,)}, "must be positive"),

@@ -15,22 +15,23 @@ def test_integers_up_to_the_limit_are_exact_and_the_limit_is_what_it_can_be(name
     element = ELEMENT_TYPES[name]
     integers = np.arange(element.exact_limit - 300, element.exact_limit + 1).clip(min=UNTOUCHED)
     assert np.array_equal(integers.astype(element.dtype).astype(np.int64), integers)
-    if name in ("float32", "bfloat16"):
+    if name in ("float32", "float16", "bfloat16"):
         assert int(np.array(element.exact_limit + 1).astype(element.dtype)) == element.exact_limit
 
 
-@given(st.integers(1, 16), st.integers(0, 10**6), st.integers(0, 2**63), st.integers(0, 2**33))
-def test_sums_of_bfloat16_are_exact_in_any_order(ranks: int, run: int, seed: int, start: int) -> None:
-    element = ELEMENT_TYPES["bfloat16"]
+@given(st.sampled_from(["bfloat16", "float16"]), st.data(), st.integers(0, 10**6), st.integers(0, 2**33))
+def test_sums_of_short_types_are_exact_in_any_order(name: str, data: st.DataObject, run: int, start: int) -> None:
+    element = ELEMENT_TYPES[name]
+    ranks, seed = data.draw(st.integers(1, element.max_ranks)), data.draw(st.integers(0, 2**63))
     pattern = DataPattern(ranks, run, seed, element.exact_limit)
     total = pattern.total(start, start + 200)
-    data = [pattern.contribution(rank, start, start + 200) for rank in range(ranks)]
+    vectors = [pattern.contribution(rank, start, start + 200) for rank in range(ranks)]
     assert total.max() <= element.exact_limit
     added = np.zeros(200, element.dtype)
-    for datum in data:
+    for datum in vectors:
         added = added + datum.astype(element.dtype)
     assert np.array_equal(added.astype(np.int64), total)
-    assert all(np.all(data[0] != other) for other in data[1:])
+    assert all(np.all(vectors[0] != other) for other in vectors[1:])
 
 
 def test_seventeen_ranks_would_be_too_many_for_what_is_promised() -> None:

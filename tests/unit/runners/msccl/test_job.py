@@ -146,7 +146,7 @@ def test_jobs_that_would_fall_back_or_not_start_are_refused(
             {"launcher": "prun"},
             "the launcher of a job must be one that is known; got prun; choose from openmpi, mpich, srun",
         ),
-        ({"dtype": "float16"}, "the element type of a job must be one that is known"),
+        ({"dtype": "complex64"}, "the element type of a job must be one that is known"),
         ({"iterations": 0}, "iterations must be above zero"),
         ({"buffer_bytes": -1}, "buffer_bytes must be above zero"),
         ({"hosts": ("a;reboot",)}, "a host must be the name or address of a node; got a;reboot"),

@@ -12,7 +12,7 @@ from chorale.synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
 RANKS = 4
-BYTES = {"float32": 4, "float64": 8, "int32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
 
 
 def _sizes(collective: CollectiveName, sizes_bytes: tuple[int, ...], dtype: str = "float32") -> LibrarySizes:
