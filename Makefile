@@ -26,8 +26,8 @@ quickstart: setup
 
 # Tests side by side, then those that need the machine for themselves.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow and not alone' -n logical --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -m 'not slow and alone'
+	$(BIN)/python -m pytest -m 'not slow and not alone' -n logical --maxprocesses 4 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

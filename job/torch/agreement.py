@@ -22,7 +22,9 @@ class StoreExchange:
         keys = [self._key(rank) for rank in range(self._ranks)]
         self._store.wait(keys, self._timeout)
         values = [json.loads(self._store.get(key)) for key in keys]
-        errors = [f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value]
+        errors = [
+            f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
+        ]
         if errors:
             raise Unavailable("all ranks must be able to run programs", "; ".join(errors), "see what these ranks say")
         return [value["texts"] for value in values]

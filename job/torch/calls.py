@@ -60,9 +60,7 @@ def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool)
 def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> Call:
     """Return the call of a collective that has an input and an output of its own."""
     target = output.detach().contiguous() if output.is_contiguous() else _like(output)
-    return Call(
-        collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target)
-    )
+    return Call(collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target))
 
 
 def gather_list(outputs: Sequence[Any], source: Any) -> Call:

@@ -132,5 +132,3 @@ def _failure(error: Exception, entry: JobEntry, call: Call) -> Exception:
 
 def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
-
-

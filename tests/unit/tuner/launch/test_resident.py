@@ -63,6 +63,7 @@ def pid_of(one: DetachedActor) -> int:
     return int(ray.get(one._actor.__ray_call__.remote(lambda _self: os.getpid())))
 
 
+@pytest.mark.slow
 def test_a_launch_goes_on_after_its_own_death(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
     path = campaign_file(tmp_path, budget={"trials": 12})
     assert "chorale tune --follow small" in chorale(capsys, "tune", path, "--detach").stderr
