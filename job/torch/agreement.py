@@ -30,7 +30,7 @@ class StoreExchange:
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the others, who wait for this rank or will do so, that it does not take part; no use after the exchange."""
+        """Tell the others, who wait for this rank or will do so, that it takes no part; too late after the exchange."""
         if not self._has_spoken:
             self._set({"error": reason})
 
