@@ -24,6 +24,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "scipy.optimize.linprog": ("synth/linear_program.py",),
     "ray": ("runners/ray/",),
     "mpi4py": ("runners/mpi/",),
+    "torch": ("job/torch/", "runners/local/gloo.py"),
     "optuna": ("tuner/search/",),
     "mlflow": ("tuner/tracking/",),
     "matplotlib": ("tuner/plots/", "experiments/"),

@@ -110,11 +110,11 @@ bool is_in_place(const Instruction& step) {
 }
 
 // Whether `step` may work on the bytes that `other` has stored while `other` stores more: it must not write what `other`
-// has yet to read.
+// has yet to read or to send.
 bool may_follow(const Program& program, const Instruction& step, const Instruction& other) {
     if (!other.receives() || !other.stores()) return false;
     if (step.op == Op::send) return true;
-    if (step.op != Op::recv_reduce_copy || !is_in_place(step)) return false;
+    if (step.op != Op::recv_reduce_copy || !is_in_place(step) || other.sends()) return false;
     return !other.reads() || is_in_place(other) || (!program.in_place && other.src.buffer != step.dst.buffer);
 }
 

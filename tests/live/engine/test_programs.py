@@ -9,6 +9,7 @@ import pytest
 
 from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.methods.catalog import METHODS
+from chorale.synth.programs.program import Instruction, Op, RankProgram
 from tests.live.engine.conftest import MakeJob
 from tests.live.engine.job import TRANSPORTS
 from tests.live.engine.programs import EIGHT, NAMES, random_program
@@ -69,3 +70,22 @@ def test_sums_of_floats_stay_within_the_bound_of_any_order(
     bound = roundings / (1 - roundings) * np.abs(wide).sum(axis=0)
     for array in arrays:
         assert (np.abs(array.astype(np.longdouble) - wide.sum(axis=0)) <= bound).all()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_adds_to_what_is_passed_on_waits_until_it_has_left(make_job: MakeJob, transport: str) -> None:
+    """A block adds, keeps and sends what arrives; the next adds to the same bytes, of which some are still to leave."""
+    job = make_job(8, transport, {"piece_bytes": 64, "checksums": 1})
+    program = lowered("mesh:2x4", "allreduce", method="recursive-doubling", fuse=True, chunks=5)
+    number = job.load(program)
+    job.connect()
+    assert any(step.op is Op.RECV_REDUCE_COPY_SEND for part in program.ranks for step in steps_of(part))
+    for run in range(40):
+        inputs = [np.arange(507, dtype=np.int32) * (rank + run) for rank in range(8)]
+        arrays = [array.copy() for array in inputs]
+        job.run([Work(number, *[int(array.ctypes.data)] * 2, 507, DataType.INT32, ReduceOp.SUM) for array in arrays])
+        assert all((array == sum(inputs)).all() for array in arrays)
+
+
+def steps_of(part: RankProgram) -> list[Instruction]:
+    return [step for block in part.blocks for step in block.instructions]

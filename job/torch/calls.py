@@ -1,0 +1,97 @@
+"""A call of a collective as programs want it: one tensor in, one out, contiguous, and what is to do afterwards.
+
+What ranks decide here they decide alike: by shapes and types, which a collective has in common, never by strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from chorale.runners.engine.library import ReduceOp
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """collective: as tables name it; root: of broadcast and reduce
+
+    source, target: as `Transport.run` wants them
+    operation:      what is done to elements; None for what programs do not have
+    results:        what the work's future gives
+    finish:         to be called after the run, where the output must be copied
+    """
+
+    collective: str
+    root: int | None
+    source: Any
+    target: Any
+    operation: ReduceOp | None
+    results: Any
+    finish: Callable[[], None] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole vector."""
+        return int(max(self.source.nbytes, self.target.nbytes))
+
+
+def reduce_operation(operation: Any) -> ReduceOp | None:
+    """Return torch's `operation` as the engine has it, None if it does not."""
+    name = str(getattr(operation, "op", operation)).rsplit(".", 1)[-1]
+    return ReduceOp.__members__.get(name)
+
+
+def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> Call:
+    """Return the call of allreduce or broadcast on `tensor`."""
+    whole = tensor.detach().contiguous()
+    return Call(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
+
+
+def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> Call:
+    """Return the call of reduce; what lies in `tensor` stays as it is elsewhere than at the root."""
+    whole = tensor.detach().contiguous()
+    target = whole if is_root else torch.empty_like(whole)
+    return Call("reduce", root, whole, target, operation, [tensor], _copy_back(tensor, whole) if is_root else None)
+
+
+def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> Call:
+    """Return the call of a collective that has an input and an output of its own."""
+    target = output.detach().contiguous() if output.is_contiguous() else _like(output)
+    return Call(
+        collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target)
+    )
+
+
+def gather_list(outputs: Sequence[Any], source: Any) -> Call:
+    """Return the call of allgather into a list of tensors of one size."""
+    target = source.new_empty(len(outputs) * source.numel())
+
+    def finish() -> None:
+        for output, part in zip(outputs, target.chunk(len(outputs)), strict=True):
+            output.copy_(part.view(output.shape))
+
+    return Call("allgather", None, source.detach().contiguous(), target, ReduceOp.SUM, [list(outputs)], finish)
+
+
+def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> Call:
+    """Return the call of reduce_scatter of a list of tensors of one size."""
+    source = torch.cat([each.detach().reshape(-1) for each in sources])
+    return into("reduce_scatter", output, source, operation)
+
+
+def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
+    """Return whether all have as many elements as `like`, of its type."""
+    return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
+
+
+def _like(tensor: Any) -> Any:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _copy_back(tensor: Any, whole: Any) -> Callable[[], None] | None:
+    if whole.data_ptr() == tensor.data_ptr():
+        return None
+    return lambda: tensor.detach().copy_(whole.view(tensor.shape))

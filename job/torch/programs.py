@@ -1,0 +1,136 @@
+"""Which calls of a group programs serve, and their runs: lookups, counts, refusals, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chorale.job import current_report
+from chorale.job.table.lookup import Fallback, GroupEntries
+from chorale.job.table.model import JobEntry
+from chorale.job.torch.calls import Call
+from chorale.job.torch.transport import DTYPES, Transport
+from chorale.job.torch.work import ProgramWork, WorkQueue
+from chorale.runners.engine.library import ReduceOp
+from chorale.synth.errors import InvalidInput
+
+_MOST_KEPT = 4096
+
+Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
+
+
+@dataclass(slots=True)
+class GroupPrograms:
+    """The programs of one group.
+
+    entries:    of the table; None without a table
+    transports: by type of device
+    strict:     whether calls are refused that no entry covers
+    limit_s:    how long a run may take
+    """
+
+    entries: GroupEntries | None
+    transports: Mapping[str, Transport]
+    strict: bool
+    limit_s: float
+    queue: WorkQueue
+    _looked_up: dict[Key, JobEntry | Fallback] = field(default_factory=dict)
+    _failure: Exception | None = None
+
+    def entry(
+        self, collective: str, root: int | None, tensor: Any, size_bytes: int, operation: ReduceOp | None
+    ) -> JobEntry | None:
+        """Return the entry whose program serves a call; None, counted, where the library is to do so.
+
+        InvalidInput where the table does not cover the call and strict mode refuses that.
+        """
+        key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
+        answer = self._looked_up.get(key)
+        if answer is None:
+            answer = self._look_up(*key) if tensor.layout is torch.strided else Fallback.LAYOUT
+            if len(self._looked_up) < _MOST_KEPT and tensor.layout is torch.strided:
+                self._looked_up[key] = answer
+        if isinstance(answer, JobEntry):
+            return answer
+        self.fall_back(answer, collective, tensor.dtype, size_bytes)
+        return None
+
+    def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
+        """Count a call that the library serves; InvalidInput where strict mode refuses it."""
+        if self.strict and reason is not Fallback.LIBRARY:
+            call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
+            way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"
+            raise InvalidInput("CHORALE_STRICT=1 runs what the tuning table covers, and nothing else", call, way_out)
+        current_report().count_fallback(reason.value, collective, size_bytes)
+
+    def start(self, entry: JobEntry, call: Call, wait: bool, limit_s: float | None = None) -> ProgramWork:
+        """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once."""
+        work = ProgramWork(call.results)
+        self.queue.do(lambda: self._work_off(work, entry, call, limit_s or self.limit_s), wait)
+        return work
+
+    def stop(self, reason: str) -> None:
+        """Have runs fail that did not begin yet."""
+        self._failure = self._failure or dist.DistBackendError(f"chorale: {reason}")
+
+    def end(self) -> None:
+        """Finish what was begun, and end threads and connections. Safe to call twice."""
+        self.queue.end()
+        for transport in self.transports.values():
+            transport.close()
+
+    def _look_up(
+        self, collective: str, root: int | None, dtype: Any, size_bytes: int, operation: ReduceOp | None, device: str
+    ) -> JobEntry | Fallback:
+        if self.entries is None:
+            return Fallback.NO_TABLE
+        if dtype not in DTYPES:
+            return Fallback.DTYPE
+        answer = self.entries.find(collective, root, _name(dtype), size_bytes)
+        if not isinstance(answer, JobEntry):
+            return answer
+        if size_bytes == 0:
+            return Fallback.SIZE
+        if operation is None:
+            return Fallback.OPERATION
+        return answer if device in self.transports else Fallback.DEVICE
+
+    def _work_off(self, work: ProgramWork, entry: JobEntry, call: Call, limit_s: float) -> None:
+        try:
+            self._run(entry, call, limit_s)
+        except Exception as error:  # goes to who waits for the work
+            self._failure = self._failure or _failure(error, entry, call)
+            work.finish(self._failure)
+        else:
+            work.finish()
+
+    def _run(self, entry: JobEntry, call: Call, limit_s: float) -> None:
+        if self._failure is not None:
+            raise self._failure
+        assert entry.program is not None
+        assert call.operation is not None
+        start = perf_counter()
+        transport = self.transports[call.source.device.type]
+        transport.run(entry, call.collective, call.source, call.target, call.operation, limit_s)
+        if call.finish is not None:
+            with torch.no_grad():
+                call.finish()
+        current_report().count_program(entry.program, call.collective, call.size_bytes, perf_counter() - start)
+
+
+def _failure(error: Exception, entry: JobEntry, call: Call) -> Exception:
+    if isinstance(error, dist.DistBackendError):
+        return error
+    name = f"{call.collective} of {call.size_bytes} bytes by program {(entry.program or '')[:12]}"
+    return dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+

@@ -1,0 +1,41 @@
+"""The report of a job at its end, by rank 0."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+from pathlib import Path
+
+from chorale.job import report
+from chorale.job.report import report_line
+
+
+class ReportAtEnd:
+    """Writes the report when it is called, and at the end of the process if something was counted since.
+
+    where: a file, - for a line on stderr, None for nothing
+    """
+
+    def __init__(self, where: str | None) -> None:
+        self._where = where
+        self._written = ""
+        if where is not None:
+            atexit.register(self)
+
+    def __call__(self) -> None:
+        """Write what was counted so far, unless it is written already."""
+        text = json.dumps(report(), indent=1) + "\n"
+        if self._where is None or text == self._written:
+            return
+        self._written = text
+        try:
+            self._write(text)
+        except OSError as error:  # a job that did its work does not fail on its report
+            sys.stderr.write(f"chorale: the report could not be written: {error}\n")
+
+    def _write(self, text: str) -> None:
+        if self._where == "-":
+            sys.stderr.write(f"{report_line(report())}\n")
+        else:
+            Path(str(self._where)).write_text(text, encoding="utf-8")

@@ -1,0 +1,141 @@
+"""What calls return: work that a thread of the group does, in order, and several of them as one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class ProgramWork(dist.Work):  # type: ignore[misc]
+    """One run of a program; its future has the output tensors."""
+
+    def __init__(self, results: Any) -> None:
+        super().__init__()
+        self._results = results
+        self._future = torch.futures.Future()
+        self._done = threading.Event()
+        self._error: Exception | None = None
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Say that it is over, and wake up who waits."""
+        self._error = error
+        self._done.set()
+        if error is None:
+            self._future.set_result(self._results)
+        else:
+            self._future.set_exception(error)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the output is complete; raise what went wrong, or a RuntimeError after `timeout`."""
+        limit_s = timeout.total_seconds() if timeout else 0.0
+        if not self._done.wait(limit_s if limit_s > 0 else None):
+            raise RuntimeError(f"chorale: a collective was not complete after {limit_s} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> Any:
+        """Return the future of the output tensors."""
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Return whether it is over, well or not."""
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        """Return whether it ended well."""
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> Exception | None:
+        """Return what went wrong."""
+        return self._error
+
+    def result(self) -> Any:
+        """Return the output tensors, which are complete after `wait`."""
+        return self._results
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Return the rank that sent: none in particular."""
+        return -1
+
+
+class SeveralWorks(dist.Work):  # type: ignore[misc]
+    """All of `works`, as what one call of a coalesced form returns."""
+
+    def __init__(self, works: Sequence[Any], results: Any) -> None:
+        super().__init__()
+        self._works, self._results = works, results
+        futures = torch.futures.collect_all([work.get_future() for work in works])
+        self._future = futures.then(self._collected)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for all; raise what went wrong first."""
+        for work in self._works:
+            work.wait(timeout) if timeout else work.wait()
+        return True
+
+    def get_future(self) -> Any:
+        """Return the future of all output tensors."""
+        return self._future
+
+    def is_completed(self) -> bool:
+        """Return whether all are over."""
+        return all(work.is_completed() for work in self._works)
+
+    def result(self) -> Any:
+        """Return the output tensors, which are complete after `wait`."""
+        return self._results
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self.wait()
+
+    def _collected(self, futures: Any) -> Any:
+        for future in futures.value():
+            future.wait()
+        return self._results
+
+
+class WorkQueue:
+    """Does what it is given in order: in a thread of its own, or at once where the caller waits and nothing is before.
+
+    The thread is one of those that Python waits for at exit after telling them to end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._turn = threading.Lock()
+        self._pending = 0
+        self._count = threading.Lock()
+
+    def do(self, job: Callable[[], None], wait: bool) -> None:
+        """Have `job` done, which raises nothing; it is done on return if `wait` and nothing else is to be done."""
+        with self._count:
+            at_once = wait and self._pending == 0
+            self._pending += 1
+            if not at_once:
+                self._pool.submit(self._run, job)
+        if at_once:
+            self._run(job)
+
+    def end(self) -> None:
+        """Do what is left, and end the thread. Safe to call twice."""
+        self._pool.shutdown(wait=True)
+
+    def _run(self, job: Callable[[], None]) -> None:
+        try:
+            with self._turn:
+                job()
+        finally:
+            with self._count:
+                self._pending -= 1

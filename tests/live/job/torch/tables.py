@@ -1,0 +1,53 @@
+"""Tables of four ranks, and of the rows and columns of a mesh of two by two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chorale.job.table.layout import table_bytes
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+
+SYMMETRIC = ("allreduce", "allgather", "reduce_scatter")
+MESH = ((0, 1), (2, 3), (0, 2), (1, 3))
+LARGEST = 1 << 20
+"""Vectors of more bytes are the library's."""
+
+
+def program_for(collective: str, root: int | None = None, ranks: int = 4) -> TableProgram:
+    topology = parse_topology(f"ring:{ranks}" if ranks > 2 else "complete:2")
+    wanted = Collective(CollectiveName(collective), root)
+    method = "alltoall" if collective == "alltoall" else "bfb" if root is None else "forest"
+    source = ScheduleRequest(topology, wanted, method, Options(), 1)
+    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    assert isinstance(built, BuildResult)
+    return table_program(built.program_text.encode(), "oneccl-xml", method, {})
+
+
+def whole_table() -> Table:
+    """Every collective on four ranks, with roots 0 and 2, and the symmetric ones on pairs."""
+    programs = [(None, program_for(name)) for name in (*SYMMETRIC, "alltoall")]
+    programs += [(None, program_for(name, root)) for name in ("broadcast", "reduce") for root in (0, 2)]
+    programs += [(group, program_for(name, ranks=2)) for name in SYMMETRIC for group in MESH]
+    entries = tuple(
+        JobEntry(program.collective, ANY_DTYPE, group, program.root, 0, LARGEST, program.digest)
+        for group, program in programs
+    )
+    return Table({"spec": "ring:4"}, 4, entries, {program.digest: program for _, program in programs})
+
+
+def library_table(ranks: int = 2) -> Table:
+    """All is the library's own."""
+    entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, None)
+    return Table({"spec": f"complete:{ranks}"}, ranks, (entry,), {})
+
+
+def written(table: Table, path: Path) -> Path:
+    path.write_bytes(table_bytes(table))
+    return path
