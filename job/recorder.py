@@ -42,14 +42,18 @@ class JobRecorder:
         new.replace(path)
 
 
-def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
-    """Return the recorder of this process; None where CHORALE_RECORD is not set, and on other ranks than 0.
+_recorders: dict[tuple[str, int], JobRecorder] = {}
 
-    Its file is written when the process ends.
+
+def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
+    """Return the recorder of this process, the same at each call; None without CHORALE_RECORD and on other ranks than 0.
+
+    Its file is written when the process ends. Groups that rank 0 is not part of are not seen.
     """
     file = environment.get(VARIABLE)
     if not file or rank != 0:
         return None
-    recorder = JobRecorder(ranks)
-    atexit.register(recorder.write, Path(file))
-    return recorder
+    if (file, ranks) not in _recorders:
+        _recorders[file, ranks] = JobRecorder(ranks)
+        atexit.register(_recorders[file, ranks].write, Path(file))
+    return _recorders[file, ranks]

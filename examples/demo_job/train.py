@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -68,8 +67,9 @@ def main() -> None:
     if rank == 0 and options.output:
         record = {"backend": options.backend, "sharding": options.sharding, "step_s": seconds, "losses": everyone}
         options.output.write_text(json.dumps(record))
+    print(f"rank {rank}: loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
-    print(f"rank {os.environ['RANK']}: loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
 
 
 if __name__ == "__main__":

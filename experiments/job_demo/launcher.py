@@ -53,6 +53,7 @@ def _be_rank(task: dict[str, Any], rank: int, launcher: int) -> NoReturn:
             os.environ.update(task["environments"][rank])
             sys.argv = [task["script"], *task["arguments"]]
             runpy.run_path(task["script"], run_name="__main__")
+            sys.stdout.flush()
             code = 0
     except BaseException:  # whatever it was: the launcher's own code must not go on here
         traceback.print_exc()

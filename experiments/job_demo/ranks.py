@@ -18,8 +18,8 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 _PORT = 29400
-_GRACE_S = 5.0
-_SHOWN_LINES = 15
+_GRACE_S = 90.0  # to import torch on a busy machine
+_SHOWN_LINES = 60
 
 
 def run_ranks(
@@ -51,8 +51,10 @@ def run_ranks(
                 command, stdout=stream, stderr=stream, check=False, timeout=limit_s + _GRACE_S, env=_environment()
             )
         if done.returncode:
-            said = "\n".join(output.read_text(errors="replace").splitlines()[-_SHOWN_LINES:])
-            raise CheckFailed("every rank of the job must end well", f"{script.name}: {said}", "see above")
+            lines = output.read_text(errors="replace").splitlines()
+            sys.stderr.write("\n".join(lines[-_SHOWN_LINES:]) + "\n")
+            way_out = "what ranks printed is above"
+            raise CheckFailed("every rank of the job must end well", f"{script.name}: {lines[-1:]}", way_out)
     return time.monotonic() - began_s
 
 
