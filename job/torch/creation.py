@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from chorale.job import current_report
 from chorale.job.group import GroupEngine, require_one_table
+from chorale.job.recorder import JobRecorder, recorder_of
 from chorale.job.settings import JobSettings, read_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
@@ -16,6 +17,7 @@ from chorale.job.torch.agreement import StoreExchange
 from chorale.job.torch.inner import inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
+from chorale.job.torch.recording import RecordingGroup
 from chorale.job.torch.reporting import ReportAtEnd
 from chorale.job.torch.transport import EngineTransport
 from chorale.job.torch.work import WorkQueue
@@ -37,7 +39,19 @@ def create_group(options: Any) -> ChoraleGroup:
     at_end = ReportAtEnd(settings.report) if is_whole and rank == 0 else _nothing
     if is_whole:
         current_report().ranks = ranks
-    return ChoraleGroup(rank, ranks, inner, programs, at_end)
+    recorder = _recorder(rank, ranks)
+    if recorder is None:
+        return ChoraleGroup(rank, ranks, inner, programs, at_end)
+    recording = RecordingGroup(rank, ranks, inner, programs, at_end)
+    recording.record_in(recorder, tuple(options.global_ranks_in_group) or tuple(range(ranks)))
+    return recording
+
+
+def _recorder(rank: int, ranks: int) -> JobRecorder | None:
+    """Return the recorder of this process, None where nothing is to be recorded; the arguments are of a new group."""
+    if dist.is_initialized():
+        return recorder_of(dist.get_rank(), dist.get_world_size())
+    return recorder_of(rank, ranks)
 
 
 def group_programs(store: Any, members: Sequence[int], rank: int, timeout: Any, settings: JobSettings) -> GroupPrograms:

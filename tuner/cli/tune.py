@@ -41,6 +41,16 @@ Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
 ]
 
+FromRecord = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-record", metavar="FILE", help="Tune what a job was recorded to call; CAMPAIGN says the rest, if given."
+    ),
+]
+Network = Annotated[
+    str | None, typer.Option("--topology", metavar="SPEC", help="Network of the recorded job; else the campaign's.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -58,6 +68,8 @@ def tune_command(
     follow: Follow = None,
     stop: Stop = None,
     address: Address = None,
+    from_record: FromRecord = None,
+    network: Network = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,6 +88,15 @@ def tune_command(
         return
     if schema:
         emit_json(Campaign.model_json_schema())
+        return
+    if network is not None and from_record is None:
+        raise InvalidInput("--topology goes with --from-record", network, "say --set topology=SPEC")
+    if from_record is not None:
+        from chorale.tuner.cli.tune_recorded import RecordedWork, tune_recorded  # noqa: PLC0415 - as above
+
+        _refuse(detach=detach, nccl_tuner_csv=nccl_tuner, programs=programs)
+        work = RecordedWork(from_record, campaign, network, overrides or ())
+        tune_recorded(work, resume, dry_run, address, as_json)
         return
     checked, topology = _checked_campaign(campaign, overrides or ())
     if dry_run:
@@ -111,6 +132,13 @@ def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
         return
     for line in plan_lines(plan):
         results.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _refuse(**options: object) -> None:
+    for name, value in options.items():
+        if value:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
 
 
 def _require_writable(table: str | None, programs: Path | None) -> None:

@@ -9,7 +9,16 @@ from pydantic import Field, field_validator, model_validator
 
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
-from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Sizes, Value
+from chorale.tuner.config.values import (
+    MAX_VALUES,
+    Buffers,
+    CampaignSection,
+    Counts,
+    OptionalCounts,
+    Sizes,
+    Value,
+    Weight,
+)
 
 
 class SearchSection(CampaignSection):
@@ -118,6 +127,11 @@ class Campaign(CampaignSection):
     topology: str = Field(min_length=1, max_length=4096, description="Topology spec, as on the command line.")
     collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
     sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
+    weights: list[Weight] | None = Field(
+        default=None,
+        max_length=MAX_VALUES,
+        description="How much each size counts in means over sizes, smallest size first; by default all the same.",
+    )
     runner: AnyRunnerSection = Field(default=read_section({}), description="Where programs are measured.")
     search: SearchSection = Field(description="The search space.")
     objective: Literal["median_time", "geomean_speedup"] = Field(
@@ -186,6 +200,17 @@ class Campaign(CampaignSection):
             able = " or ".join(name for name, runner in RUNNERS.items() if runner.capabilities.overlap)
             raise ValueError(f"`overlap.products` needs the {able} runner")
         return self
+
+    @model_validator(mode="after")
+    def _weighs_every_size(self) -> Campaign:
+        if self.weights is not None and len(self.weights) != len(self.sizes):
+            raise ValueError(f"`weights` must have one number for each of the {len(self.sizes)} sizes")
+        return self
+
+    @property
+    def size_weights(self) -> dict[int, float]:
+        """The weight of each size in bytes; empty if all weigh the same."""
+        return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
 
     @property
     def resolved_sampler(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,20 +26,30 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 
     Raises InvalidInput for anything that does not fit, naming the key, the value and the way out.
     """
+    return campaign_with(read_document(path), overrides)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """Return the keys and values of the YAML file at `path`, unchecked; InvalidInput for what is no mapping."""
     content = read_file(path)
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
-    return parse_campaign(content.decode(errors="replace"), overrides)
+    return _mapping(content.decode(errors="replace"))
 
 
 def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
     """Return the campaign that `text` describes; see `load_campaign`."""
-    document = _mapping(text)
+    return campaign_with(_mapping(text), overrides)
+
+
+def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Campaign:
+    """Return the campaign that `document` describes, with `key.path=value` overrides applied; see `load_campaign`."""
+    changed = copy.deepcopy(dict(document))
     for keys, value in sorted(map(_parsed, overrides), key=lambda override: override[0] != _KIND):
         if keys == _KIND:
-            _drop_options_of_former(document, value)
-        _set(document, keys, value)
-    return campaign_of(document)
+            _drop_options_of_former(changed, value)
+        _set(changed, keys, value)
+    return campaign_of(changed)
 
 
 def campaign_of(document: Mapping[str, Any]) -> Campaign:

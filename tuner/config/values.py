@@ -82,6 +82,7 @@ Sizes = Annotated[
     Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread_sizes, json_schema_input_type=list[Size | str]),
 ]
+Weight = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Counts = Annotated[
     list[Count],

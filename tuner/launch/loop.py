@@ -168,7 +168,8 @@ class TrialLoop:
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)
-        self._finish(trial, trial.measured(self._clocks.monotonic_s(), outcome, self._requests.references))
+        now_s, weights = self._clocks.monotonic_s(), self._campaign.size_weights
+        self._finish(trial, trial.measured(now_s, outcome, self._requests.references, weights))
         for duplicate in self._duplicates.pop(trial.run_key):
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 
@@ -199,10 +200,10 @@ class TrialLoop:
         if isinstance(outcome, RunFailure):
             _log.warning("the final gave no result (%s); the trials decide", outcome.message)
             return
-        references = self._requests.references
+        references, weights = self._requests.references, self._campaign.size_weights
         for trial in best:
             self._save_trace(trial, outcome)
-        results = {trial.trial_id: size_results(outcome, trial.trial_id, references) for trial in best}
+        results = {trial.trial_id: size_results(outcome, trial.trial_id, references, weights) for trial in best}
         self._store.add(FinalComparison(results, len(trials)))
 
     def _run_together(self, best: Sequence[CompleteTrial]) -> Outcome:

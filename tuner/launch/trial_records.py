@@ -18,6 +18,8 @@ from chorale.tuner.trials.records import (
     run_key,
 )
 
+_NO_WEIGHTS: Mapping[int, float] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class PendingTrial:
@@ -66,22 +68,27 @@ class BuiltTrial(PendingTrial):
         """Trials with equal keys share a measurement."""
         return run_key(self.built.program_id, self.candidate)
 
-    def measured(self, now_s: float, outcome: Outcome, references: Mapping[str, str]) -> TrialRecord:
+    def measured(
+        self, now_s: float, outcome: Outcome, references: Mapping[str, str], weights: Mapping[int, float] = _NO_WEIGHTS
+    ) -> TrialRecord:
         """Return the record of a candidate that was run beside `references`, see `size_results`."""
         facts = self._facts(now_s)
         if isinstance(outcome, RunFailure):
             return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
-        sizes = size_results(outcome, self.trial_id, references)
+        sizes = size_results(outcome, self.trial_id, references, weights)
         program = self.built.program
         blocks = max(len(rank.blocks) for rank in program.ranks)
         identity = (self.built.schedule_id, self.built.program_id)
         return CompleteTrial(*facts, *identity, sizes, dict(outcome.environment), None, program.channels, blocks)
 
 
-def size_results(measurement: Measurement, name: str, references: Mapping[str, str]) -> tuple[SizeResult, ...]:
+def size_results(
+    measurement: Measurement, name: str, references: Mapping[str, str], weights: Mapping[int, float] = _NO_WEIGHTS
+) -> tuple[SizeResult, ...]:
     """Return the results of the program called `name` beside those of the baselines.
 
     references: the name of every baseline in the measurement -> its name in records
+    weights:    of sizes in bytes that do not weigh 1
     """
     baselines = {references[name]: sizes for name, sizes in measurement.results.items() if name in references}
     return tuple(
@@ -90,6 +97,7 @@ def size_results(measurement: Measurement, name: str, references: Mapping[str, s
             measured_bytes=size.size_bytes,
             times_s=size.times_s,
             baseline_times_s={baseline: sizes[index].times_s for baseline, sizes in baselines.items()},
+            weight=weights.get(size.requested_bytes, 1.0),
         )
         for index, size in enumerate(measurement.results[name])
     )

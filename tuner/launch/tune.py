@@ -152,6 +152,7 @@ class LaunchWork:
             seed=campaign.seed,
             trial_id=partial(trial_id, launch_id),
             sizes_bytes=tuple(campaign.sizes),
+            weights=tuple(campaign.weights or ()),
             together=campaign.objective == "geomean_speedup",
             second_objective=campaign.second_objective,
             starts=() if self.store.trials else self._starts(workers, space),

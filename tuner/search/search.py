@@ -50,6 +50,7 @@ class SearchPlan:
 
     trial_id:         names the trial of a candidate, the same in every record
     sizes_bytes:      at which every candidate is measured
+    weights:          how much each size counts; none: all the same
     together:         whether one candidate is to serve all sizes
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
     starts:           what is tried first, best guess first; those outside the space are left out
@@ -64,6 +65,7 @@ class SearchPlan:
     together: bool = False
     second_objective: str = "none"
     starts: Sequence[Candidate] = ()
+    weights: tuple[float, ...] = ()
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -100,7 +102,7 @@ class Search:
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
         seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
-        self._choice = AcquisitionOptimizer(plan.space.points, plan.sizes_bytes, plan.together, seed)
+        self._choice = AcquisitionOptimizer(plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights)
         self._study = optuna.create_study(
             study_name=plan.study,
             storage=storage,

@@ -200,14 +200,24 @@ class AcquisitionOptimizer:
 
     points:   all points of the space
     together: whether one point must serve all sizes; else each size may have a best point of its own
+    weights:  how much each size counts; none: all the same
     """
 
-    def __init__(self, points: Sequence[Candidate], sizes_bytes: Sequence[int], together: bool, seed: int) -> None:
+    def __init__(
+        self,
+        points: Sequence[Candidate],
+        sizes_bytes: Sequence[int],
+        together: bool,
+        seed: int,
+        weights: Sequence[float] = (),
+    ) -> None:
         self._points = points
         self._number = {point: number for number, point in enumerate(points)}
         self._model = SizeModel(axes_of(points), sizes_bytes)
         sizes = len(sizes_bytes)
-        self._outputs = np.full((1, sizes), 1 / sizes) if together else np.eye(sizes)
+        counts = np.array(weights or [1.0] * sizes)
+        self._outputs = (counts / counts.sum())[None, :] if together else np.eye(sizes)
+        self._counts = np.ones(1) if together else counts
         self._random = np.random.default_rng(seed)
         self._fitted = 0
 
@@ -238,7 +248,7 @@ class AcquisitionOptimizer:
         others = self._untried(tried)
         posterior = self._model.posterior(tried, values, others, self._outputs)
         reached = np.maximum(measured @ self._outputs.T, 0.0).max(axis=0)
-        expected = _expected_improvement(posterior, reached - self._outputs @ middle).sum(axis=1)
+        expected = _expected_improvement(posterior, reached - self._outputs @ middle) @ self._counts
         return self._points[int(others[np.argmax(expected)])]
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -109,7 +109,9 @@ launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 
 def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return what makes trials comparable: network, collective, sizes, runner, baselines, repetitions."""
+    weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
     return {
+        **weights,
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),

@@ -69,13 +69,15 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 class SizeResult:
     """Seconds of each repetition at one size, of the candidate and of each baseline, from one interleaved run.
 
-    `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements.
+    `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements; `weight` is how
+    much the size counts in means over sizes.
     """
 
     size_bytes: int
     measured_bytes: int
     times_s: tuple[float, ...]
     baseline_times_s: Mapping[str, tuple[float, ...]]
+    weight: float = 1.0
 
     @property
     def median_s(self) -> float:
@@ -95,6 +97,12 @@ class SizeResult:
     def algbw_gb_per_s(self) -> float:
         """Measured bytes over median time, in 10^9 bytes per second."""
         return self.measured_bytes / self.median_s / 1e9
+
+
+def mean_speedup(sizes: Sequence[SizeResult]) -> float:
+    """Return the geometric mean of the speed-ups at `sizes`, by their weights."""
+    logarithms = [math.log(size.speedup) for size in sizes]
+    return math.exp(statistics.fmean(logarithms, [size.weight for size in sizes]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +140,8 @@ class CompleteTrial(_Trial):
 
     @property
     def speedup(self) -> float:
-        """The objective: geometric mean of the speed-ups over all sizes."""
-        return math.exp(statistics.fmean(math.log(size.speedup) for size in self.sizes))
+        """The objective: geometric mean of the speed-ups over all sizes, by their weights."""
+        return mean_speedup(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ that are slower end to end than a baseline.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
-from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord
+from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord, mean_speedup
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,7 +100,7 @@ def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]
     """Return the trials that may be chosen: all, or only the best by geometric mean if one is to serve all sizes."""
     if not together or not ranked:
         return list(ranked)
-    return [max(ranked, key=lambda item: (_mean_speedup(item), -item.trial.number))]
+    return [max(ranked, key=lambda item: (mean_speedup(item.sizes), -item.trial.number))]
 
 
 def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
@@ -130,10 +129,6 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
     if one.trial is None or other.trial is None:
         return one.trial is other.trial and one.baseline == other.baseline
     return one.trial.trial_id == other.trial.trial_id
-
-
-def _mean_speedup(ranked: RankedTrial) -> float:
-    return math.exp(statistics.fmean(math.log(size.speedup) for size in ranked.sizes))
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:

@@ -54,3 +54,11 @@ def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away() -> 
 def test_equal_seeds_choose_equally() -> None:
     runs = [tried(AcquisitionOptimizer(POINTS, SIZES, False, 3), len(POINTS)) for _ in range(2)]
     assert runs[0] == runs[1]
+
+
+def test_a_size_that_counts_more_gets_its_best_point_first() -> None:
+    heavy = SIZES.index(2**18)
+    weights = [1e-6 if index != heavy else 1.0 for index in range(len(SIZES))]
+    for seed in range(5):
+        first = tried(AcquisitionOptimizer(POINTS, SIZES, False, seed, weights), 5)
+        assert max(gain(point)[heavy] for point in first) == max(gain(point)[heavy] for point in POINTS)

@@ -1,0 +1,119 @@
+"""Programs for the collectives of a job: those of several methods, measured beside the libraries on the job's fabric."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from chorale.job.table.making import table_program
+from chorale.job.table.model import TableProgram
+from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.registry import create_runner
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult, BuildRequest, ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import CheckFailed
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.topology import Topology
+
+_METHODS = ("bfb", "recursive-doubling", "swing-latency")
+_CHUNKS = (None, 2)
+_TIMEOUT_S = 120.0
+TARGET = "oneccl-xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program, ready for the runner and for a table."""
+
+    name: str
+    program: Program
+    entry: TableProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Microseconds, medians, of every program and every library algorithm (`library:NAME`) at each size in bytes."""
+
+    collective: str
+    times_us: Mapping[str, Mapping[int, float]]
+
+    def best(self, size_bytes: int, library: bool) -> tuple[str, float] | None:
+        """Return the fastest of either kind at a size, and its time; None if none was measured."""
+        times = [(self.times_us[name][size_bytes], name) for name in self.times_us if is_library(name) is library]
+        return (min(times)[1], min(times)[0]) if times else None
+
+
+def is_library(name: str) -> bool:
+    """Return whether `name` of a measurement is an algorithm of a library."""
+    return LIBRARY in name
+
+
+def build_programs(topology: Topology, collective: str) -> list[Built]:
+    """Return the programs for `collective`, without those that a method cannot make and without duplicates."""
+    programs: dict[str, Built] = {}
+    for method, chunks in product(_METHODS, _CHUNKS):
+        options = Options(chunks)
+        source = ScheduleRequest(topology, parse_collective(collective), method, options)
+        built = build(BuildRequest(source, LoweringOptions(TARGET)))
+        if isinstance(built, BuildResult):
+            entry = table_program(built.program_text.encode(), TARGET, method, {"chunks": chunks})
+            name = method if chunks is None else f"{method} chunks={chunks}"
+            programs.setdefault(entry.digest, Built(name, built.program, entry))
+    return list(programs.values())
+
+
+def measure(
+    topology: Topology, fabric: EmulatedFabric, home: Path, built: Sequence[Built], sizes: Sequence[int], repeats: int
+) -> tuple[Measured, list[str]]:
+    """Return times on `fabric`, of the programs and of Gloo's, MPI's and oneCCL's algorithms, and what is missing.
+
+    CheckFailed where the programs themselves cannot be measured.
+    """
+    collective = built[0].program.collective.name.value
+    times: dict[str, dict[int, float]] = {}
+    missing = []
+    for runner in ("local", "mpi", "oneccl"):
+        programs = built if runner == "local" else built[:1]
+        outcome = _outcome(runner, topology, fabric, home, programs, sizes, repeats)
+        if isinstance(outcome, RunFailure):
+            missing.append(f"{runner}: {outcome.kind}: {outcome.message}")
+            if runner == "local":
+                raise CheckFailed("programs must run on the fabric", missing[-1], "see `chorale doctor`")
+        else:
+            times |= dict(_times(outcome, runner, sizes))
+    return Measured(collective, times), missing
+
+
+def _outcome(
+    name: str,
+    topology: Topology,
+    fabric: EmulatedFabric,
+    home: Path,
+    built: Sequence[Built],
+    sizes: Sequence[int],
+    repeats: int,
+) -> Outcome:
+    collective = built[0].program.collective.name.value
+    runner = create_runner(name, {"fabric": fabric.name, "where": "fabric"}, home)
+    programs = {one.name: one.program for one in built}
+    try:
+        library = runner.library(collective)
+        return runner.submit(RunRequest(topology, programs, tuple(sizes), repeats, 1, _TIMEOUT_S, library=library))
+    finally:
+        runner.close()
+
+
+def _times(outcome: Measurement, runner: str, sizes: Sequence[int]) -> Iterator[tuple[str, dict[int, float]]]:
+    """Yield the medians by name; of other runners than the local one only those of their libraries."""
+    for name, results in outcome.results.items():
+        if runner == "local" or name.startswith(LIBRARY):
+            key = f"{LIBRARY}{runner}:{name.removeprefix(LIBRARY)}" if name.startswith(LIBRARY) else name
+            medians = [statistics.median(each.times_s) * 1e6 for each in results]
+            yield key, dict(zip(sizes, medians, strict=True))

@@ -1,0 +1,166 @@
+"""What a job calls: which collectives, for which groups, at which sizes, how often and how long.
+
+A file is JSON: {"format": "chorale-record/1", "ranks", "calls": [{"collective", "dtype", "group" (null: all ranks, or a
+list of ranks), "root" (null or a position), "size_bytes" (of the whole vector), "calls", "seconds"}…]}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from chorale.synth.errors import InvalidInput
+
+FORMAT = "chorale-record/1"
+MAX_BYTES = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """What calls are told apart by.
+
+    group:      ranks of the job in their order; None for all of them in theirs
+    root:       position in the group, None for collectives without one
+    size_bytes: of the whole vector: the output of an allgather, the input of a reduce-scatter
+    """
+
+    collective: str
+    dtype: str
+    group: tuple[int, ...] | None
+    root: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """How often, and how many seconds altogether, as one rank saw it."""
+
+    calls: int
+    seconds: float
+
+    def __add__(self, other: CallCount) -> CallCount:
+        return CallCount(self.calls + other.calls, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that a job of so many ranks called."""
+
+    ranks: int
+    calls: Mapping[CallKey, CallCount]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in all calls."""
+        return math.fsum(count.seconds for count in self.calls.values())
+
+
+def merge(records: Sequence[Record]) -> Record:
+    """Return the sum of `records`, at least one; InvalidInput where their jobs had different numbers of ranks."""
+    ranks = sorted({record.ranks for record in records})
+    if len(ranks) != 1:
+        rule = "records that are put together must be of jobs with as many ranks"
+        raise InvalidInput(rule, ", ".join(map(str, ranks)), "use them one by one")
+    calls: dict[CallKey, CallCount] = {}
+    for record in records:
+        for key, count in record.calls.items():
+            calls[key] = calls[key] + count if key in calls else count
+    return Record(ranks[0], calls)
+
+
+def record_bytes(record: Record) -> bytes:
+    """Return the file of `record`, what took most time first."""
+    order = sorted(record.calls.items(), key=lambda item: (-item[1].seconds, repr(item[0])))
+    calls = [{**asdict(key), **asdict(count)} for key, count in order]
+    lines = ",\n".join(json.dumps(call) for call in calls)
+    return f'{{"format": "{FORMAT}", "ranks": {record.ranks}, "calls": [\n{lines}\n]}}\n'.encode()
+
+
+def read_record(path: Path) -> Record:
+    """Return the record in `path`; InvalidInput for a file that cannot be read or is none."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInput(f"a record must have at most {MAX_BYTES} bytes", path.stat().st_size, "name another")
+        return parse_record(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput("a record must be a file that can be read", error, "name another") from error
+
+
+def parse_record(data: bytes) -> Record:
+    """Return the record of which `data` is the file; InvalidInput for anything else."""
+    try:
+        document = json.loads(data)
+        if document["format"] != FORMAT:
+            raise ValueError(f"its format is {document['format']!r}")
+        ranks = _whole(document["ranks"], 1)
+        parts = [Record(ranks, {_key(call, ranks): _count(call)}) for call in document["calls"]]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        rule = f"a record must be what {FORMAT} describes"
+        raise InvalidInput(rule, f"{type(error).__name__}: {error}", "record the job again: chorale record") from error
+    return merge([Record(ranks, {}), *parts])
+
+
+def _key(call: Mapping[str, Any], ranks: int) -> CallKey:
+    group = None if call["group"] is None else tuple(_whole(rank, 0) for rank in call["group"])
+    if group is not None and (len(set(group)) != len(group) or not group or max(group) >= ranks):
+        raise ValueError(f"no group of a job with {ranks} ranks: {group}")
+    root = None if call["root"] is None else _whole(call["root"], 0)
+    return CallKey(str(call["collective"]), str(call["dtype"]), group, root, _whole(call["size_bytes"], 0))
+
+
+def _count(call: Mapping[str, Any]) -> CallCount:
+    seconds = float(call["seconds"])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"no time: {seconds}")
+    return CallCount(_whole(call["calls"], 1), seconds)
+
+
+def _whole(value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"no whole number of at least {least}: {value!r}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCluster:
+    """Sizes that are tuned as one: `size_bytes`, the one with the most time, stands for all from first to last."""
+
+    size_bytes: int
+    first_bytes: int
+    last_bytes: int
+    seconds: float
+
+
+def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
+    """Return at most `most` clusters, at least 1, of all sizes in bytes, smallest first.
+
+    seconds: the time spent at each size
+
+    Neighbours are joined that lie closest, each distance (in octaves) weighted by the lesser time of both: so a size
+    that takes much time keeps a cluster of its own.
+    """
+    clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
+    while len(clusters) > most:
+        index = min(range(len(clusters) - 1), key=lambda i: (_loss(clusters[i], clusters[i + 1]), i))
+        clusters[index : index + 2] = [_joined(clusters[index], clusters[index + 1])]
+    return clusters
+
+
+def _loss(one: SizeCluster, next_one: SizeCluster) -> float:
+    return min(one.seconds, next_one.seconds) * math.log2(next_one.size_bytes / one.size_bytes)
+
+
+def _joined(one: SizeCluster, next_one: SizeCluster) -> SizeCluster:
+    size = (next_one if next_one.seconds >= one.seconds else one).size_bytes
+    return SizeCluster(size, one.first_bytes, next_one.last_bytes, one.seconds + next_one.seconds)
+
+
+def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
+    """Return the share of the time of each cluster; all the same where no time was spent."""
+    spent = [cluster.seconds for cluster in clusters]
+    total = math.fsum(spent)
+    return [1 / len(spent) if total == 0 else part / total for part in spent]

@@ -1,0 +1,109 @@
+"""A process group that writes down what is called: collective, type, group, size, how often and how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from chorale.job.recorder import JobRecorder
+from chorale.job.torch.process_group import ChoraleGroup
+
+
+class CallClock:
+    """Seconds that calls of one group take. Calls of a group follow one another, so that a call that was made while
+    others were under way counts from their end."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last_end_s = 0.0
+
+    def start(self) -> Callable[[], float]:
+        """Begin a call; what is returned ends it, and gives its seconds."""
+        called_s = self._clock()
+
+        def end() -> float:
+            now_s = self._clock()
+            with self._lock:
+                began_s, self._last_end_s = max(called_s, self._last_end_s), now_s
+            return now_s - began_s
+
+        return end
+
+
+class RecordingGroup(ChoraleGroup):
+    """A group that counts its calls in a recorder, whoever serves them."""
+
+    recorder: JobRecorder
+    members: Sequence[int]
+    calls: CallClock
+
+    def record_in(self, recorder: JobRecorder, members: Sequence[int]) -> None:
+        """Count calls in `recorder` from now on; `members`: ranks of the job in the group's order."""
+        self.recorder, self.members, self.calls = recorder, members, CallClock()
+
+    def allreduce(self, tensors: Any, *arguments: Any, **more: Any) -> Any:
+        """See torch.distributed.all_reduce."""
+        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
+        return self._counted("allreduce", None, first, 1, super().allreduce, tensors, *arguments, **more)
+
+    def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+        """See torch.distributed.broadcast."""
+        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
+        return self._counted("broadcast", _root(opts, more), first, 1, super().broadcast, tensors, opts, **more)
+
+    def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
+        """See torch.distributed.reduce."""
+        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
+        return self._counted("reduce", _root(opts, more), first, 1, super().reduce, tensors, opts, **more)
+
+    def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        """See torch.distributed.all_gather_into_tensor."""
+        return self._counted("allgather", None, output, 1, super().all_gather_single, output, source, opts)
+
+    def allgather(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
+        """See torch.distributed.all_gather."""
+        call = super().allgather
+        return self._counted("allgather", None, inputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
+
+    def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        """See torch.distributed.reduce_scatter_tensor."""
+        return self._counted("reduce_scatter", None, source, 1, super().reduce_scatter_single, output, source, opts)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
+        """See torch.distributed.reduce_scatter."""
+        call = super().reduce_scatter
+        return self._counted("reduce_scatter", None, outputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
+
+    def all_to_all_single(self, output: Any, source: Any, *arguments: Any, **more: Any) -> Any:
+        """See torch.distributed.all_to_all_single."""
+        return self._counted("alltoall", None, source, 1, super().all_to_all_single, output, source, *arguments, **more)
+
+    def _counted(
+        self,
+        collective: str,
+        root: int | None,
+        tensor: Any,
+        times: int,
+        call: Callable[..., Any],
+        *arguments: Any,
+        **more: Any,
+    ) -> Any:
+        """Return the work of a call on a vector of `times` times the bytes of `tensor`, which counts when it is over."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        size_bytes = int(tensor.nbytes) * times
+        end = self.calls.start()
+        work = call(*arguments, **more)
+        if work is not None:
+            work.get_future().add_done_callback(
+                lambda _: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())
+            )
+        return work
+
+
+def _root(options: Any, more: dict[str, Any]) -> int:
+    if isinstance(options, int):
+        return options
+    return int(getattr(options, "rootRank", more.get("root", 0)))

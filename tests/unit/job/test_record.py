@@ -1,0 +1,105 @@
+"""Records of what a job calls: what goes in comes out, sums are sums, clusters keep all time and what matters most."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.job.record import (
+    CallCount,
+    CallKey,
+    Record,
+    merge,
+    parse_record,
+    record_bytes,
+    size_clusters,
+    size_weights,
+)
+from chorale.synth.errors import InvalidInput
+
+KEYS = st.builds(
+    CallKey,
+    st.sampled_from(["allreduce", "allgather", "broadcast"]),
+    st.sampled_from(["float32", "bfloat16"]),
+    st.one_of(st.none(), st.lists(st.integers(0, 7), min_size=1, unique=True).map(tuple)),
+    st.one_of(st.none(), st.integers(0, 7)),
+    st.integers(0, 2**40),
+)
+COUNTS = st.builds(CallCount, st.integers(1, 10**6), st.integers(0, 2**20).map(lambda ticks: ticks / 1024))
+RECORDS = st.builds(Record, st.just(8), st.dictionaries(KEYS, COUNTS, max_size=8))
+SECONDS = st.dictionaries(st.integers(1, 2**30), st.integers(0, 2**20).map(float), min_size=1, max_size=30)
+
+
+@given(RECORDS)
+def test_what_goes_in_comes_out(record: Record) -> None:
+    data = record_bytes(record)
+    assert parse_record(data) == record
+    assert json.loads(data)["format"] == "chorale-record/1"
+
+
+@given(RECORDS, RECORDS)
+def test_merging_adds_calls_and_seconds(one: Record, other: Record) -> None:
+    both = merge([one, other])
+    assert both == merge([other, one])
+    assert both.calls.keys() == one.calls.keys() | other.calls.keys()
+    assert both.seconds == one.seconds + other.seconds
+    assert sum(count.calls for count in both.calls.values()) == sum(
+        count.calls for record in (one, other) for count in record.calls.values()
+    )
+
+
+def test_records_of_jobs_with_other_numbers_of_ranks_are_not_put_together() -> None:
+    with pytest.raises(InvalidInput, match="as many ranks; got 4, 8"):
+        merge([Record(8, {}), Record(4, {})])
+
+
+CALL = {
+    "collective": "allreduce", "dtype": "float32", "group": [0, 1], "root": None,
+    "size_bytes": 8, "calls": 1, "seconds": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group": [0, 0]}, {"group": [9]}, {"group": []}, {"size_bytes": -1}, {"size_bytes": 1.5}, {"calls": 0},
+        {"seconds": -1}, {"seconds": math.nan}, {"root": "a"}, {"calls": True},
+    ],
+)  # fmt: skip
+def test_calls_that_say_nonsense_are_refused(change: dict[str, object]) -> None:
+    parse_record(json.dumps({"format": "chorale-record/1", "ranks": 2, "calls": [CALL]}).encode())
+    with pytest.raises(InvalidInput, match="a record must be what"):
+        parse_record(json.dumps({"format": "chorale-record/1", "ranks": 2, "calls": [CALL | change]}).encode())
+
+
+@given(SECONDS, st.integers(1, 10))
+def test_clusters_keep_all_sizes_and_all_time(seconds: dict[int, float], most: int) -> None:
+    clusters = size_clusters(seconds, most)
+    assert len(clusters) == min(most, len(seconds))
+    assert sum(cluster.seconds for cluster in clusters) == sum(seconds.values())
+    inside = [[size for size in seconds if c.first_bytes <= size <= c.last_bytes] for c in clusters]
+    assert sorted(size for sizes in inside for size in sizes) == sorted(seconds)
+    for cluster, sizes in zip(clusters, inside, strict=True):
+        assert cluster.size_bytes in sizes
+        assert cluster.seconds == sum(seconds[size] for size in sizes)
+
+
+@given(SECONDS, st.integers(1, 10))
+def test_weights_are_shares_of_the_time(seconds: dict[int, float], most: int) -> None:
+    clusters = size_clusters(seconds, most)
+    weights = size_weights(clusters)
+    assert sum(weights) == pytest.approx(1)
+    if any(seconds.values()):
+        assert weights == pytest.approx([cluster.seconds / sum(seconds.values()) for cluster in clusters])
+
+
+def test_the_size_with_most_time_stands_for_its_neighbours() -> None:
+    clusters = size_clusters({1000: 0.1, 1024: 5.0, 1030: 0.1, 2**20: 9.0}, 2)
+    assert [(c.size_bytes, c.first_bytes, c.last_bytes) for c in clusters] == [
+        (1024, 1000, 1030),
+        (2**20, 2**20, 2**20),
+    ]

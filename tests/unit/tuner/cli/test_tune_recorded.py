@@ -1,0 +1,56 @@
+"""`chorale tune --from-record` as scripts see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chorale.job.record import CallCount, CallKey, Record, record_bytes
+from chorale.tuner.files.home import Home
+from tests.command import chorale
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    calls = {
+        CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 3.0),
+        CallKey("allgather", "float32", None, None, 2**16): CallCount(10, 1.0),
+    }
+    (tmp_path / "job.json").write_bytes(record_bytes(Record(4, calls)))
+    return tmp_path / "job.json"
+
+
+def test_a_dry_run_has_a_plan_for_each_collective(capsys: pytest.CaptureFixture[str], home: Home, record: Path) -> None:
+    document = chorale(
+        capsys, "tune", "--from-record", record, "--topology", "ring:4", "--set", "runner.kind=simulated", "--dry-run",
+        "--json",
+    ).document  # fmt: skip
+    assert document["covered"] == 1
+    assert [plan["collective"] for plan in document["campaigns"]] == ["allreduce", "allgather"]
+    assert document["campaigns"][0]["resolved"]["weights"] == [1.0]
+    assert not home.campaigns.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "the network of a recorded job must be given"),
+        (["--topology", "ring:5"], "as many ranks as the recorded job, 4; got ring:5 with 5"),
+        (["--topology", "ring:4", "--detach"], "--detach"),
+        (["--topology", "ring:4", "--set", "buget.trials=1"], "unknown key `buget`"),
+    ],
+)
+def test_faults_are_one_line(
+    capsys: pytest.CaptureFixture[str], home: Home, record: Path, arguments: list[str], words: str
+) -> None:
+    finished = chorale(capsys, "tune", "--from-record", record, *arguments)
+    assert (finished.code, finished.stderr.count("\n"), finished.stdout) == (2, 1, "")
+    assert words in finished.stderr
+    assert not home.campaigns.exists()
+
+
+def test_a_topology_needs_a_record(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    finished = chorale(capsys, "tune", "examples/quickstart.yaml", "--topology", "ring:4")
+    assert (finished.code, "--topology goes with --from-record" in finished.stderr) == (2, True)
+    assert not home.campaigns.exists()

@@ -1,0 +1,67 @@
+"""From what a job was recorded to call to campaigns: one for each collective, sizes weighted by time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from chorale.job.record import CallCount, CallKey, Record
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.config.recorded_job import RecordedJob, coverage_lines, recorded_campaigns
+from chorale.tuner.trials.journal import conditions_of
+from chorale.tuner.trials.records import Candidate, SizeResult, mean_speedup
+from tests.campaigns import complete, small_campaign
+
+ALL = {
+    CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 4.0),
+    CallKey("allreduce", "bfloat16", None, None, 2**20): CallCount(10, 2.0),
+    CallKey("allreduce", "float32", None, None, 2**12): CallCount(10, 2.0),
+    CallKey("allgather", "float32", None, None, 2**16): CallCount(1, 1.0),
+    CallKey("broadcast", "float32", None, 0, 2**16): CallCount(1, 0.5),
+    CallKey("allreduce", "float32", (0, 1), None, 2**12): CallCount(1, 0.5),
+}
+JOB = RecordedJob.of(Record(8, ALL))
+BASE = {"topology": "hypercube:3", "runner": {"kind": "simulated"}}
+
+
+def test_each_collective_has_a_campaign_weighted_by_time() -> None:
+    first, second = recorded_campaigns(JOB, "my job", BASE, ["budget.trials=3"])
+    assert (first.name, first.collective, first.sizes) == ("my-job-allreduce", "allreduce", [2**12, 2**20])
+    assert first.size_weights == {2**12: 0.25, 2**20: 0.75}
+    assert (second.name, second.sizes, second.size_weights) == ("my-job-allgather", [2**16], {2**16: 1.0})
+    assert {campaign.budget.trials for campaign in (first, second)} == {3}
+
+
+def test_what_is_not_covered_is_said() -> None:
+    lines = list(coverage_lines(JOB, recorded_campaigns(JOB, "job", BASE, [])))
+    assert lines[0] == "campaigns cover 90% of the 10 s that the job spent in collectives"
+    assert "  job-allreduce: 80%, by size: 4KiB 25%, 1MiB 75%" in lines
+    assert "  not covered: 5%, broadcast is not tuned" in lines
+    assert "  not covered: 5%, a group of 2 ranks" in lines
+
+
+def test_a_record_without_such_calls_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="got broadcast is not tuned; tuned are"):
+        recorded_campaigns(RecordedJob.of(Record(8, dict([list(ALL.items())[4]]))), "job", BASE, [])
+
+
+def test_weights_enter_the_objective() -> None:
+    sizes = [SizeResult(1, 1, (1.0,), {"ring": (8.0,)}, weight) for weight in (3.0,)]
+    sizes.append(SizeResult(2, 2, (1.0,), {"ring": (0.5,)}, 1.0))
+    assert mean_speedup(sizes) == pytest.approx(math.exp((3 * math.log(8) + math.log(0.5)) / 4))
+    trial = complete(Candidate("bfb"))
+    assert trial.speedup == pytest.approx(math.sqrt(math.prod(size.speedup for size in trial.sizes)))
+
+
+def test_launches_without_weights_stay_comparable_with_earlier_versions() -> None:
+
+    ring = parse_topology("ring:4")
+    assert "weights" not in conditions_of(small_campaign(), ring)
+    assert conditions_of(small_campaign(weights=[1, 3]), ring)["weights"] == [1.0, 3.0]
+
+
+def test_weights_are_of_all_sizes() -> None:
+    with pytest.raises(ValueError, match="one number for each of the 2 sizes"):
+        small_campaign(weights=[1.0])
