@@ -17,7 +17,8 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """Return what all `tables` (at least one) say.
 
     prefer: whose entry counts where two are for the same sizes, `first` or `last` of them; the other keeps the sizes
-            that are left to it. InvalidInput with the conflicts for None; equal entries are no conflict.
+            that are left to it. InvalidInput with the conflicts for None. Entries of the same program are none: of
+            what was measured there, that of the first counts.
 
     InvalidInput too for tables of different jobs: another number of ranks, another network. A table of groups does
     not say the network of the job, and goes with any.
@@ -73,7 +74,7 @@ def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
 
 def _conflicts(entry: JobEntry, earlier: Sequence[JobEntry]) -> Iterator[str]:
     for other in earlier:
-        if SizeRange.of(entry).overlaps(SizeRange.of(other)):
+        if entry.program != other.program and SizeRange.of(entry).overlaps(SizeRange.of(other)):
             yield f"{describe(other)}: {_program(other)}; {SizeRange.of(entry)}: {_program(entry)}"
 
 
