@@ -26,7 +26,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("desk")
     for collective in ("allreduce", "allgather"):
         schedule = ch.synthesize("ring:4", collective, method="bfb")
-        ch.lower(schedule, "oneccl-xml")
         (folder / f"{collective}.xml").write_text(ch.lower(schedule, "oneccl-xml").text)
     (folder / "biring.xml").write_text(ch.lower(ch.synthesize("ring:4", "allreduce", method="biring")).text)
     (folder / "plan.json").write_text(ch.lower(ch.synthesize("ring:4", "allreduce", "ring"), "mscclpp-json").text)
@@ -116,20 +115,6 @@ def test_faults_are_one_line(
 ) -> None:
     monkeypatch.chdir(desk)
     assert words in refused(capsys, *arguments).stderr
-
-
-def test_sends_need_a_path(capsys: Capture, desk: Path, tmp_path: Path) -> None:
-    """A network with two halves that nothing joins."""
-    nodes = ", ".join(f'{{"id": "n{index}", "kind": "compute"}}' for index in range(4))
-    links = ", ".join(
-        f'{{"src": "n{a}", "dst": "n{b}", "bandwidth": 1}}' for a, b in ((0, 1), (1, 0), (2, 3), (3, 2), (1, 2))
-    )
-    header = '"format": "chorale-topology/1", "name": "halves", "bandwidth_unit": "link"'
-    (tmp_path / "halves.json").write_text(f'{{{header}, "nodes": [{nodes}], "links": [{links}]}}')
-    spec = f"file:{tmp_path / 'halves.json'}"
-    finished = refused(capsys, desk / "allreduce.xml", "--sizes", "-", "--topology", spec)
-    assert finished.code in (1, 2)
-    assert "path" in finished.stderr
 
 
 def test_a_damaged_file_does_not_verify(capsys: Capture, desk: Path, tmp_path: Path) -> None:
