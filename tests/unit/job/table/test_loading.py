@@ -43,3 +43,12 @@ def test_a_program_is_short_in_print(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="none"):
         chorale.load_table(str(tmp_path / "none"))
+
+
+def test_reading_a_table_takes_an_instant(tmp_path: Path) -> None:
+    """Of processor time, imports included: others may use the machine too."""
+    code = "import sys, time; s = time.process_time(); import chorale as ch; ch.load_table(sys.argv[1])"
+    (tmp_path / "t").write_bytes(table_bytes(ring_table()))
+    command = [sys.executable, "-c", f"{code}; print(time.process_time() - s)", str(tmp_path / "t")]
+    seconds = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(5)]
+    assert min(seconds) < 0.05, seconds
