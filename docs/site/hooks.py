@@ -22,7 +22,7 @@ from chorale.tuner.cli.main import command_line
 
 ROOT = Path(__file__).parents[2]
 _OUTSIDE = re.compile(
-    r"\]\((?:\.\./)+((?:synth|runners|tuner|experiments|chorale|tests|deploy|examples)(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)"
+    r"\]\((?:\.\./)+((?:synth|runners|job|tuner|experiments|chorale|tests|deploy|examples)(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)"
 )
 """A link of a page to a file or folder of the repository, as a code host follows it."""
 

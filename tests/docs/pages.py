@@ -31,6 +31,7 @@ SLOW = {
     "guide/gpus.md",
     "guide/measure.md",
     "guide/mlflow.md",
+    "guide/tables.md",
     "guide/training.md",
     "guide/tune-your-cluster.md",
     "reference/recorded-measurements.md",

@@ -12,8 +12,8 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, ROOT
 
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(DOCS / page for page in PAGES)]
-PARTS = "synth|runners|tuner|experiments|design|live"
-FOLDERS = "synth|runners|tuner|experiments|chorale|tests|docs|deploy|examples"
+PARTS = "synth|runners|job|tuner|experiments|design|live"
+FOLDERS = "synth|runners|job|tuner|experiments|chorale|tests|docs|deploy|examples"
 MADE_BY_READERS = {"deploy/secrets", "deploy/secrets/tokens.yaml", "deploy/secrets/postgres.env"}
 """Files that a page tells to make, in a folder of the repository."""
 
