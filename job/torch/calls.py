@@ -13,7 +13,6 @@ import torch
 
 from chorale.runners.engine.library import ReduceOp
 
-
 _NAMES = {"PRODUCT": "PROD"}
 
 
