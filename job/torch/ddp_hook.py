@@ -4,12 +4,11 @@ hook = ProgramHook()
 model.register_comm_hook(hook, average_gradients)
 """
 
-from __future__ import annotations
-
 import itertools
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
@@ -56,6 +55,6 @@ class ProgramHook:
         self._report()
 
 
-def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> Any:
-    """What `register_comm_hook` wants beside a ProgramHook."""
+def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """What `register_comm_hook` wants beside a ProgramHook; it looks at these annotations."""
     return hook.average(bucket)

@@ -9,7 +9,7 @@ import torch.distributed._functional_collectives as functional
 from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
-OPERATIONS = {"SUM": torch.sum, "MIN": torch.amin, "MAX": torch.amax, "PROD": torch.prod}
+OPERATIONS = {"SUM": torch.sum, "MIN": torch.amin, "MAX": torch.amax, "PRODUCT": torch.prod}
 
 
 def every_type_and_operation(meeting: Meeting) -> None:

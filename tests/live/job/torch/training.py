@@ -1,7 +1,5 @@
 """Scenarios of training: what a model learns with chorale against the same with gloo."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 
@@ -67,9 +65,12 @@ def ddp_with_accumulation(meeting: Meeting) -> None:
 
 
 def ddp_in_bfloat16(meeting: Meeting) -> None:
+    def compress(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return default_hooks.bf16_compress_hook(group, bucket)  # by itself it is for GPUs only, says torch
+
     def train() -> list[float]:
         model = DistributedDataParallel(_model())
-        model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)
+        model.register_comm_hook(dist.group.WORLD, compress)
         return _train(model, meeting.rank, autocast=True)
 
     with meeting.job("gloo"):
