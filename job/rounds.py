@@ -169,7 +169,9 @@ class _Execution:
         self._program = program
         self._depth = QUEUE_DEPTH[program.protocol]
         self._times = [_RankTimes(layout_of(program, rank)) for rank in range(len(program.ranks))]
-        self._blocks = {(rank, i): block for rank, part in enumerate(program.ranks) for i, block in enumerate(part.blocks)}
+        self._blocks = {
+            (rank, i): block for rank, part in enumerate(program.ranks) for i, block in enumerate(part.blocks)
+        }
         self._done = dict.fromkeys(self._blocks, 0)
         self._queues: dict[tuple[int, int | None, int], deque[_Message]] = defaultdict(deque)
         self._deliveries: list[_Delivery] = []
