@@ -13,6 +13,8 @@ import torch
 
 from chorale.runners.engine.library import ReduceOp
 
+_NAMES = {"PRODUCT": "PROD"}
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
@@ -41,7 +43,7 @@ class ProgramCall:
 def reduce_operation(operation: Any) -> ReduceOp | None:
     """Return torch's `operation` as the engine has it, None if it does not."""
     name = str(getattr(operation, "op", operation)).rsplit(".", 1)[-1]
-    return ReduceOp.__members__.get(name)
+    return ReduceOp.__members__.get(_NAMES.get(name, name))
 
 
 def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:
