@@ -24,20 +24,20 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program
 
 
 class Transfer(NamedTuple):
-    """`count` cells from `first` on are sent to `peer`, or received from it."""
+    """`chunks` cells from `first` on are sent to `peer`, or received from it."""
 
     peer: int
     first: int
-    count: int
+    chunks: int
 
 
 class LocalStep(NamedTuple):
-    """`count` cells from `target` on become those from `left` on, combined with those from `right` on if there are."""
+    """`chunks` cells from `target` on become those from `left` on, combined with those from `right` on if there are."""
 
     target: int
     left: int
     right: int | None
-    count: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Message(NamedTuple):
     number: int
     sender: int
     first: int
-    count: int
+    chunks: int
     time: int
 
 
@@ -90,7 +90,7 @@ class _Delivery(NamedTuple):
     source: int
     target: int
     number: int
-    count: int
+    chunks: int
 
 
 class _RankTimes:
@@ -133,13 +133,13 @@ class _RankTimes:
 
     def local(self, step: LocalStep) -> None:
         """Do a local step as early as possible."""
-        operands = [slice(at, at + step.count) for at in (step.left, step.right) if at is not None]
-        target = slice(step.target, step.target + step.count)
+        operands = [slice(at, at + step.chunks) for at in (step.left, step.right) if at is not None]
+        target = slice(step.target, step.target + step.chunks)
         latest = max(*self._read[target], *self._written[target], *(max(self._written[cells]) for cells in operands))
         time = latest + latest % 2
         for cells in operands:
             self._note_read(cells, time)
-        self._written[target] = [time] * step.count
+        self._written[target] = [time] * step.chunks
         self.steps.append((time, step))
 
     def packed(self) -> tuple[dict[int, int], int]:
@@ -275,8 +275,8 @@ class _Execution:
 
     def _take(self, rank: int, block: ThreadBlock, count: int) -> _Message:
         message = self._queues[block.recv_peer or 0, rank, block.channel].popleft()
-        if message.count != count:
-            sizes = f"{message.count} chunks from rank {message.sender} to rank {rank}, which receives {count}"
+        if message.chunks != count:
+            sizes = f"{message.chunks} chunks from rank {message.sender} to rank {rank}, which receives {count}"
             raise InvalidInput("both sides of a message must have as many chunks", sizes, "verify the program")
         return message
 
@@ -292,7 +292,7 @@ def _joined(program: Program, layouts: Sequence[Layout], deliveries: Sequence[_D
         last: _Delivery | None = None
         for each in group:
             if last is not None and _follows(program, layouts, last, each):
-                joined[-1] = last = last._replace(count=last.count + each.count)
+                joined[-1] = last = last._replace(chunks=last.chunks + each.chunks)
             else:
                 joined.append(each)
                 last = each
@@ -303,7 +303,7 @@ def _follows(program: Program, layouts: Sequence[Layout], last: _Delivery, each:
     """Return whether `each` lies behind `last` in the same buffers, none of them spare memory."""
     sides = ((last.sender, last.source, each.source), (last.receiver, last.target, each.target))
     return all(
-        first + last.count == following
+        first + last.chunks == following
         and following < layouts[rank].cells
         and following not in _borders(program, layouts[rank])
         for rank, first, following in sides
@@ -316,4 +316,4 @@ def _borders(program: Program, layout: Layout) -> tuple[int, ...]:
 
 def _step_at(step: LocalStep, moved: dict[int, int]) -> LocalStep:
     right = None if step.right is None else moved.get(step.right, step.right)
-    return LocalStep(moved.get(step.target, step.target), moved.get(step.left, step.left), right, step.count)
+    return LocalStep(moved.get(step.target, step.target), moved.get(step.left, step.left), right, step.chunks)

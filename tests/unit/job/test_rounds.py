@@ -18,7 +18,7 @@ from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from tests.live.engine.programs import random_program
 
-NETWORKS = ("ring:4", "hypercube:2", "ring:5", "torus:3x2", "complete:4", "uniring:1,4", "circulant:8,1,3")
+NETWORKS = ("ring:6", "torus:3x2", "hypercube:3", "uniring:1,6", "circulant:8,1,3", "mesh:2x3")
 Values = list[list[Fraction | None]]
 
 
