@@ -11,24 +11,34 @@ from chorale.job.table.layout import parse_table
 from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput
 
+TRANSPORTS = ("auto", "engine", "batched")
+"""What moves the bytes of programs: the engine, for memory of the processor; batched sends and receives of the inner
+backend, for every device; auto: the engine where it can, batches elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
     """table: CHORALE_TABLE; strict: CHORALE_STRICT=1 refuses what the table does not cover; report: CHORALE_REPORT, a
-    file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device."""
+    file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device;
+    transport: CHORALE_TRANSPORT, see TRANSPORTS."""
 
     table: Path | None = None
     strict: bool = False
     report: str | None = None
     inner: str | None = None
     interface: str | None = None
+    transport: str = "auto"
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
-        """Return what the variables say; InvalidInput for a CHORALE_STRICT other than 0 and 1."""
+        """Return what the variables say; InvalidInput for a CHORALE_STRICT other than 0 and 1, and for
+        a CHORALE_TRANSPORT that is none of TRANSPORTS."""
         strict = environment.get("CHORALE_STRICT") or "0"
         if strict not in ("0", "1"):
             raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
+        transport = environment.get("CHORALE_TRANSPORT") or "auto"
+        if transport not in TRANSPORTS:
+            raise InvalidInput("CHORALE_TRANSPORT must be known", transport, f"choose from {', '.join(TRANSPORTS)}")
         table = environment.get("CHORALE_TABLE")
         return JobSettings(
             Path(table) if table else None,
@@ -36,6 +46,7 @@ class JobSettings:
             environment.get("CHORALE_REPORT") or None,
             environment.get("CHORALE_INNER") or None,
             environment.get("CHORALE_INTERFACE") or None,
+            transport,
         )
 
 

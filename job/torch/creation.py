@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from chorale.job import current_report
@@ -14,12 +15,13 @@ from chorale.job.settings import JobSettings, read_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
 from chorale.job.torch.agreement import StoreExchange
-from chorale.job.torch.inner import inner_group
+from chorale.job.torch.batched import BatchedTransport
+from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup
 from chorale.job.torch.reporting import ReportAtEnd
-from chorale.job.torch.transport import EngineTransport
+from chorale.job.torch.transport import EngineTransport, Transport
 from chorale.job.torch.work import WorkQueue
 
 _MEETING_S = 120.0
@@ -33,7 +35,8 @@ def create_group(options: Any) -> ChoraleGroup:
     rank, ranks = options.group_rank, options.group_size
     settings = JobSettings.from_environment()
     members = tuple(options.global_ranks_in_group) or tuple(range(ranks))
-    programs = group_programs(options.store, members, rank, options.timeout, settings)
+    batches = lambda: inner_group(options, settings.inner, "batches")  # noqa: E731
+    programs = group_programs(options.store, members, rank, options.timeout, settings, batches)
     inner = inner_group(options, settings.inner)
     is_whole = not options.global_ranks_in_group or not dist.is_initialized()
     at_end = ReportAtEnd(settings.report) if is_whole and rank == 0 else _nothing
@@ -54,23 +57,36 @@ def _recorder(rank: int, ranks: int) -> JobRecorder | None:
     return recorder_of(rank, ranks)
 
 
-def group_programs(store: Any, members: Sequence[int], rank: int, timeout: Any, settings: JobSettings) -> GroupPrograms:
+def group_programs(
+    store: Any,
+    members: Sequence[int],
+    rank: int,
+    timeout: Any,
+    settings: JobSettings,
+    batches: Callable[[], InnerGroup] | None = None,
+) -> GroupPrograms:
     """Return the programs for the group of `members`, ranks of the job; all of them call this, `rank` by position.
 
     store: of torch, for this group alone; timeout: for meeting, and for each run
+    batches: makes a group for batched sends and receives; without it the engine is the only transport
     """
     exchange = StoreExchange(store, rank, len(members), timeout)
     try:
         table, digest = read_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
         entries = GroupEntries.of(table, members) if table else None
-        engine = _engine(table, digest, members, rank, exchange, settings, timeout) if _runs(entries) else None
+        has_engine = _runs(entries) and (batches is None or settings.transport != "batched")
+        engine = _engine(table, digest, members, rank, exchange, settings, timeout) if has_engine else None
         if engine is None:
             require_one_table(members, [texts[0] for texts in exchange([digest])])
     except Exception as error:
         exchange.give_up(f"{type(error).__name__}: {error}")
         raise
-    transports = {} if engine is None else {"cpu": EngineTransport(engine)}
+    transports: dict[str, Transport] = {}
+    if table is not None and batches is not None and _runs(entries) and settings.transport != "engine":
+        transports = _batched(batches, rank, table, settings.transport == "batched")
+    if engine is not None:
+        transports["cpu"] = EngineTransport(engine)
     name = f"chorale-{'-'.join(map(str, members[:8]))}"
     return GroupPrograms(entries, transports, settings.strict, timeout.total_seconds(), WorkQueue(name))
 
@@ -87,6 +103,15 @@ def _engine(
     assert table is not None
     limit_s = min(timeout.total_seconds(), _MEETING_S)
     return GroupEngine(table, digest, members, rank, exchange, settings.interface, limit_s)
+
+
+def _batched(batches: Callable[[], InnerGroup], rank: int, table: Table, for_all: bool) -> dict[str, Transport]:
+    """Return a transport for each device of the inner backends, but not for the processor's memory unless `for_all`."""
+    if not for_all and not torch.accelerator.is_available():
+        return {}
+    inner = batches()
+    transport = BatchedTransport(inner.group, rank, table.programs)
+    return {device: transport for device in inner.backends if for_all or device != "cpu"}
 
 
 def _runs(entries: GroupEntries | None) -> bool:

@@ -19,14 +19,15 @@ class InnerGroup:
     backends: dict[str, tuple[Any, Any]]
 
 
-def inner_group(options: Any, name: str | None) -> InnerGroup:
+def inner_group(options: Any, name: str | None, purpose: str = "inner") -> InnerGroup:
     """Return the inner group of a group that is made with `options`.
 
+    purpose: tells apart groups that are made with the same options
     name: of a backend of torch, by default gloo for the processor and the accelerator's own for an accelerator
     """
     names = _names(name)
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
-    made = {inner: _backend(inner, options) for inner in dict.fromkeys(names.values())}
+    made = {inner: _backend(inner, options, purpose) for inner in dict.fromkeys(names.values())}
     backends = {device: made[inner] for device, inner in names.items()}
     register_backends(group, backends)
     return InnerGroup(group, backends)
@@ -52,9 +53,9 @@ def _names(name: str | None) -> dict[str, str]:
     return names | {device: name for device in dist.Backend.backend_capability[name] if device in names}
 
 
-def _backend(name: str, options: Any) -> tuple[Any, Any]:
+def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     kind = dist.Backend.backend_type_map[name]
-    store = dist.PrefixStore(f"chorale-{name}", options.store)
+    store = dist.PrefixStore(f"chorale-{purpose}-{name}", options.store)
     where = store, options.group_rank, options.group_size
     if name == "gloo":
         return kind, _numbered(dist.ProcessGroupGloo(*where, timeout=options.timeout))

@@ -1,0 +1,222 @@
+"""Random collectives on eight ranks against gloo, and with peers that are killed.
+
+    python -m tests.live.job.random_collectives --count 10000 --seed 1
+    python -m tests.live.job.random_collectives --count 20 --seed 1 --kill
+
+A job makes PER_JOB calls, a few at a time on several groups, with a table of random programs; the transport changes
+from job to job. With --kill, `count` is that of jobs, in each of which a rank is killed at a random time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chorale.job import report
+from chorale.job.torch.registration import register
+from tests.live.job.random_calls import Call, Run, random_call
+from tests.live.job.random_tables import GROUPS, random_table
+
+RANKS = 8
+PER_JOB = 1000
+LIMIT_S = {"sweep": 120.0, "kill": 10.0}
+GRACE_S = 10.0
+"""What ending a process may take beyond the limit of its calls."""
+TRANSPORTS = ("engine", "batched")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: where it leaves its files, how many calls it makes, by which transport."""
+
+    folder: Path
+    transport: str
+    calls: int
+    seed: int
+    kills: bool
+
+    @property
+    def limit_s(self) -> float:
+        return LIMIT_S["kill" if self.kills else "sweep"]
+
+
+def sweep(count: int, seed: int) -> list[str]:
+    """Make `count` calls in several jobs; return what went wrong."""
+    wrong: list[str] = []
+    for turn, first in enumerate(range(0, count, PER_JOB)):
+        with tempfile.TemporaryDirectory() as folder:
+            transport = TRANSPORTS[(turn + seed) % len(TRANSPORTS)]
+            job = Job(Path(folder), transport, min(PER_JOB, count - first), seed * 1000 + turn, False)
+            start = time.monotonic()
+            wrong += _ended(job, _started(job), job.limit_s * 5)
+            seconds = time.monotonic() - start
+            _say(f"{first + job.calls} of {count} by {transport}: {len(wrong)} failures, {seconds:.0f} s, {_ran(job)}")
+    return wrong
+
+
+def killings(count: int, seed: int) -> list[str]:
+    """Kill a rank in each of `count` jobs; return what went wrong with the others."""
+    wrong: list[str] = []
+    for turn in range(count):
+        with tempfile.TemporaryDirectory() as folder:
+            transport = TRANSPORTS[turn % len(TRANSPORTS)]
+            job = Job(Path(folder), transport, 1 << 30, seed * 1000 + turn, True)
+            said, seconds = _killed(job, random.Random(job.seed))
+            wrong += said
+            _say(f"{turn + 1} of {count} by {transport}: {len(wrong)} failures, survivors ended within {seconds:.1f} s")
+    return wrong
+
+
+def _started(job: Job) -> list[Any]:
+    (job.folder / "table").write_bytes(random_table(job.seed))
+    processes = [multiprocessing.get_context("fork").Process(target=_rank, args=(job, rank)) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def _ended(job: Job, processes: Sequence[Any], limit_s: float) -> list[str]:
+    """Wait for ranks to end; return what they complain about, and who does not end."""
+    deadline_s = time.monotonic() + limit_s
+    try:
+        for process in processes:
+            process.join(max(deadline_s - time.monotonic(), 0))
+        hung = [rank for rank, process in enumerate(processes) if process.is_alive()]
+        found = [f"{job.transport}, seed {job.seed}: rank {rank} does not end" for rank in hung]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    for rank in range(RANKS):
+        said = _said(job, rank)
+        if rank not in hung and "complaints" not in said:
+            found.append(f"{job.transport}, seed {job.seed}: rank {rank} left nothing")
+        found += [f"{job.transport}, seed {job.seed}: rank {rank}: {text}" for text in said.get("complaints", [])]
+    return found
+
+
+def _killed(job: Job, draw: random.Random) -> tuple[list[str], float]:
+    processes = _started(job)
+    victim = draw.randrange(RANKS)
+    deadline_s = time.monotonic() + 120
+    while not all((job.folder / f"{rank}.ready").exists() for rank in range(RANKS)):
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(0.02)
+    time.sleep(draw.uniform(0, 1.0))
+    os.kill(processes[victim].pid, signal.SIGKILL)
+    start = time.monotonic()
+    limit_s = job.limit_s + GRACE_S
+    while any(process.is_alive() for process in processes) and time.monotonic() < start + limit_s:
+        time.sleep(0.02)
+    seconds = time.monotonic() - start
+    alive = [rank for rank, process in enumerate(processes) if process.is_alive()]
+    wrong = [f"{job.transport}, seed {job.seed}: rank {rank} does not end" for rank in alive]
+    for process in processes:
+        process.kill()
+        process.join()
+    for rank in set(range(RANKS)) - {victim, *alive}:
+        error = _said(job, rank).get("error", "")
+        if len(error) < 20:
+            wrong.append(f"{job.transport}, seed {job.seed}: rank {rank} ended without a clear error: {error!r}")
+    return wrong, seconds
+
+
+def _said(job: Job, rank: int) -> dict[str, Any]:
+    path = job.folder / f"{rank}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _ran(job: Job) -> str:
+    said = _said(job, 0)
+    return f"rank 0: {said.get('programs')} calls by programs, {said.get('fallbacks')} by gloo"
+
+
+def _rank(job: Job, rank: int) -> None:
+    """Be a rank of `job`; leaves FOLDER/RANK.json."""
+    torch.set_num_threads(1)
+    os.environ |= {
+        "CHORALE_TABLE": str(job.folder / "table"),
+        "CHORALE_TRANSPORT": job.transport,
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    register()
+    said: dict[str, Any] = {"complaints": []}
+    try:
+        _calls(job, rank, said["complaints"])
+    except Exception as error:  # what a rank says of it is looked at
+        said["error"] = f"{type(error).__name__}: {error}"
+        if not job.kills:
+            said["complaints"].append(said["error"])
+    counts = report()
+    said |= {name: sum(entry["calls"] for entry in counts[name]) for name in ("programs", "fallbacks")}
+    (job.folder / f"{rank}.json").write_text(json.dumps(said))
+
+
+def _calls(job: Job, rank: int, complaints: list[str]) -> None:
+    store = dist.FileStore(str(job.folder / "store"), RANKS)
+    timeout = timedelta(seconds=job.limit_s)
+    dist.init_process_group("chorale", store=store, rank=rank, world_size=RANKS, timeout=timeout)
+    try:
+        groups = [dist.new_group(list(members), backend="chorale", timeout=timeout) for members in GROUPS]
+        references = [dist.new_group(list(members), backend="gloo", timeout=timeout) for members in GROUPS]
+        (job.folder / f"{rank}.ready").touch()
+        draw, done = random.Random(job.seed), 0
+        while done < job.calls:
+            burst = [random_call(draw, GROUPS) for _ in range(min(draw.randint(1, 5), job.calls - done))]
+            order = draw.random()
+            done += len(burst)
+            complaints += _burst([call for call in burst if rank in call.members], rank, groups, references, order)
+            if job.kills:
+                complaints.clear()
+    finally:
+        dist.destroy_process_group()
+
+
+def _burst(
+    calls: Sequence[Call], rank: int, groups: Sequence[Any], references: Sequence[Any], order: float
+) -> list[str]:
+    """Make calls, wait for them in an order of this rank's own, and compare."""
+    runs = [(call, Run(call, rank)) for call in calls]
+    for call, run in runs:
+        run.start(groups[call.group])
+    for _, run in random.Random(f"{order} {rank}").sample(runs, len(runs)):
+        run.wait()
+    return [f"{call}: {text}" for call, run in runs for text in run.complaints(references[call.group])]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run, report failures and progress; return the number of failures, at most 100."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kill", action="store_true")
+    given = parser.parse_args(arguments)
+    wrong = (killings if given.kill else sweep)(given.count, given.seed)
+    for text in wrong[:20]:
+        _say(text)
+    return min(len(wrong), 100)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
