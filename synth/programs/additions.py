@@ -226,7 +226,9 @@ class _Execution:
 
 
 def _wrong(found: str) -> InvalidInput:
-    return InvalidInput("an order of additions is that of a program that does what its collective says", found, "check it")
+    return InvalidInput(
+        "an order of additions is that of a program that does what its collective says", found, "check it"
+    )
 
 
 def additions_document(program: object) -> dict[str, Any] | None:

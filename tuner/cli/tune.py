@@ -30,6 +30,9 @@ ProgramFolder = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
 ]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="One program of a fixed order of additions at all sizes.")
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
 ]
@@ -54,6 +57,7 @@ def tune_command(
     overrides: Overrides = None,
     nccl_tuner: NcclTunerTable = None,
     programs: ProgramFolder = None,
+    deterministic: Deterministic = False,
     detach: Detach = False,
     follow: Follow = None,
     stop: Stop = None,
@@ -77,7 +81,9 @@ def tune_command(
     if schema:
         emit_json(Campaign.model_json_schema())
         return
-    checked, topology = _checked_campaign(campaign, overrides or ())
+    checked, topology = _checked_campaign(
+        campaign, [*(overrides or ()), *(["deterministic=true"] if deterministic else [])]
+    )
     if dry_run:
         _show_plan(checked, topology, as_json)
         return

@@ -127,6 +127,13 @@ class Campaign(CampaignSection):
             "geomean_speedup: one winner, by the geometric mean over sizes of the speed-up over the best baseline."
         ),
     )
+    deterministic: bool = Field(
+        default=False,
+        description=(
+            "One program at all sizes, also where a baseline is faster, and one whose order of additions is fixed and "
+            "gives all ranks the same bits."
+        ),
+    )
     second_objective: Literal["none", "channels", "blocks"] = Field(
         default="none",
         description=(
@@ -186,6 +193,11 @@ class Campaign(CampaignSection):
             able = " or ".join(name for name, runner in RUNNERS.items() if runner.capabilities.overlap)
             raise ValueError(f"`overlap.products` needs the {able} runner")
         return self
+
+    @property
+    def one_winner(self) -> bool:
+        """Whether one candidate is to serve all sizes."""
+        return self.deterministic or self.objective == "geomean_speedup"
 
     @property
     def resolved_sampler(self) -> str:

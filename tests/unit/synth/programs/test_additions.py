@@ -196,7 +196,10 @@ def item(op: Op, *waits: Wait) -> Instruction:
 
 @pytest.mark.parametrize(
     ("steps", "found"),
-    [([item(Op.RECV_REDUCE_COPY)], "hangs"), ([Instruction(Op.REDUCE, BufferRef("s", 0), BufferRef("i", 0), 1)], "never written")],
+    [
+        ([item(Op.RECV_REDUCE_COPY)], "hangs"),
+        ([Instruction(Op.REDUCE, BufferRef("s", 0), BufferRef("i", 0), 1)], "never written"),
+    ],
 )
 def test_programs_that_do_nothing_right_are_refused(steps, found):
     empty = RankProgram(1, 1, 1, (ThreadBlock(0, 0, 0, ()),))
