@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
+from chorale.job import current_report
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, Table
 from chorale.job.table.packing import unpack
@@ -37,6 +38,7 @@ class GroupEngine:
         InvalidInput where the ranks have different tables, with the ranks; EngineError where they cannot connect.
         """
         self.entries = GroupEntries.of(table, group)
+        current_report().note_orders(table.programs.values())
         self._ranks = len(group)
         self._engine = Engine(rank, len(group))
         own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self._engine, interface)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from chorale.job.table.model import TableProgram
+from chorale.synth.programs.additions import ADDING
 
 
 class JobReport:
@@ -19,6 +22,12 @@ class JobReport:
         self._lock = threading.Lock()
         self._programs: dict[tuple[str, str], list[float]] = {}
         self._fallbacks: dict[tuple[str, str], list[float]] = {}
+        self._orders: dict[str, str | None] = {}
+
+    def note_orders(self, programs: Iterable[TableProgram]) -> None:
+        """Note in which orders `programs` add, before they are counted."""
+        with self._lock:
+            self._orders |= {program.digest: _fixed_order(program) for program in programs}
 
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float) -> None:
         """Count a run of a program."""
@@ -39,7 +48,25 @@ class JobReport:
                 {"reason": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size)}
                 for key, (calls, size, _) in sorted(self._fallbacks.items())
             ]
-        return {"table": self.table, "ranks": self.ranks, "programs": programs, "fallbacks": fallbacks}
+            fixed = self._deterministic()
+        return {
+            "table": self.table,
+            "ranks": self.ranks,
+            "programs": programs,
+            "fallbacks": fallbacks,
+            "deterministic": fixed,
+        }
+
+    def _deterministic(self) -> bool:
+        """Return whether all that was added was added by programs, in one set of orders for each collective, which is
+        the same in every run, and with the same bits at all ranks."""
+        if any(collective in ADDING for _, collective in self._fallbacks):
+            return False
+        orders: dict[str, set[str | None]] = {}
+        for digest, collective in self._programs:
+            if collective in ADDING:
+                orders.setdefault(collective, set()).add(self._orders.get(digest))
+        return all(len(each) == 1 and None not in each for each in orders.values())
 
     def _add(self, counts: dict[tuple[str, str], list[float]], key: tuple[str, str], size: int, seconds: float) -> None:
         with self._lock:
@@ -47,6 +74,11 @@ class JobReport:
             count[0] += 1
             count[1] += size
             count[2] += seconds
+
+
+def _fixed_order(program: TableProgram) -> str | None:
+    order = program.order_of_additions
+    return str(order["digest"]) if order and order["fixed"] and order["same_on_all_ranks"] else None
 
 
 def report_line(record: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ class TableProgram:
     digest:  SHA-256 of the text
     ranks:   how many
     words:   for each rank those of `chorale.runners.engine.encoding`
-    order_of_additions: what `chorale.synth` proves of it, see the certificate; None where nothing is added
+    order_of_additions: what `chorale.synth.programs.additions` proves of it; None where nothing is added, or not proved
     """
 
     digest: str

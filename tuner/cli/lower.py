@@ -16,6 +16,7 @@ from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
+from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.lift import read_program, read_unchecked, reading_of
 from chorale.synth.targets.registry import TARGETS, target_named
@@ -32,6 +33,7 @@ from chorale.tuner.reports.show import program_facts
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
 ]
+_SEPARATE = ("violations", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 MAX_CHECKED_RANKS = 512
 
@@ -116,6 +118,7 @@ def lower(
         content = built.text.encode()
         reading = reading_of(read_unchecked(content), content)
         document = {**program_facts(reading.program), "checked": "execution"}
+        document["order_of_additions"] = additions_document(reading.program)
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
         advised = advice(verified, options, built.program, size_bytes)
         if advised is not None:
@@ -149,6 +152,7 @@ def lift(
         write_file(output, reading.text.encode())
     document = {"ok": not violations, "violations": _listed(violations), **program_facts(reading.program)}
     document |= {"dialects": list(reading.fitting_targets)}
+    document["order_of_additions"] = None if violations else additions_document(reading.program)
     document["predicted"] = prediction(reading, topology, size_bytes, link_gbps)
     if as_json:
         emit_json(document)
@@ -169,7 +173,8 @@ def _table(title: str, document: dict[str, Any]) -> Table:
         table.add_row(violation["rule"], violation["message"])
     if len(violations) > MAX_SHOWN:
         table.add_row("...", f"{len(violations) - MAX_SHOWN} more")
-    for name, value in {**document, **document.get("resources", {}), **(document.get("predicted") or {})}.items():
-        if name not in ("violations", "resources", "predicted", "loss") and value is not None:
+    facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
+    for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
+        if name not in _SEPARATE and value is not None:
             table.add_row(name.replace("_", " "), str(value))
     return table

@@ -30,6 +30,9 @@ ProgramFolder = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
 ]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="One program of a fixed order of additions at all sizes.")
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
 ]
@@ -64,6 +67,7 @@ def tune_command(
     overrides: Overrides = None,
     nccl_tuner: NcclTunerTable = None,
     programs: ProgramFolder = None,
+    deterministic: Deterministic = False,
     detach: Detach = False,
     follow: Follow = None,
     stop: Stop = None,
@@ -89,16 +93,17 @@ def tune_command(
     if schema:
         emit_json(Campaign.model_json_schema())
         return
+    settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else [])]
     if network is not None and from_record is None:
         raise InvalidInput("--topology goes with --from-record", network, "say --set topology=SPEC")
     if from_record is not None:
         from chorale.tuner.cli.tune_recorded import RecordedWork, tune_recorded  # noqa: PLC0415 - as above
 
         _refuse(detach=detach, nccl_tuner_csv=nccl_tuner, programs=programs)
-        work = RecordedWork(from_record, campaign, network, overrides or ())
+        work = RecordedWork(from_record, campaign, network, settings)
         tune_recorded(work, resume, dry_run, address, as_json)
         return
-    checked, topology = _checked_campaign(campaign, overrides or ())
+    checked, topology = _checked_campaign(campaign, settings)
     if dry_run:
         _show_plan(checked, topology, as_json)
         return

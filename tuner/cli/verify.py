@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import ProgramViolation
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.lift import violations_on
@@ -80,6 +81,7 @@ def _verify_program(file: str, network: Topology | None) -> tuple[str, dict[str,
             "idle_links": int((loads == 0).sum()),
         }
         document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
+        document["order_of_additions"] = additions_document(program)
     return f"{program.name} on {topology.spec}", document
 
 
@@ -133,7 +135,7 @@ def _table(title: str, document: Mapping[str, Any]) -> Table:
     table = Table(title=title, show_header=False)
     for violation in document["violations"]:
         table.add_row(violation["rule"], violation["message"])
-    for part in ("cost", "link_loads"):
-        for name, value in (document[part] or {}).items():
+    for part in ("cost", "link_loads", "order_of_additions"):
+        for name, value in (document.get(part) or {}).items():
             table.add_row(name.replace("_", " "), str(value))
     return table

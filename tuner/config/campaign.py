@@ -141,6 +141,13 @@ class Campaign(CampaignSection):
             "geomean_speedup: one winner, by the geometric mean over sizes of the speed-up over the best baseline."
         ),
     )
+    deterministic: bool = Field(
+        default=False,
+        description=(
+            "One program at all sizes, also where a baseline is faster, and one whose order of additions is fixed and "
+            "gives all ranks the same bits."
+        ),
+    )
     second_objective: Literal["none", "channels", "blocks"] = Field(
         default="none",
         description=(
@@ -211,6 +218,11 @@ class Campaign(CampaignSection):
     def size_weights(self) -> dict[int, float]:
         """The weight of each size in bytes; empty if all weigh the same."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
+
+    @property
+    def one_winner(self) -> bool:
+        """Whether one candidate is to serve all sizes."""
+        return self.deterministic or self.objective == "geomean_speedup"
 
     @property
     def resolved_sampler(self) -> str:

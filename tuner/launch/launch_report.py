@@ -45,7 +45,7 @@ def write_page(
     """Write the report beside the journal; if that fails it is only logged."""
     from chorale.tuner.launch.html_report import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
 
-    chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
+    chosen = tuning_table(ranked, campaign.one_winner, campaign.deterministic)
     try:
         refused = regressions(store.launch.campaign, store.trials, ranked)
         executions = _executions(ranked, store)

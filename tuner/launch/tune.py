@@ -16,6 +16,7 @@ from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
+from chorale.tuner.launch.fixed_orders import reproducible_trials
 from chorale.tuner.launch.launch_report import draw_picture, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.overhead import Overhead
@@ -94,7 +95,12 @@ class LaunchWork:
     def ranked_trials(self) -> list[RankedTrial]:
         """Return the trials to choose from."""
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
+        if self.campaign.deterministic:
+            return reproducible_trials(complete, self.store.final, self._program_text)
         return ranked_trials(complete, self.store.final)
+
+    def _program_text(self, program_id: str) -> bytes:
+        return self.store.program_path(program_id).read_bytes()
 
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
@@ -138,7 +144,7 @@ class LaunchWork:
         loop.run()
 
     def _judged(self, workers: Workers) -> MeasuringOutcome:
-        best = best_programs(eligible(self.ranked_trials(), self.campaign.objective == "geomean_speedup"))
+        best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
         best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
         verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
         return MeasuringOutcome(best=best, verdicts=verdicts)
@@ -153,7 +159,7 @@ class LaunchWork:
             trial_id=partial(trial_id, launch_id),
             sizes_bytes=tuple(campaign.sizes),
             weights=tuple(campaign.weights or ()),
-            together=campaign.objective == "geomean_speedup",
+            together=campaign.one_winner,
             second_objective=campaign.second_objective,
             starts=() if self.store.trials else self._starts(workers, space),
         )

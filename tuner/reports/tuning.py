@@ -46,6 +46,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "answer": [_range_row(item) for item in table_ranges(tuning_table_of(report))],
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
         "refused": [_refused_row(item) for item in regressions_of(report)],
+        "deterministic": bool(report.launch.campaign.get("deterministic", False)),
         "overhead": dict(report.overhead),
         "seconds": round(report.seconds, 3),
     }
@@ -118,7 +119,9 @@ def overhead_line(report: TuneReport) -> str:
 
 def tuning_table_of(report: TuneReport) -> list[TableEntry]:
     """Return the tuning table: what to run at each size."""
-    return tuning_table(report.ranked_trials, report.launch.campaign["objective"] == "geomean_speedup")
+    campaign = report.launch.campaign
+    always = bool(campaign.get("deterministic", False))  # launches of earlier versions do not say
+    return tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
 
 
 def pareto_front(report: TuneReport) -> list[CompleteTrial]:

@@ -53,13 +53,17 @@ class BestProgram:
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
-def best_programs(ranked: Sequence[RankedTrial]) -> list[BestProgram]:
+def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
     """Return the best program of each size class, by speed-up within it. Empty if there are no trials.
 
-    As in the tuning table, a program must be clearly faster than every baseline; else it is the fastest baseline.
+    As in the tuning table, a program must be clearly faster than every baseline; else it is the fastest baseline,
+    unless programs are to serve `always`.
     """
     sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
-    return [_best_program(ranked, sizes, size_class) for size_class in sorted({SizeClass.of(size) for size in sizes})]
+    return [
+        _best_program(ranked, sizes, size_class, 0.0 if always else MIN_SPEEDUP)
+        for size_class in sorted({SizeClass.of(size) for size in sizes})
+    ]
 
 
 def library_name(baseline: str | None) -> str | None:
@@ -72,11 +76,13 @@ def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
 
-def _best_program(ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass) -> BestProgram:
+def _best_program(
+    ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass, least: float
+) -> BestProgram:
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
     rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
     best = max(rivals, key=lambda rival: (rival.speedup, -rival.trial.number))
-    if best.speedup >= MIN_SPEEDUP:
+    if best.speedup >= least:
         trial = best.trial
         return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
     return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda rival: rival.time_us)

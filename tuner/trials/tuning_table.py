@@ -69,7 +69,7 @@ class TableEntry:
 
     @property
     def speedup(self) -> float:
-        """Over the fastest baseline of the same run; 1 where that is to be run, never less."""
+        """Over the fastest baseline of the same run; 1 where that is to be run."""
         return 1.0 if self.trial is None else self.result.speedup
 
 
@@ -85,15 +85,16 @@ class TableRange:
     entry: TableEntry
 
 
-def tuning_table(ranked: Sequence[RankedTrial], together: bool) -> list[TableEntry]:
+def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
     """Return the entry of each size, in the order of the sizes; none without trials.
 
     together: whether one trial, the best by geometric mean, is to serve all sizes where it beats the baselines.
+    always:   whether programs are to serve where baselines are faster too.
     """
     if not ranked:
         return []
     rivals = eligible(ranked, together)
-    return [_entry(rivals, index) for index in range(len(ranked[0].sizes))]
+    return [_entry(rivals, index, 0.0 if always else MIN_SPEEDUP) for index in range(len(ranked[0].sizes))]
 
 
 def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
@@ -116,12 +117,12 @@ def fastest_baseline(result: SizeResult) -> str:
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
 
 
-def _entry(rivals: Sequence[RankedTrial], index: int) -> TableEntry:
+def _entry(rivals: Sequence[RankedTrial], index: int, least_speedup: float) -> TableEntry:
     # Among equals the earlier trial wins, as in the registry.
     best = max(rivals, key=lambda item: (item.sizes[index].speedup, -item.trial.number))
     result = best.sizes[index]
     return TableEntry(
-        result.size_bytes, best.trial if result.speedup >= MIN_SPEEDUP else None, fastest_baseline(result), result
+        result.size_bytes, best.trial if result.speedup >= least_speedup else None, fastest_baseline(result), result
     )
 
 

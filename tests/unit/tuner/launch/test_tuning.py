@@ -303,3 +303,26 @@ def test_screening_and_similar_networks_say_where_to_begin(home: Home) -> None:
 def test_a_registry_that_is_away_is_no_reason_not_to_begin(home: Home) -> None:
     report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
     assert len(report.trials) == 6
+
+
+def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bits_at_all_ranks(home: Home) -> None:
+    search = {"methods": ["swing-latency", "ring", "recursive-doubling"], "channels": [1]}
+    campaign = small_campaign(
+        topology="complete:8", sizes=["64", "16MiB"], search=search, baselines=["bfb"], budget={"trials": 9}
+    )
+    free = tune_document(run(home, campaign))
+    assert {row["parameters"] and row["parameters"]["method"] for row in free["best"]} != {"ring"}
+    fixed = run(home, campaign.model_copy(update={"name": "fixed", "deterministic": True}))
+    assert {ranked.trial.candidate.method for ranked in fixed.ranked_trials} <= {"ring", "recursive-doubling"}
+    document = tune_document(fixed)
+    [answer] = document["answer"]
+    assert (answer["from_bytes"], answer["to_bytes"], answer["run"]) == (1, None, "program")
+    assert document["deterministic"] is True
+    assert free["deterministic"] is False
+
+
+def test_a_deterministic_campaign_without_a_program_of_one_order_says_so(home: Home) -> None:
+    search = {"methods": ["swing-latency"], "channels": [1]}
+    campaign = small_campaign(topology="complete:8", search=search, deterministic=True)
+    with pytest.raises(CheckFailed, match="same order of additions"):
+        run(home, campaign)

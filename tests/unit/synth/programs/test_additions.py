@@ -1,0 +1,209 @@
+"""The order of additions of programs, against a plain execution in random orders, and what is known of methods."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.programs.additions import ADDING, order_of_additions
+from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.program import (
+    QUEUE_DEPTH,
+    BufferRef,
+    Instruction,
+    Op,
+    Program,
+    RankProgram,
+    ThreadBlock,
+    Wait,
+)
+from chorale.synth.topology.spec import parse_topology
+from tests.live.engine.programs import random_program
+
+SMALL = ("ring:4", "torus:2x2", "complete:4", "hypercube:2", "uniring:1,4", "mesh:2x3", "ring:5", "genkautz:2,6")
+ADDING_METHODS = ("bfb", "ring", "biring", "rabenseifner", "recursive-doubling", "swing-latency", "forest", "blink")
+
+
+def made(spec: str, method: str, collective: Collective = ALLREDUCE, **options: object) -> Program:
+    schedule = synthesize(method, parse_topology(spec), collective, None, SerialExecutor())
+    return lower(schedule, replace(LoweringOptions("oneccl-xml"), **options))
+
+
+def plain_results(program: Program, draw: random.Random) -> dict[int, list[str]]:
+    """Execute one random block at a time, with queues of the protocol's depth, on sums written as texts."""
+    memory = [["?"] * layout_of(program, rank).cells for rank in range(len(program.ranks))]
+    for rank, cells in enumerate(memory):
+        base = layout_of(program, rank).input_base
+        cells[base : base + program.chunks] = [str(rank)] * program.chunks
+    queues: dict[tuple[int, int, int], deque[list[str]]] = {}
+    done = [[0] * len(rank.blocks) for rank in program.ranks]
+    todo = [(rank, block) for rank, body in enumerate(program.ranks) for block in range(len(body.blocks))]
+    while todo := [(r, b) for r, b in todo if done[r][b] < len(program.ranks[r].blocks[b].instructions)]:
+        before = sum(map(sum, done))
+        for rank, number in draw.sample(todo, len(todo)):
+            block = program.ranks[rank].blocks[number]
+            item = block.instructions[done[rank][number]]
+            source = queues.setdefault((block.recv_peer, rank, block.channel), deque())
+            target = queues.setdefault((rank, block.send_peer, block.channel), deque())
+            blocked = any(done[rank][wait.block] <= wait.step for wait in item.waits)
+            blocked |= item.op.receives and not source
+            blocked |= item.op.sends and len(target) >= QUEUE_DEPTH[program.protocol]
+            if not blocked:
+                _execute(item, memory[rank], layout_of(program, rank), source, target)
+                done[rank][number] += 1
+        assert sum(map(sum, done)) > before, "hangs"
+    counts = {rank: len(body) for rank, body in _outputs(program).items()}
+    bases = {rank: layout_of(program, rank).output_base for rank in counts}
+    return {rank: memory[rank][bases[rank] : bases[rank] + count] for rank, count in counts.items()}
+
+
+def _outputs(program: Program) -> dict[int, range]:
+    ranks, name = range(len(program.ranks)), program.collective.name
+    if name is CollectiveName.REDUCE:
+        return {program.collective.root or 0: range(program.chunks)}
+    share = program.chunks // len(ranks) if name is CollectiveName.REDUCE_SCATTER else program.chunks
+    return {rank: range(share) for rank in ranks}
+
+
+def _execute(item: Instruction, cells: list[str], layout: object, source: deque, target: deque) -> None:
+    src, dst = layout.cell(item.src), layout.cell(item.dst)
+    values = source.popleft() if item.op.receives else None
+    operands = [values] if values is not None else []
+    operands += [cells[src : src + item.count]] if item.op.reads_src else []
+    operands += [cells[dst : dst + item.count]] if item.op is Op.REDUCE else []
+    values = operands[0] if len(operands) == 1 else [_sum(a, b) for a, b in zip(*operands, strict=True)]
+    if item.op.writes_dst:
+        cells[dst : dst + item.count] = values
+    if item.op.sends:
+        target.append(list(values))
+
+
+def _sum(one: str, other: str) -> str:
+    assert "?" not in one + other
+    return "({}+{})".format(*sorted((one, other)))
+
+
+def canonical(text: str) -> str:
+    """Return a sum of texts with the operands of each addition in alphabetical order."""
+    stack: list[list[str]] = [[]]
+    number = ""
+    for letter in text + " ":
+        if letter.isdigit():
+            number += letter
+            continue
+        if number:
+            stack[-1].append(number)
+            number = ""
+        if letter == "(":
+            stack.append([])
+        elif letter == ")":
+            pair = stack.pop()
+            stack[-1].append(_sum(*pair))
+    return stack[0][0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_order_is_that_of_a_plain_execution_whichever_block_goes_first(seed):
+    draw = random.Random(seed)
+    program = random_program(draw, SMALL, ADDING_METHODS)
+    order = order_of_additions(program)
+    if program.collective.name not in ADDING:
+        assert order is None
+        return
+    for _ in range(2):
+        plain = plain_results(program, draw)
+        assert plain == {
+            rank: [canonical(order.text(expression)) for expression in result] for rank, result in order.results.items()
+        }
+    chunks = {}
+    for rank, result in plain.items():
+        first = rank * len(result) if program.collective.name is CollectiveName.REDUCE_SCATTER else 0
+        for chunk, text in enumerate(result, first):
+            chunks.setdefault(chunk, set()).add(text)
+    assert order.same_on_all_ranks == all(len(texts) == 1 for texts in chunks.values())
+    assert order.orders == len(set().union(*chunks.values()))
+    assert order.depth() == max(deepest(text) for texts in chunks.values() for text in texts)
+
+
+def deepest(text: str) -> int:
+    """Return how deep the brackets of `text` are nested."""
+    level = most = 0
+    for letter in text:
+        level += (letter == "(") - (letter == ")")
+        most = max(most, level)
+    return most
+
+
+def test_a_ring_adds_each_chunk_along_the_ring_from_another_rank():
+    order = order_of_additions(made("uniring:1,4", "ring"))
+    texts = {order.text(expression) for result in order.results.values() for expression in result}
+    assert {canonical(text) for text in texts} == {
+        canonical(text) for text in ("(((0+1)+2)+3)", "(((1+2)+3)+0)", "(((2+3)+0)+1)", "(((3+0)+1)+2)")
+    }
+    facts = order.to_json()
+    del facts["digest"]
+    assert facts == {
+        "fixed": True, "same_on_all_ranks": True, "independent_of_position": False, "orders": 4, "depth": 3,
+    }  # fmt: skip
+
+
+def test_halving_and_doubling_adds_all_elements_in_one_order():
+    order = order_of_additions(made("hypercube:2", "rabenseifner"))
+    assert order.independent_of_position
+    assert order.same_on_all_ranks
+    texts = {canonical(order.text(expression)) for result in order.results.values() for expression in result}
+    assert texts in ({"((0+1)+(2+3))"}, {"((0+2)+(1+3))"})
+
+
+def test_ranks_of_latency_optimal_swing_get_results_of_different_orders():
+    order = order_of_additions(made("ring:8", "swing-latency"))
+    assert not order.same_on_all_ranks
+    assert not order.independent_of_position
+
+
+def test_placement_channels_and_protocol_do_not_change_the_digest():
+    digests = {
+        order_of_additions(made("ring:4", "ring", **options)).digest()
+        for options in ({}, {"in_place": False}, {"protocol": "LL"}, {"fuse": True})
+    }
+    assert len(digests) == 1
+    others = {order_of_additions(made(spec, "bfb")).digest() for spec in ("ring:4", "ring:5", "complete:4")}
+    assert len(others) == 3
+    assert not others & digests
+
+
+def test_collectives_that_add_nothing_and_programs_beyond_the_bound_have_no_order():
+    program = made("ring:4", "ring")
+    assert order_of_additions(made("ring:4", "ring", Collective(CollectiveName.ALLGATHER))) is None
+    assert order_of_additions(program, most_moves=3) is None
+
+
+def item(op: Op, *waits: Wait) -> Instruction:
+    return Instruction(op, BufferRef("i", 0), BufferRef("i", 0), 1, waits)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([item(Op.RECV_REDUCE_COPY)], "hangs"),
+        ([Instruction(Op.REDUCE, BufferRef("s", 0), BufferRef("i", 0), 1)], "never written"),
+    ],
+)
+def test_programs_that_do_nothing_right_are_refused(steps, found):
+    empty = RankProgram(1, 1, 1, (ThreadBlock(0, 0, 0, ()),))
+    wrong = RankProgram(1, 1, 1, (ThreadBlock(1, 1, 0, tuple(steps)),))
+    program = Program("p", "oneccl-xml", ALLREDUCE, 1, True, "Simple", 1, (wrong, replace(empty)))
+    with pytest.raises(InvalidInput, match=found):
+        order_of_additions(program)
