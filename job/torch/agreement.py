@@ -22,13 +22,15 @@ class StoreExchange:
         keys = [self._key(rank) for rank in range(self._ranks)]
         self._store.wait(keys, self._timeout)
         values = [json.loads(self._store.get(key)) for key in keys]
-        errors = [f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value]
+        errors = [
+            f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
+        ]
         if errors:
             raise Unavailable("all ranks must be able to run programs", "; ".join(errors), "see what these ranks say")
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the others, who wait for this rank or will do so, that it does not take part; no use after the exchange."""
+        """Tell the others, who wait for this rank or will do so, that it takes no part; too late after the exchange."""
         if not self._has_spoken:
             self._set({"error": reason})
 

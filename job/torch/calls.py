@@ -13,9 +13,11 @@ import torch
 
 from chorale.runners.engine.library import ReduceOp
 
+_NAMES = {"PRODUCT": "PROD"}
+
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramCall:
     """collective: as tables name it; root: of broadcast and reduce
 
     source, target: as `Transport.run` wants them
@@ -41,31 +43,33 @@ class Call:
 def reduce_operation(operation: Any) -> ReduceOp | None:
     """Return torch's `operation` as the engine has it, None if it does not."""
     name = str(getattr(operation, "op", operation)).rsplit(".", 1)[-1]
-    return ReduceOp.__members__.get(name)
+    return ReduceOp.__members__.get(_NAMES.get(name, name))
 
 
-def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> Call:
+def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:
     """Return the call of allreduce or broadcast on `tensor`."""
     whole = tensor.detach().contiguous()
-    return Call(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
+    return ProgramCall(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
 
 
-def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> Call:
+def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> ProgramCall:
     """Return the call of reduce; what lies in `tensor` stays as it is elsewhere than at the root."""
     whole = tensor.detach().contiguous()
     target = whole if is_root else torch.empty_like(whole)
-    return Call("reduce", root, whole, target, operation, [tensor], _copy_back(tensor, whole) if is_root else None)
+    return ProgramCall(
+        "reduce", root, whole, target, operation, [tensor], _copy_back(tensor, whole) if is_root else None
+    )
 
 
-def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> Call:
+def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> ProgramCall:
     """Return the call of a collective that has an input and an output of its own."""
     target = output.detach().contiguous() if output.is_contiguous() else _like(output)
-    return Call(
+    return ProgramCall(
         collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target)
     )
 
 
-def gather_list(outputs: Sequence[Any], source: Any) -> Call:
+def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
     """Return the call of allgather into a list of tensors of one size."""
     target = source.new_empty(len(outputs) * source.numel())
 
@@ -73,10 +77,10 @@ def gather_list(outputs: Sequence[Any], source: Any) -> Call:
         for output, part in zip(outputs, target.chunk(len(outputs)), strict=True):
             output.copy_(part.view(output.shape))
 
-    return Call("allgather", None, source.detach().contiguous(), target, ReduceOp.SUM, [list(outputs)], finish)
+    return ProgramCall("allgather", None, source.detach().contiguous(), target, ReduceOp.SUM, [list(outputs)], finish)
 
 
-def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> Call:
+def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> ProgramCall:
     """Return the call of reduce_scatter of a list of tensors of one size."""
     source = torch.cat([each.detach().reshape(-1) for each in sources])
     return into("reduce_scatter", output, source, operation)

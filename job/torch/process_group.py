@@ -13,7 +13,7 @@ from torch._C import _distributed_c10d as c10d
 
 from chorale.job.table.lookup import Fallback
 from chorale.job.torch.calls import (
-    Call,
+    ProgramCall,
     gather_list,
     in_place,
     into,
@@ -191,11 +191,11 @@ class ChoraleGroup(DelegatingGroup):
         make = lambda: in_place(collective, tensor, operation, root)  # noqa: E731
         return self._start(collective, root, tensor, operation, options, make)
 
-    def _gather(self, make: Callable[[], Call], source: Any, options: Any) -> Any:
+    def _gather(self, make: Callable[[], ProgramCall], source: Any, options: Any) -> Any:
         size_bytes = source.nbytes * self._ranks
         return self._start("allgather", None, source, ReduceOp.SUM, options, make, size_bytes)
 
-    def _scatter(self, make: Callable[[], Call], output: Any, operation: ReduceOp | None, options: Any) -> Any:
+    def _scatter(self, make: Callable[[], ProgramCall], output: Any, operation: ReduceOp | None, options: Any) -> Any:
         size_bytes = output.nbytes * self._ranks
         return self._start("reduce_scatter", None, output, operation, options, make, size_bytes)
 
@@ -206,7 +206,7 @@ class ChoraleGroup(DelegatingGroup):
         tensor: Any,
         operation: ReduceOp | None,
         options: Any,
-        make: Callable[[], Call],
+        make: Callable[[], ProgramCall],
         size_bytes: int | None = None,
     ) -> Any:
         """Return the work of a program, None if the inner group is to do it."""

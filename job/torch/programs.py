@@ -13,7 +13,7 @@ import torch.distributed as dist
 from chorale.job import current_report
 from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import JobEntry
-from chorale.job.torch.calls import Call
+from chorale.job.torch.calls import ProgramCall
 from chorale.job.torch.transport import DTYPES, Transport
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
@@ -68,7 +68,7 @@ class GroupPrograms:
             raise InvalidInput("CHORALE_STRICT=1 runs what the tuning table covers, and nothing else", call, way_out)
         current_report().count_fallback(reason.value, collective, size_bytes)
 
-    def start(self, entry: JobEntry, call: Call, wait: bool, limit_s: float | None = None) -> ProgramWork:
+    def start(self, entry: JobEntry, call: ProgramCall, wait: bool, limit_s: float | None = None) -> ProgramWork:
         """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once."""
         work = ProgramWork(call.results)
         self.queue.do(lambda: self._work_off(work, entry, call, limit_s or self.limit_s), wait)
@@ -100,7 +100,7 @@ class GroupPrograms:
             return Fallback.OPERATION
         return answer if device in self.transports else Fallback.DEVICE
 
-    def _work_off(self, work: ProgramWork, entry: JobEntry, call: Call, limit_s: float) -> None:
+    def _work_off(self, work: ProgramWork, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
         try:
             self._run(entry, call, limit_s)
         except Exception as error:  # goes to who waits for the work
@@ -109,7 +109,7 @@ class GroupPrograms:
         else:
             work.finish()
 
-    def _run(self, entry: JobEntry, call: Call, limit_s: float) -> None:
+    def _run(self, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
         if self._failure is not None:
             raise self._failure
         assert entry.program is not None
@@ -123,14 +123,11 @@ class GroupPrograms:
         current_report().count_program(entry.program, call.collective, call.size_bytes, perf_counter() - start)
 
 
-def _failure(error: Exception, entry: JobEntry, call: Call) -> Exception:
-    if isinstance(error, dist.DistBackendError):
-        return error
+def _failure(error: Exception, entry: JobEntry, call: ProgramCall) -> Exception:
     name = f"{call.collective} of {call.size_bytes} bytes by program {(entry.program or '')[:12]}"
-    return dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
+    failure: Exception = dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
+    return failure
 
 
 def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
-
-

@@ -10,9 +10,13 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.method import Options
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 
 SYMMETRIC = ("allreduce", "allgather", "reduce_scatter")
 MESH = ((0, 1), (2, 3), (0, 2), (1, 3))
@@ -23,16 +27,24 @@ LARGEST = 1 << 20
 def program_for(collective: str, root: int | None = None, ranks: int = 4) -> TableProgram:
     topology = parse_topology(f"ring:{ranks}" if ranks > 2 else "complete:2")
     wanted = Collective(CollectiveName(collective), root)
-    method = "alltoall" if collective == "alltoall" else "bfb" if root is None else "forest"
+    method = "ring" if root is None and ranks > 2 else "forest"
     source = ScheduleRequest(topology, wanted, method, Options(), 1)
     built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
     assert isinstance(built, BuildResult)
     return table_program(built.program_text.encode(), "oneccl-xml", method, {})
 
 
+def alltoall_program(ranks: int = 4) -> TableProgram:
+    schedule = verify(alltoall_schedule(parse_topology(f"ring:{ranks}"), 2))
+    text = target_named("oneccl-xml").emit(lower(schedule, LoweringOptions("oneccl-xml")))
+    return table_program(text.encode(), "oneccl-xml", "alltoall", {})
+
+
 def whole_table() -> Table:
     """Every collective on four ranks, with roots 0 and 2, and the symmetric ones on pairs."""
-    programs = [(None, program_for(name)) for name in (*SYMMETRIC, "alltoall")]
+    programs: list[tuple[tuple[int, ...] | None, TableProgram]] = [(None, program_for(name)) for name in SYMMETRIC] + [
+        (None, alltoall_program())
+    ]
     programs += [(None, program_for(name, root)) for name in ("broadcast", "reduce") for root in (0, 2)]
     programs += [(group, program_for(name, ranks=2)) for name in SYMMETRIC for group in MESH]
     entries = tuple(

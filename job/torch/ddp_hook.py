@@ -1,0 +1,60 @@
+"""A communication hook of DistributedDataParallel, for jobs that keep their backend.
+
+hook = ProgramHook()
+model.register_comm_hook(hook, average_gradients)
+"""
+
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from chorale.job import current_report
+from chorale.job.settings import JobSettings
+from chorale.job.torch.calls import in_place
+from chorale.job.torch.creation import group_programs
+from chorale.job.torch.reporting import ReportAtEnd
+from chorale.runners.engine.library import ReduceOp
+
+_numbers = itertools.count()
+
+
+class ProgramHook:
+    """The programs of a table beside a process group of any backend, by an engine of their own. Close it at the end.
+
+    All ranks of the group make it at the same time, and as many of them in the same order.
+    """
+
+    def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
+        """group: by default all ranks; timeout: for meeting, and for each run. Raises as `group_programs` does."""
+        self._group = dist.group.WORLD if group is None else group
+        members = dist.get_process_group_ranks(self._group)
+        settings = JobSettings.from_environment()
+        store = dist.PrefixStore(f"chorale-hook-{'-'.join(map(str, members))}-{next(_numbers)}", _get_default_store())
+        self._programs = group_programs(store, members, dist.get_rank(self._group), timeout, settings)
+        is_first = dist.get_rank() == 0
+        self._report = ReportAtEnd(settings.report if is_first else None)
+        current_report().ranks = dist.get_world_size()
+
+    def average(self, bucket: Any) -> Any:
+        """Return the future of the bucket's gradients, averaged over the group."""
+        tensor = bucket.buffer().div_(dist.get_world_size(self._group))
+        entry = self._programs.entry("allreduce", None, tensor, tensor.nbytes, ReduceOp.SUM)
+        if entry is None:
+            work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        else:
+            work = self._programs.start(entry, in_place("allreduce", tensor, ReduceOp.SUM), wait=False)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    def close(self) -> None:
+        """Finish what was begun, and end threads and connections."""
+        self._programs.end()
+        self._report()
+
+
+def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """What `register_comm_hook` wants beside a ProgramHook; it looks at these annotations."""
+    return hook.average(bucket)

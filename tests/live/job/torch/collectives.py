@@ -1,0 +1,182 @@
+"""Scenarios of single calls: every collective, type and operation; forms, layouts and asynchronous work."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
+OPERATIONS = {"SUM": torch.sum, "MIN": torch.amin, "MAX": torch.amax, "PRODUCT": torch.prod}
+
+
+def every_type_and_operation(meeting: Meeting) -> None:
+    with meeting.job():
+        for name in DTYPES:
+            dtype = getattr(torch, name)
+            of_all = torch.stack([(torch.arange(37) % 3 + rank % 2).to(dtype) for rank in range(4)])
+            for operation, reference in OPERATIONS.items():
+                tensor = of_all[meeting.rank].clone()
+                dist.all_reduce(tensor, getattr(dist.ReduceOp, operation))
+                assert torch.equal(tensor, reference(of_all, 0).to(dtype)), (name, operation, tensor)
+            tensor = of_all[meeting.rank].clone()
+            dist.all_reduce(tensor, dist.ReduceOp.AVG)
+            assert torch.equal(tensor, torch.div(of_all.sum(0), 4, rounding_mode=_rounding(dtype)).to(dtype)), name
+        assert program_calls() == {"allreduce": 5 * len(DTYPES)}
+        assert not fallback_calls()
+
+
+def _rounding(dtype: torch.dtype) -> str | None:
+    return None if dtype.is_floating_point else "trunc"
+
+
+def every_collective(meeting: Meeting) -> None:
+    rank = meeting.rank
+    with meeting.job():
+        for count in (1, 5, 1003):
+            of_all = torch.stack([torch.arange(count * 4.0) + 100 * each for each in range(4)])
+            whole = torch.empty(4 * count)
+            dist.all_gather_into_tensor(whole, of_all[rank, :count].clone())
+            assert torch.equal(whole, of_all[:, :count].reshape(-1))
+            parts = [torch.empty(count) for _ in range(4)]
+            dist.all_gather(parts, of_all[rank, :count].clone())
+            assert torch.equal(torch.cat(parts), whole)
+            shard = torch.empty(count)
+            dist.reduce_scatter_tensor(shard, of_all[rank].clone())
+            assert torch.equal(shard, of_all.sum(0).chunk(4)[rank])
+            dist.reduce_scatter(shard.zero_(), list(of_all[rank].clone().chunk(4)))
+            assert torch.equal(shard, of_all.sum(0).chunk(4)[rank])
+            for root in (0, 2):
+                tensor = of_all[rank].clone()
+                dist.broadcast(tensor, root)
+                assert torch.equal(tensor, of_all[root])
+                tensor = of_all[rank].clone()
+                dist.reduce(tensor, root)
+                assert torch.equal(tensor, of_all.sum(0) if rank == root else of_all[rank])
+            received = torch.empty(4 * count)
+            dist.all_to_all_single(received, of_all[rank].clone())
+            assert torch.equal(received, of_all.view(4, 4, count)[:, rank].reshape(-1))
+        expected = {"allgather": 6, "reduce_scatter": 6, "broadcast": 6, "reduce": 6, "alltoall": 3}
+        assert program_calls() == expected, program_calls()
+        assert not fallback_calls()
+
+
+def strides_that_differ_by_rank(meeting: Meeting) -> None:
+    """Some ranks give tensors whose elements do not lie side by side; all of them run the program."""
+    with meeting.job():
+        values = torch.arange(24.0).reshape(4, 6)
+        tensor = values.t().contiguous().t() if meeting.rank % 2 else values.clone()
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, values * 4)
+        output = torch.zeros(2, 16)[:, ::2] if meeting.rank == 1 else torch.zeros(2, 8)
+        dist.all_gather_into_tensor(output, torch.full((4,), float(meeting.rank)))
+        assert torch.equal(output, torch.arange(4.0).repeat_interleave(4).reshape(2, 8))
+        parts = [torch.zeros(3, 2).t() for _ in range(4)]
+        dist.all_gather(parts, torch.arange(6.0).reshape(2, 3))
+        assert all(torch.equal(part, torch.arange(6.0).reshape(2, 3)) for part in parts)
+        assert program_calls() == {"allreduce": 1, "allgather": 2}
+
+
+def what_programs_do_not_serve(meeting: Meeting) -> None:
+    rank = meeting.rank
+    with meeting.job():
+        flags = torch.tensor([rank == 1, False])
+        dist.all_reduce(flags, dist.ReduceOp.MAX)
+        assert flags.tolist() == [True, False]
+        bits = torch.tensor([1 << rank])
+        dist.all_reduce(bits, dist.ReduceOp.BOR)
+        assert bits.tolist() == [15]
+        large = torch.ones((1 << 18) + 1)
+        dist.all_reduce(large)
+        assert large.eq(4).all()
+        tensor = torch.tensor([float(rank)])
+        dist.broadcast(tensor, 1)
+        assert tensor.item() == 1
+        received = torch.empty(4 * rank + 6)
+        sizes = [rank + each for each in range(4)]
+        dist.all_to_all_single(received, torch.full((4 * rank + 6,), float(rank)), sizes, sizes)
+        assert torch.equal(received, torch.cat([torch.full((size,), float(at)) for at, size in enumerate(sizes)]))
+        objects: list[object] = [None] * 4
+        dist.all_gather_object(objects, {"rank": rank})
+        assert objects == [{"rank": each} for each in range(4)]
+        _messages(rank)
+        assert calls_by_reason("operation that programs do not have") == {"allreduce": 1}
+        assert calls_by_reason("element type not in the table") == {"allreduce": 1}
+        assert calls_by_reason("size not in the table") == {"allreduce": 1}
+        assert calls_by_reason("root not in the table") == {"broadcast": 1}
+        assert calls_by_reason("vector that ranks do not divide into equal shards") == {"alltoall": 1}
+
+
+def _messages(rank: int) -> None:
+    tensor = torch.full((3,), float(rank))
+    dist.send(tensor, rank ^ 1) if rank % 2 else dist.recv(tensor, rank ^ 1)
+    assert tensor.tolist() == [rank | 1] * 3
+    gathered = [torch.empty(1) for _ in range(4)] if rank == 0 else None
+    dist.gather(torch.tensor([float(rank)]), gathered)
+    assert gathered is None or [each.item() for each in gathered] == [0, 1, 2, 3]
+    dist.scatter(tensor, [torch.full((3,), 7.0)] * 4 if rank == 0 else None)
+    assert tensor.tolist() == [7] * 3
+    dist.barrier()
+
+
+def asynchronous_work(meeting: Meeting) -> None:
+    with meeting.job():
+        tensors = [torch.full((size,), float(size)) for size in range(1, 60)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        doubled = [work.get_future().then(lambda future: future.value()[0] * 2) for work in works]
+        for size, (tensor, work, future) in enumerate(zip(tensors, works, doubled, strict=True), 1):
+            assert work.wait()
+            assert work.is_completed()
+            assert tensor.eq(4 * size).all()
+            assert future.wait().eq(8 * size).all()
+        assert program_calls() == {"allreduce": 59}
+
+
+def coalesced_forms(meeting: Meeting) -> None:
+    rank, group = meeting.rank, dist.group
+    with meeting.job():
+        tensors = [torch.full((size,), float(rank)) for size in (3, 300_000, 5)]
+        with dist._coalescing_manager():
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        assert all(tensor.eq(6).all() for tensor in tensors)
+        assert program_calls() == {"allreduce": 2}
+        reduced = functional.all_reduce_coalesced([torch.ones(3), torch.ones(4)], "sum", group.WORLD)
+        assert all(each.eq(4).all() for each in reduced)
+        inputs = [torch.full((2,), float(rank)), torch.full((3,), float(rank))]
+        gathered = functional.all_gather_into_tensor_coalesced(inputs, group.WORLD)
+        assert [each[:: each.numel() // 4].tolist() for each in gathered] == [[0, 1, 2, 3]] * 2
+        shards = functional.reduce_scatter_tensor_coalesced([torch.ones(8), torch.ones(12)], "sum", [0, 0], group.WORLD)
+        assert [each.tolist() for each in shards] == [[4] * 2, [4] * 3]
+        assert program_calls() == {"allreduce": 4, "allgather": 2, "reduce_scatter": 2}
+
+
+def functional_and_compiled(meeting: Meeting) -> None:
+    def step(tensor: torch.Tensor) -> torch.Tensor:
+        total = functional.all_reduce(tensor * 2, "sum", dist.group.WORLD)
+        shard = functional.reduce_scatter_tensor(total, "sum", 0, dist.group.WORLD)
+        return functional.all_gather_tensor(shard + 1, 0, dist.group.WORLD)
+
+    with meeting.job():
+        tensor = torch.arange(8.0)
+        expected = torch.arange(8.0) * 32 + 1
+        assert torch.equal(step(tensor), expected)
+        compiled = torch.compile(step, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(tensor), expected)
+        assert program_calls() == {"allreduce": 2, "allgather": 2, "reduce_scatter": 2}
+
+
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        every_type_and_operation,
+        every_collective,
+        strides_that_differ_by_rank,
+        what_programs_do_not_serve,
+        asynchronous_work,
+        coalesced_forms,
+        functional_and_compiled,
+    )
+}

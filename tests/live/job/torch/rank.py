@@ -1,0 +1,53 @@
+"""One rank of a job in torch: `python -m tests.live.job.torch.rank FOLDER SCENARIO…`, with RANK and WORLD_SIZE set.
+
+It leaves FOLDER/RANK.json: for each scenario "ok", or how it went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from tests.live.job.torch import collectives, groups, refusals, training
+from tests.live.job.torch.meeting import Meeting
+
+SCENARIOS: Mapping[str, Callable[[Meeting], None]] = {
+    name: scenario
+    for module in (collectives, groups, training, refusals)
+    for name, scenario in module.SCENARIOS.items()
+}
+
+
+def main() -> None:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    results = {}
+    for name in names:
+        start = time.monotonic()
+        results[name] = _run(SCENARIOS[name], Meeting(folder / name, rank, ranks))
+        sys.stderr.write(f"{name}: {time.monotonic() - start:.1f} s\n")
+        (folder / f"{rank}.json").write_text(json.dumps(results))
+
+
+def _run(scenario: Callable[[Meeting], None], meeting: Meeting) -> str:
+    try:
+        scenario(meeting)
+    except Exception:
+        return traceback.format_exc()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return "ok"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The backend for torch on four ranks: calls, groups, training, refusals, and a rank that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live.job.torch.launch import environment_of_jobs, needs_torch, results_of, start_ranks, wait_for
+
+pytestmark = needs_torch
+
+QUICK = (
+    *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
+    *("asynchronous_work", "coalesced_forms", "functional_and_compiled", "mesh_of_two_by_two"),
+    *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
+    *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
+    *("table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer", "abort_ends_threads"),
+)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return environment_of_jobs(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module")
+def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """How the scenarios ended, one after the other in the same four processes."""
+    folder = tmp_path_factory.mktemp("scenarios")
+    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 110)
+    assert codes == [0] * 4, (folder / "0.log").read_text()[-3000:]
+    return results_of(folder, 4)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_scenario(name: str, results: dict[str, list[str]]) -> None:
+    wrong = [f"rank {rank}: {result}" for rank, result in enumerate(results[name]) if result != "ok"]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_killed_rank_is_an_error_of_the_others(environment: dict[str, str], tmp_path: Path) -> None:
+    processes = start_ranks(tmp_path, 4, environment, ["endless"])
+    ready = [tmp_path / f"{rank}.ready" for rank in range(4)]
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in ready) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(processes[2].pid, signal.SIGKILL)
+    codes = wait_for(processes, 30)
+    assert codes == [0, 0, -signal.SIGKILL, 0]
+    for rank in (0, 1, 3):
+        assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"endless": "ok"}
