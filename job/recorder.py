@@ -46,7 +46,7 @@ _recorders: dict[tuple[str, int], JobRecorder] = {}
 
 
 def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
-    """Return the recorder of this process, the same at each call; None without CHORALE_RECORD and on other ranks than 0.
+    """Return the recorder of this process, the same at each call; None without CHORALE_RECORD, and on ranks but 0.
 
     Its file is written when the process ends. Groups that rank 0 is not part of are not seen.
     """

@@ -67,7 +67,6 @@ def main() -> None:
     if rank == 0 and options.output:
         record = {"backend": options.backend, "sharding": options.sharding, "step_s": seconds, "losses": everyone}
         options.output.write_text(json.dumps(record))
-    print(f"rank {rank}: loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
     document: dict[str, object] = {**facts, **parts[first], **{name: parts[name] for name in others}}
     path = root / "demo-job.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"figures: {path}")  # noqa: T201 - a command
+    print(f"figures: {path}")
     return document
 
 

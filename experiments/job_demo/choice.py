@@ -33,7 +33,7 @@ def _entries(measured: Measured, built: Sequence[Built]) -> Iterator[JobEntry]:
         program, library = measured.best(size, library=False), measured.best(size, library=True)
         assert program is not None
         faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
-        facts = {"size_bytes": size, "time_us": program[1]}
+        facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
         facts |= {} if library is None else {"library": library[0], "library_us": library[1]}
         digest = digests[program[0]] if faster else None
         yield JobEntry(measured.collective, ANY_DTYPE, None, None, first, last, digest, facts)

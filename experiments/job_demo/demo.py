@@ -73,7 +73,7 @@ class Demo:
             _say(f"measuring {len(built)} programs for {collective} at {len(seconds)} sizes")
             measured, absent = measure(self.topology, self.fabric, self.home, built, sorted(seconds), self.repeats)
             parts.append((measured, built))
-            missing = absent
+            missing += [f"{collective}: {text}" for text in absent]
         return parts, missing
 
     def _train(self, kind: Kind, backend: str, environment: Mapping[str, str], steps: int | None = None) -> Training:

@@ -86,7 +86,7 @@ def _outcome(ranks: dict[int, int], until_s: float) -> int:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     if why is not None:
-        print(why, flush=True)  # noqa: T201 - what started this reads it
+        print(why, flush=True)
     return 0 if why is None else 1
 
 

@@ -16,7 +16,7 @@ def step_picture(document: Mapping[str, Any], path: Path) -> None:
     parts = {document["training"]: document} | {name: document[name] for name in _TITLES if name in document}
     figure = Figure(figsize=(6.4, 0.9 + 0.9 * len(parts)), layout="constrained")
     axes = figure.add_subplot()
-    for row, (name, figures) in enumerate(parts.items()):
+    for row, figures in enumerate(parts.values()):
         for shift, backend, colour in ((0.2, "gloo", "#9aa5b1"), (-0.2, "chorale", "#2b6cb0")):
             seconds = figures["step_s"][backend]
             label = backend if row == 0 else None

@@ -1,11 +1,10 @@
-"""Programs for the collectives of a job: those of several methods, measured beside the libraries on the job's fabric."""
+"""Programs of several methods for the collectives of a job, measured beside the libraries on the job's fabric."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 from chorale.job.table.making import table_program
@@ -14,7 +13,7 @@ from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, 
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.synth.build.build import build
-from chorale.synth.build.request import BuildResult, BuildRequest, ScheduleRequest
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.lowering.options import LoweringOptions
@@ -22,8 +21,9 @@ from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
-_METHODS = ("bfb", "recursive-doubling", "swing-latency")
-_CHUNKS = (None, 2)
+_CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))
+"""Methods, and chunks per shard (None: as few as reach the optimum): by loads of links, and by steps."""
+
 _TIMEOUT_S = 120.0
 TARGET = "oneccl-xml"
 
@@ -58,7 +58,7 @@ def is_library(name: str) -> bool:
 def build_programs(topology: Topology, collective: str) -> list[Built]:
     """Return the programs for `collective`, without those that a method cannot make and without duplicates."""
     programs: dict[str, Built] = {}
-    for method, chunks in product(_METHODS, _CHUNKS):
+    for method, chunks in _CANDIDATES:
         options = Options(chunks)
         source = ScheduleRequest(topology, parse_collective(collective), method, options)
         built = build(BuildRequest(source, LoweringOptions(TARGET)))

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.local.placement import FABRIC, placement_of
+from chorale.runners.local.placement import placement_of
+from chorale.runners.process_launch.base import FABRIC
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 _PORT = 29400
 _GRACE_S = 90.0  # to import torch on a busy machine
-_SHOWN_LINES = 60
+_SHOWN_LINES = 400
 
 
 def run_ranks(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+import torch.distributed as dist
+
 from chorale.job.recorder import JobRecorder
 from chorale.job.torch.process_group import ChoraleGroup
 
@@ -91,16 +93,53 @@ class RecordingGroup(ChoraleGroup):
         *arguments: Any,
         **more: Any,
     ) -> Any:
-        """Return the work of a call on a vector of `times` times the bytes of `tensor`, which counts when it is over."""
+        """Return the work of a call, which counts when it is over; the vector has `times` times the bytes of `tensor`."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         size_bytes = int(tensor.nbytes) * times
         end = self.calls.start()
-        work = call(*arguments, **more)
-        if work is not None:
-            work.get_future().add_done_callback(
-                lambda _: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())
-            )
-        return work
+        count = lambda: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())  # noqa: E731
+        return _counting(call(*arguments, **more), count)
+
+
+class WaitedWork(dist.Work):  # type: ignore[misc]
+    """Work without a future, as Gloo's of a reduce-scatter is; it counts when somebody has waited for it."""
+
+    def __init__(self, work: Any, count: Callable[[], None]) -> None:
+        super().__init__()
+        self._work, self._count = work, count
+        self._is_counted = False
+
+    def wait(self, *limit: Any) -> Any:
+        """Wait until it is over."""
+        done = self._work.wait(*limit)
+        if not self._is_counted:
+            self._is_counted = True
+            self._count()
+        return done
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self.wait()
+
+    def is_completed(self) -> Any:
+        """Return whether it is over."""
+        return self._work.is_completed()
+
+    def result(self) -> Any:
+        """Return the output tensors, which are complete after `wait`."""
+        return self._work.result()
+
+
+def _counting(work: Any, count: Callable[[], None]) -> Any:
+    """Return `work`, or what stands for it, so that `count` is called when it is over."""
+    if work is None:
+        return None
+    try:
+        future = work.get_future()
+    except (RuntimeError, NotImplementedError):
+        return WaitedWork(work, count)
+    future.add_done_callback(lambda _: count())
+    return work
 
 
 def _root(options: Any, more: dict[str, Any]) -> int:

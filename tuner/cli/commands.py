@@ -57,6 +57,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
+    "record": (
+        "record",
+        "Run a job and write down which collectives it calls, at which sizes, how often and how long they take.",
+    ),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
     "table": (
         "table",
