@@ -46,9 +46,9 @@ def _common_topology(tables: Sequence[Table]) -> Json:
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
         raise InvalidInput("tables must be for the same ranks", f"{', '.join(map(str, ranks))} ranks", way_out)
-    known = {table.topology["id"]: table.topology for table in tables if table.topology}
+    known = {table.topology.get("id"): table.topology for table in tables if table.topology}
     if len(known) > 1:
-        specs = ", ".join(str(topology["spec"]) for topology in known.values())
+        specs = ", ".join(str(topology.get("spec")) for topology in known.values())
         raise InvalidInput("tables must be for the same network", specs, way_out)
     return next(iter(known.values()), {})
 

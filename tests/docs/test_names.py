@@ -15,7 +15,8 @@ WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", 
 PARTS = "synth|runners|job|tuner|experiments|design|live"
 FOLDERS = "synth|runners|job|tuner|experiments|chorale|tests|docs|deploy|examples"
 MADE_BY_READERS = {"deploy/secrets", "deploy/secrets/tokens.yaml", "deploy/secrets/postgres.env"}
-"""Files that a page tells to make, in a folder of the repository."""
+MADE_BY_READERS |= {"job/executor-mpirun", "job/executor-srun"}
+"""Files that a page tells to make, in a folder of the repository or in one of the same name."""
 
 
 def dotted_names(text: str) -> set[str]:

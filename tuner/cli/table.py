@@ -68,9 +68,9 @@ def write(
 
     Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
 
-    Examples: chorale table write --campaign quickstart -o job.table
+    Example: chorale table write --campaign quickstart -o job.table
 
-    chorale table write allreduce.xml --sizes 64KiB- -o job.table
+    Example: chorale table write allreduce.xml --sizes 64KiB- -o job.table
     """
     from chorale.tuner.cli.table_write import TableRequest, written_table  # noqa: PLC0415 - MLflow takes a second
 

@@ -34,14 +34,14 @@ def verification_document(data: bytes) -> dict[str, Any]:
 
 def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
     """Return whether links were checked, and the sends that have no path."""
-    if not table.topology:
+    spec = table.topology.get("spec")
+    if not isinstance(spec, str):
         return "not checked: the table names no network of the job", ()
-    spec = str(table.topology["spec"])
     try:
         network = load_topology(spec)
     except ChoraleError as error:
         return f"not checked: {error}", ()
-    if network.id != table.topology["id"]:
+    if (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
         return "checked", [TableViolation("topology", f"{spec} is another network now")]
     return "checked", link_violations(table, reachability(network))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -113,7 +113,11 @@ def _campaign_row(
     _, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
     require_links(f"trial {trial.number}", text, tuple(range(network.compute_count)), network)
     schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
-    certificate = schedule_certificate(verify(from_parquet(schedule, cache(load_topology))))
+    verified = verify(from_parquet(schedule, load_topology))
+    if verified.schedule.topology.id != network.id:
+        value, way_out = f"another {network.spec}", "write the table where the campaign ran"
+        raise CheckFailed("the network must be the one that the campaign was for", value, way_out)
+    certificate = schedule_certificate(verified)
     return make(program, measured, certificate, {**origin, "trial_id": trial.trial_id})
 
 

@@ -14,7 +14,9 @@ from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import Finished
 from tests.command import chorale as command
-from tests.unit.tuner.launch.test_tuning import run
+from tests.unit.tuner.launch.test_library_answers import FAST_S, WithLibrary
+from tests.unit.tuner.launch.test_library_answers import campaign as with_library
+from tests.unit.tuner.launch.test_tuning import NOWHERE, run
 
 Capture = pytest.CaptureFixture[str]
 ENTRY_KEYS = {"collective", "dtype", "group", "min_bytes", "max_bytes", "program", "measured", "certificate"}
@@ -184,4 +186,63 @@ def test_where_a_baseline_wins_the_librarys_own_runs(capsys: Capture, home: Home
     assert (entry["program"], entry["certificate"], table["programs"]) == (None, None, {})
     assert entry["provenance"]["baseline"] == "bfb"
     assert entry["measured"]["sizes"][0]["speedup_vs_baseline"] == 1
+    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
+
+
+def test_the_library_has_the_sizes_at_which_it_is_faster(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    """Also at one size of a class only, of the registry and of the campaign."""
+    run(home, with_library(sizes=[4096, 6144]), runner=WithLibrary(FAST_S))
+    for source in (("--campaign", "small"), ("--topology", "ring:4")):
+        library, program = write(capsys, tmp_path / "t", *source)["entries"]
+        assert (library["min_bytes"], library["max_bytes"], library["program"]) == (4096, 6143, None)
+        assert (program["min_bytes"], program["max_bytes"]) == (6144, 8191)
+        assert program["program"] is not None
+        assert library["provenance"]["baseline"] == "library:tree"
+        assert library["measured"]["sizes"][0]["time_us"] == pytest.approx(FAST_S * 1e6)
+
+
+def test_all_collectives_of_the_registry_are_in_the_table(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    for collective in ("allreduce", "allgather"):
+        run(home, small_campaign(name=collective, collective=collective, search={"methods": ["bfb"]}))
+    table = write(capsys, tmp_path / "t", "--topology", "ring:4", "--dtypes", "any")
+    assert [(entry["collective"], entry["min_bytes"], entry["dtype"]) for entry in table["entries"]] == [
+        ("allgather", 4096, "any"),
+        ("allgather", 65536, "any"),
+        ("allreduce", 4096, "any"),
+        ("allreduce", 65536, "any"),
+    ]
+    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
+
+
+def test_a_campaign_needs_no_mlflow(
+    capsys: Capture, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(home)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "t", "--json")
+    assert finished.code == 0
+    assert "run_id" not in finished.document["entries"][0]["provenance"]
+    assert "does not name runs" in finished.stderr
+
+
+def test_a_program_of_a_campaign_that_was_changed_is_refused(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    report = run(home)
+    for file in (report.folder / "programs").iterdir():
+        file.write_text(file.read_text().replace('type="rrc"', 'type="r"'))
+    finished = command(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "t")
+    assert finished.code == 1
+    assert "a program must do what its collective says" in finished.stderr
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "alltoall"])
+def test_every_collective_can_be_in_a_table(capsys: Capture, tmp_path: Path, collective: str) -> None:
+    if collective == "alltoall":
+        assert command(capsys, "alltoall", "ring:4", "-o", tmp_path / "s.parquet", "--json").code == 0
+        text = ch.lower(str(tmp_path / "s.parquet"), "oneccl-xml", in_place=False).text
+    else:
+        text = ch.lower(ch.synthesize("ring:4", collective, "forest", root=2), "msccl-executor-xml").text
+    (tmp_path / "p.xml").write_text(text)
+    (entry,) = write(capsys, tmp_path / "t", tmp_path / "p.xml", "--sizes", "4KiB-")["entries"]
+    assert (entry["collective"], entry["root"]) == (collective, None if collective == "alltoall" else 2)
     assert command(capsys, "table", "verify", tmp_path / "t").code == 0
