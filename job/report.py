@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chorale.job.table.model import TableProgram
-from chorale.synth.programs.additions import ADDING
+from chorale.synth.collective import CollectiveName
 
 
 class JobReport:
@@ -60,11 +60,11 @@ class JobReport:
     def _deterministic(self) -> bool:
         """Return whether all that was added was added by programs, in one set of orders for each collective, which is
         the same in every run, and with the same bits at all ranks."""
-        if any(collective in ADDING for _, collective in self._fallbacks):
+        if any(CollectiveName(collective).reduces for _, collective in self._fallbacks):
             return False
         orders: dict[str, set[str | None]] = {}
         for digest, collective in self._programs:
-            if collective in ADDING:
+            if CollectiveName(collective).reduces:
                 orders.setdefault(collective, set()).add(self._orders.get(digest))
         return all(len(each) == 1 and None not in each for each in orders.values())
 

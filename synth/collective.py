@@ -19,6 +19,11 @@ class CollectiveName(StrEnum):
     REDUCE = "reduce"
     ALLTOALL = "alltoall"
 
+    @property
+    def reduces(self) -> bool:
+        """Whether the operation adds contributions of several ranks."""
+        return self in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE, CollectiveName.REDUCE)
+
 
 @dataclass(frozen=True, slots=True)
 class Collective:
@@ -39,7 +44,7 @@ class Collective:
     @property
     def reduces(self) -> bool:
         """Whether the operation adds contributions of several ranks."""
-        return self.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE, CollectiveName.REDUCE)
+        return self.name.reduces
 
     @property
     def is_rooted(self) -> bool:

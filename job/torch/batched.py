@@ -139,7 +139,7 @@ class _Memory:
             return
         if self._output.data_ptr() != self._target.data_ptr():
             self._copy(self._target, self._shard, self._output, self._padded)
-        if operation == ReduceOp.AVG and part.name in _ADDING:
+        if operation == ReduceOp.AVG and part.name.reduces:
             is_whole = self._target.is_floating_point()
             torch.div(self._target, part.ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
 
@@ -181,9 +181,6 @@ class _Memory:
         """Copy pieces that lie `from_stride` elements apart to where they lie `to_stride` elements apart."""
         most = min(to_stride, from_stride)
         to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
-
-
-_ADDING = (CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER)
 
 
 def _overlap(first: Any, second: Any) -> bool:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.flat_program import (
     COUNT,
@@ -38,7 +37,6 @@ from chorale.synth.programs.flat_program import (
 from chorale.synth.programs.memory import BufferShape, layout_of
 from chorale.synth.programs.program import Program
 
-ADDING = (CollectiveName.ALLREDUCE, CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
 MAX_MOVES = 2**22
 """Chunks moved by all instructions, beyond which `order_of_additions` says nothing: some seconds of work."""
 
@@ -122,7 +120,7 @@ def order_of_additions(program: Program, most_moves: int = MAX_MOVES) -> OrderOf
     program that hangs or reads what was never written. O(chunks moved).
     """
     moves = sum(item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
-    if program.collective.name not in ADDING or moves > most_moves:
+    if not program.collective.reduces or moves > most_moves:
         return None
     execution = _Execution(program)
     execution.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from chorale.synth.errors import CheckFailed
-from chorale.synth.programs.additions import ADDING, order_of_additions
+from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import read_unchecked
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, ranked_trials
@@ -17,7 +17,7 @@ def same_bits_everywhere(text: bytes) -> bool:
     Programs that add nothing do. Those that are too large for `order_of_additions` are not known to.
     """
     program = read_unchecked(text).program
-    if program.collective.name not in ADDING:
+    if not program.collective.reduces:
         return True
     order = order_of_additions(program) if isinstance(program, Program) else None
     return order is not None and order.same_on_all_ranks
