@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chorale.design import synthesize as synthesize
     from chorale.design import topology as topology
     from chorale.design import verify as verify
+    from chorale.job.settings import load_table as load_table
     from chorale.live import best as best
     from chorale.live import run as run
     from chorale.live import tune as tune
@@ -31,6 +32,7 @@ _HOMES = {
     "ChoraleError": "chorale.synth.errors",
     "__version__": "chorale.version",
     "best": "chorale.live",
+    "load_table": "chorale.job.settings",
     "lower": "chorale.design",
     "run": "chorale.live",
     "simulate": "chorale.design",

@@ -46,3 +46,11 @@ def read_table(path: Path) -> tuple[Table, str]:
     except OSError as error:
         raise InvalidInput("a tuning table must be a file that can be read", error, "name another") from error
     return parse_table(data)
+
+
+def load_table(path: str | Path) -> Table:
+    """Return the tuning table in the file at `path`, as a job reads it: its entries and programs.
+
+    Loads none of the heavy libraries. InvalidInput for a file that cannot be read, is damaged or is no table.
+    """
+    return read_table(Path(path))[0]

@@ -67,12 +67,12 @@ class TableProgram:
     collective: str
     root: int | None
     ranks: int
-    text: bytes
-    words: tuple[bytes, ...]
+    text: bytes = field(repr=False)
+    words: tuple[bytes, ...] = field(repr=False)
     order_of_additions: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Table:
     """All of a file. Entries of one key do not overlap; programs are those that entries name, by digest."""
 
@@ -81,3 +81,8 @@ class Table:
     entries: tuple[JobEntry, ...]
     programs: Mapping[str, TableProgram]
     provenance: Json = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        collectives = ", ".join(sorted({entry.collective for entry in self.entries})) or "nothing"
+        counts = f"{len(self.entries)} entries, {len(self.programs)} programs"
+        return f"<Table of {self.ranks} ranks on {self.topology.get('spec', 'any network')}: {collectives}; {counts}>"

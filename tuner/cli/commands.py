@@ -58,6 +58,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
+    "table": (
+        "table",
+        "Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
+    ),
     "best": (
         "best",
         "Fetch the best schedule that campaigns have registered, and verify it again before it is given out.",

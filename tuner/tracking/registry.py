@@ -15,6 +15,7 @@ from importlib.metadata import version as version_of_code
 from typing import Any
 
 from chorale.runners.api.units import format_size
+from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import check_program, lift
@@ -208,10 +209,13 @@ def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
     fastest = fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)
+    time = median_interval(size.times_s)
     return {
         "size_bytes": size.size_bytes,
         "size": format_size(size.size_bytes),
         "time_us": size.median_s * 1e6,
+        "time_us_interval": [time.low * 1e6, time.high * 1e6],
+        "confidence": time.confidence,
         "algbw_gb_per_s": size.algbw_gb_per_s,
         "speedup_vs_baseline": size.speedup,
         "baseline": fastest,

@@ -1,0 +1,119 @@
+"""The check of a table: what it says, and every program again.
+
+What reads programs is imported when something is checked: reading a table stays light.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from chorale.job.table.layout import parse_table, table_bytes
+from chorale.job.table.making import table_program
+from chorale.job.table.model import FORMAT, Table, TableProgram
+from chorale.job.table.ranges import SizeRange, describe, overlapping
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import check_program, read_unchecked
+
+Connected = Callable[[int, int], bool]
+"""Whether data can travel from one rank of the job to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableViolation:
+    """A rule that a table breaks. program: the digest of what breaks it, None for the table itself."""
+
+    rule: str
+    message: str
+    program: str | None = None
+
+
+def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
+    """Return the table in a file and the rules that it breaks, but not yet those of `link_violations`.
+
+    None with the reason for a damaged file; InvalidInput for a file that is none of a table.
+    """
+    try:
+        table, _ = parse_table(data)
+    except InvalidInput as error:
+        if not data.startswith(f"{FORMAT}\n".encode()):
+            raise
+        return None, [TableViolation("file", f"{error.rule}: {error.value}")]
+    violations = [*_of_entries(table)]
+    if not violations and table_bytes(table) != data:
+        violations.append(TableViolation("index", "the lines for native readers say something else than the header"))
+    for digest, program in table.programs.items():
+        violations += [TableViolation(rule, message, digest) for rule, message in program_violations(program)]
+    return table, violations
+
+
+def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) of what is wrong with a program of a table, whatever the network."""
+    if hashlib.sha256(program.text).hexdigest() != program.digest:
+        yield "digest", "the text is not the one that the digest is of"
+    try:
+        remade = table_program(program.text, program.target, program.method, program.parameters)
+        yield from text_violations(program.text)
+    except InvalidInput as error:
+        yield "text", str(error)
+        return
+    for name in ("collective", "root", "ranks"):
+        if getattr(remade, name) != getattr(program, name):
+            yield name, f"the table says {getattr(program, name)}, the program {getattr(remade, name)}"
+    if len(remade.words) != len(program.words):
+        yield "words", f"words for {len(program.words)} ranks, of {len(remade.words)}"
+    for rank, (new, old) in enumerate(zip(remade.words, program.words, strict=False)):
+        if new != old:
+            yield "words", f"rank {rank}: the words for the engine are not those of the text"
+
+
+def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) of what a program breaks, executed for its collective; InvalidInput for no program."""
+    lifted = read_unchecked(text)
+    others = [] if lifted.out_of_place is None else check_program(lifted.out_of_place)
+    for fault in (*lifted.findings, *check_program(lifted.program), *others):
+        yield fault.rule, fault.message
+    if not isinstance(lifted.program, Program):
+        yield "target", f"the engine of jobs executes XML programs, not {lifted.program.target}"
+
+
+def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
+    """Return which programs send between ranks that the network of the job does not join."""
+    groups = {(entry.program, entry.group) for entry in table.entries if entry.program is not None}
+    found = []
+    for digest, group in sorted(groups, key=str):
+        ranks = tuple(range(table.ranks)) if group is None else group
+        for src, dst in unlinked(table.programs[digest].text, ranks, connected):
+            message = f"rank {ranks[src]} sends to rank {ranks[dst]}, and no path of links leads there"
+            found.append(TableViolation("link", message, digest))
+    return found
+
+
+def unlinked(text: bytes, ranks: tuple[int, ...], connected: Connected) -> list[tuple[int, int]]:
+    """Return the pairs of ranks of a sound program that exchange something and that no path of links joins.
+
+    ranks: of the job, in the order of the program's
+    """
+    program = read_unchecked(text).program
+    assert isinstance(program, Program)
+    return [pair for pair in sorted(program.peers()) if not connected(ranks[pair[0]], ranks[pair[1]])]
+
+
+def _of_entries(table: Table) -> Iterator[TableViolation]:
+    for entry, other in overlapping(table.entries):
+        yield TableViolation("overlap", f"{describe(entry)} and {SizeRange.of(other)}")
+    for entry in table.entries:
+        group = range(table.ranks) if entry.group is None else entry.group
+        if len(set(group)) != len(group) or not set(group) <= set(range(table.ranks)):
+            yield TableViolation("group", f"{describe(entry)}: not ranks of a job of {table.ranks}")
+        if entry.max_bytes is not None and entry.max_bytes < entry.min_bytes:
+            yield TableViolation("sizes", f"{describe(entry)}: ends before it begins")
+        if entry.program is None:
+            continue
+        program = table.programs.get(entry.program)
+        if program is None:
+            yield TableViolation("program", f"{describe(entry)}: the table has no program {entry.program[:12]}")
+        elif (program.collective, program.root, program.ranks) != (entry.collective, entry.root, len(group)):
+            yield TableViolation("program", f"{describe(entry)}: its program is for something else", entry.program)

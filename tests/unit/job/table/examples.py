@@ -1,0 +1,31 @@
+"""Small tables for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+
+
+def any_entry(program: str | None, first: int, last: int | None = None, **changes: Any) -> JobEntry:
+    """Return an entry for allreduce of all ranks; the program need not exist."""
+    fields = {"collective": "allreduce", "dtype": ANY_DTYPE, "group": None, "root": None}
+    return JobEntry(**{**fields, "min_bytes": first, "max_bytes": last, "program": program, **changes})
+
+
+def any_program(digest: str) -> TableProgram:
+    """Return a program of no content, for what looks at names only."""
+    return TableProgram(digest, "oneccl-xml", "ring", {}, "allreduce", None, 4, b"", (b"",) * 4)
+
+
+def table_of(*entries: JobEntry, ranks: int = 4, spec: str | None = "ring:4") -> Table:
+    """Return a table with `entries`, and a program of no content for each digest that they name."""
+    topology = {} if spec is None else {"spec": spec, "id": f"id of {spec}"}
+    digests = sorted({entry.program for entry in entries if entry.program is not None})
+    return Table(topology, ranks, entries, {digest: any_program(digest) for digest in digests}, {"source": "test"})
+
+
+def real_program(text: bytes) -> TableProgram:
+    """Return the program in `text`."""
+    return table_program(text, "oneccl-xml", "ring", {})

@@ -1,0 +1,187 @@
+"""`chorale table` as scripts see it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chorale as ch
+from chorale.tuner.files.home import Home
+from tests.campaigns import small_campaign
+from tests.command import Finished
+from tests.command import chorale as command
+from tests.unit.tuner.launch.test_tuning import run
+
+Capture = pytest.CaptureFixture[str]
+ENTRY_KEYS = {"collective", "dtype", "group", "min_bytes", "max_bytes", "program", "measured", "certificate"}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with programs for four ranks."""
+    folder = tmp_path_factory.mktemp("desk")
+    for collective in ("allreduce", "allgather"):
+        schedule = ch.synthesize("ring:4", collective, method="bfb")
+        (folder / f"{collective}.xml").write_text(ch.lower(schedule, "oneccl-xml").text)
+    (folder / "biring.xml").write_text(ch.lower(ch.synthesize("ring:4", "allreduce", method="biring")).text)
+    (folder / "plan.json").write_text(ch.lower(ch.synthesize("ring:4", "allreduce", "ring"), "mscclpp-json").text)
+    (folder / "two.xml").write_text(ch.lower(ch.synthesize("complete:2", "allreduce", method="ring")).text)
+    return folder
+
+
+def write(capsys: Capture, output: Path, *arguments: object) -> dict[str, Any]:
+    finished = command(capsys, "table", "write", *arguments, "-o", output, "--json")
+    assert finished.code == 0, finished.stderr
+    return finished.document
+
+
+def refused(capsys: Capture, *arguments: object) -> Finished:
+    finished = command(capsys, "table", "write", *arguments, "-o", os.devnull)
+    assert finished.code in (1, 2)
+    assert finished.stderr.count("\n") == 1
+    return finished
+
+
+def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    files = (desk / "allreduce.xml", desk / "allgather.xml")
+    document = write(capsys, out, *files, "--sizes", "1KiB-64MiB")
+    assert document["format"] == "chorale-table/1"
+    assert (document["ranks"], document["topology"]["spec"]) == (4, "ring:4")
+    assert [entry["collective"] for entry in document["entries"]] == ["allgather", "allreduce"]
+    for entry in document["entries"]:
+        assert entry.keys() >= ENTRY_KEYS
+        assert (entry["dtype"], entry["min_bytes"], entry["max_bytes"]) == ("any", 1024, 2**26)
+        assert entry["certificate"]["gap"] == "0"
+        assert document["programs"][entry["program"]].keys() >= {"target", "method", "parameters"}
+    assert set(document["programs"]) == {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    shown = command(capsys, "table", "show", out, "--json").document
+    assert shown == {key: value for key, value in document.items() if key != "output"}
+    assert shown["digest"] == out.read_bytes().split(b"\n")[1].split()[-1].decode()
+    verified = command(capsys, "table", "verify", out, "--json")
+    assert (verified.code, verified.document["ok"], verified.document["links"]) == (0, True, "checked")
+    assert "allgather" in command(capsys, "table", "show", out).stderr
+
+
+def test_the_same_gives_the_same_bytes(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write(capsys, tmp_path / name, desk / "allreduce.xml", "--sizes", "-", "--dtypes", "int8,float32")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    sizes = ("--sizes", "64KiB-")
+    table = write(capsys, tmp_path / "a", desk / "allreduce.xml", *sizes, "--group", "0,2,4,6", "--ranks", 8)
+    assert (table["ranks"], table["entries"][0]["group"], table["topology"]) == (8, [0, 2, 4, 6], {})
+    on = ("--group", "6,4,2,0", "--topology", "ring:8")
+    placed = write(capsys, tmp_path / "b", desk / "allreduce.xml", *sizes, *on)
+    assert (placed["ranks"], placed["topology"]["spec"], placed["entries"][0]["group"]) == (8, "ring:8", [6, 4, 2, 0])
+    assert command(capsys, "table", "verify", tmp_path / "b", "--json").document["links"] == "checked"
+    everybody = write(capsys, tmp_path / "c", desk / "allreduce.xml", *sizes, "--group", "0,1,2,3")
+    assert everybody["entries"][0]["group"] is None
+    merged = command(capsys, "table", "merge", *(tmp_path / name for name in "ab"), "-o", tmp_path / "m", "--json")
+    assert merged.code == 0
+    assert [entry["group"] for entry in merged.document["entries"]] == [[0, 2, 4, 6], [6, 4, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["allreduce.xml"], "programs need the sizes"),
+        (["allreduce.xml", "--sizes", "64KiB"], "must have the form FIRST-LAST"),
+        (["allreduce.xml", "biring.xml", "--sizes", "64KiB-"], "must not overlap in size; got allreduce, any, 64KiB-"),
+        (["plan.json", "--sizes", "64KiB-"], "jobs execute XML programs; got"),
+        (["none.xml", "--sizes", "64KiB-"], "must be readable"),
+        (["allreduce.xml", "--sizes", "-", "--dtypes", "float3"], "must be one that jobs have; got float3"),
+        (["allreduce.xml", "--sizes", "-", "--group", "0,1"], "as many ranks as its programs; got 2 ranks"),
+        (["allreduce.xml", "--sizes", "-", "--group", "0,2,4,6"], "must be of ranks of the job; got 0,2,4,6 of 4"),
+        (["allreduce.xml", "--sizes", "-", "--group", "0,1,1,2"], "must be of ranks of the job"),
+        (["allreduce.xml", "--sizes", "-", "--group", "all"], "must be a list of ranks"),
+        (["allreduce.xml", "--sizes", "-", "--topology", "ring:8"], "as many ranks as its programs; got 8 ranks"),
+        (["allreduce.xml", "two.xml", "--sizes", "-"], "as many ranks as its programs"),
+        (["allreduce.xml", "--sizes", "-", "--campaign", "small"], "must be written of one thing"),
+        ([], "must be written of one thing; got nothing"),
+        (["--topology", "ring:4", "--beyond"], "--beyond is for campaigns"),
+        (["--campaign", "nobody"], "must have been launched here; got nobody"),
+        (["--topology", "ring:5"], "must know a schedule for the network; got none for ring:5"),
+    ],
+)
+def test_faults_are_one_line(
+    capsys: Capture, home: Home, desk: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(desk)
+    assert words in refused(capsys, *arguments).stderr
+
+
+def test_a_damaged_file_does_not_verify(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    write(capsys, tmp_path / "t", desk / "allreduce.xml", "--sizes", "-")
+    (tmp_path / "t").write_bytes((tmp_path / "t").read_bytes()[:-1])
+    finished = command(capsys, "table", "verify", tmp_path / "t", "--json")
+    assert (finished.code, finished.document["ok"]) == (1, False)
+    assert command(capsys, "table", "show", tmp_path / "t").code == 2
+    assert command(capsys, "table", "verify", desk / "allreduce.xml").code == 2
+
+
+def test_differences_have_exit_code_1(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    write(capsys, tmp_path / "a", desk / "allreduce.xml", "--sizes", "1KiB-1MiB")
+    write(capsys, tmp_path / "b", desk / "biring.xml", "--sizes", "64KiB-1MiB")
+    same = command(capsys, "table", "diff", tmp_path / "a", tmp_path / "a", "--json")
+    assert (same.code, same.document["equal"], same.document["changes"]) == (0, True, [])
+    different = command(capsys, "table", "diff", tmp_path / "a", tmp_path / "b", "--json")
+    assert (different.code, different.document["equal"]) == (1, False)
+    assert [(change["min_bytes"], change["max_bytes"]) for change in different.document["changes"]] == [
+        (1024, 65535),
+        (65536, 2**20),
+    ]
+    assert "What differs" in command(capsys, "table", "diff", tmp_path / "a", tmp_path / "b").stderr
+    files = (tmp_path / "a", tmp_path / "b")
+    conflict = command(capsys, "table", "merge", *files, "-o", tmp_path / "m")
+    assert conflict.code == 2
+    assert "--prefer" in conflict.stderr
+    merged = command(capsys, "table", "merge", *files, "--prefer", "last", "-o", tmp_path / "m", "--json").document
+    assert [(entry["min_bytes"], entry["max_bytes"]) for entry in merged["entries"]] == [(1024, 65535), (65536, 2**20)]
+    assert command(capsys, "table", "verify", tmp_path / "m").code == 0
+
+
+def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    report = run(home)
+    table = write(capsys, tmp_path / "c", "--campaign", "small")
+    (entry,) = table["entries"]
+    assert (entry["collective"], entry["dtype"], entry["group"]) == ("allreduce", "float32", None)
+    assert (entry["min_bytes"], entry["max_bytes"]) == (4096, 2**17 - 1)
+    assert [size["size_bytes"] for size in entry["measured"]["sizes"]] == [4096, 65536]
+    for size in entry["measured"]["sizes"]:
+        low, high = size["time_us_interval"]
+        assert low <= size["time_us"] <= high
+        assert size["speedup_vs_baseline"] == pytest.approx(2.0)
+    assert (entry["certificate"]["gap"], entry["provenance"]["campaign"]) == ("0", "small")
+    assert entry["provenance"]["run_id"] in report.tracked.run_ids.values()
+    assert table["programs"][entry["program"]]["method"] == "bfb"
+    assert table["programs"][entry["program"]]["parameters"]["method"] == "bfb"
+    assert command(capsys, "table", "verify", tmp_path / "c").code == 0
+    registered = write(capsys, tmp_path / "r", "--topology", "ring:4")
+    ranges = [(one["min_bytes"], one["max_bytes"]) for one in registered["entries"]]
+    assert ranges == [(4096, 8191), (65536, 2**17 - 1)]
+    for one in registered["entries"]:
+        assert one["program"] == entry["program"]
+        assert one["provenance"]["version"] == "1"
+        assert one["measured"]["sizes"][0].keys() >= {"time_us", "time_us_interval", "confidence"}
+    assert command(capsys, "table", "verify", tmp_path / "r").code == 0
+    everywhere = write(capsys, tmp_path / "b", "--campaign", "small", "--beyond")
+    assert [(one["min_bytes"], one["max_bytes"]) for one in everywhere["entries"]] == [(0, None)]
+    again = write(capsys, tmp_path / "again", "--campaign", "small")
+    assert again["digest"] == table["digest"]
+
+
+def test_where_a_baseline_wins_the_librarys_own_runs(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    run(home, small_campaign(search={"methods": ["ring"], "chunks": [None]}, baselines=["bfb"]))
+    table = write(capsys, tmp_path / "t", "--campaign", "small")
+    (entry,) = table["entries"]
+    assert (entry["program"], entry["certificate"], table["programs"]) == (None, None, {})
+    assert entry["provenance"]["baseline"] == "bfb"
+    assert entry["measured"]["sizes"][0]["speedup_vs_baseline"] == 1
+    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
