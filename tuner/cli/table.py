@@ -13,6 +13,7 @@ from chorale.job.table.layout import parse_table, table_bytes
 from chorale.job.table.model import Table
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.table_export import export
 from chorale.tuner.files.read_write import read_file, write_file
 from chorale.tuner.reports.table_display import diff_lines, table_document, table_lines
 
@@ -27,6 +28,7 @@ OutputFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help
 
 def register(app: typer.Typer) -> None:
     """Add `chorale table` to the command line."""
+    table_app.command("export")(export)
     app.add_typer(table_app, name="table")
 
 

@@ -27,7 +27,7 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
-_HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
+HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: in
     first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]
     last = [*middles, entries[-1].size_bytes]
     spans = zip(entries, first, last, strict=True)
-    lines = [_HEADER]
+    lines = [HEADER]
     for (algorithm, protocol, channels), group in groupby(spans, key=lambda span: _what(span[0])):
         rows = list(group)
         bounds = f"{rows[0][1]},{rows[-1][2]}"
