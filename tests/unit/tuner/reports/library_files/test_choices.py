@@ -219,6 +219,7 @@ def test_mpich_algorithms_for_powers_of_two_need_them() -> None:
 def test_the_default_tree_is_found_in_the_library() -> None:
     text = json.dumps(DEFAULTS).encode()
     other = b'{"collective=allreduce": {"composition=x": {}}}'
-    assert default_tree(b"\x7fELF\0" + other + b'\0{"collective=\0' + text + b"\0tail") == DEFAULTS
+    device = b'{"collective=allreduce": {"algorithm=device": {}}}'
+    assert default_tree(b"\x7fELF\0" + device + b"\0" + other + b'\0{"collective=\0' + text + b"\0tail") == DEFAULTS
     with pytest.raises(Unavailable):
         default_tree(b"\x7fELF\0" + other)
