@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chorale.job.table.model import TableProgram
-from chorale.synth.programs.additions import ADDING
+
+ADDING = ("allreduce", "reduce_scatter", "reduce")
+"""As `chorale.synth.programs.additions` has it, which takes NumPy to import."""
 
 
 class JobReport:
