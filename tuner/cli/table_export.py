@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -79,8 +78,9 @@ def export(
 def _installed_mpi() -> Path:
     from chorale.runners.mpi.mpiexec import find_mpiexec  # noqa: PLC0415 - only MPICH's export needs it
 
-    beside = Path(find_mpiexec()).resolve().parent.parent / "lib" / "libmpi.so"
-    found = str(beside) if beside.exists() else ctypes.util.find_library("mpi")
+    folder = Path(find_mpiexec()).resolve().parent.parent / "lib"
+    # A wheel's libmpi.so is a script for the linker that names the library.
+    found = max(folder.glob("libmpi.so*"), key=lambda path: path.stat().st_size, default=None)
     if found is None:
         raise InvalidInput("MPICH's library must be there to take its default tree", "none", "name it with --library")
-    return Path(found)
+    return found

@@ -53,15 +53,20 @@ _TREE = re.compile(rb'\{"collective=[\x20-\x7e]+')
 
 def default_tree(library: bytes) -> Tree:
     """Return the default tree in `library`, the content of a libmpi.so. Unavailable where it has none."""
-    for found in _TREE.finditer(library):
-        try:
-            tree = json.loads(found.group())
-        except ValueError:
-            continue
-        if isinstance(tree, dict) and "collective=allreduce" in tree and b"composition=" not in found.group():
-            return tree
-    way_out = "name the libmpi.so of the MPICH that jobs use"
-    raise Unavailable("MPICH's library must hold its default tree", "a library without", way_out)
+    trees = [tree for tree in map(_parsed, _TREE.findall(library)) if "collective=allreduce" in tree]
+    if not trees:
+        way_out = "name the libmpi.so of the MPICH that jobs use"
+        raise Unavailable("MPICH's library must hold its default tree", "a library without", way_out)
+    return max(trees, key=len)  # devices have small trees for a few collectives
+
+
+def _parsed(text: bytes) -> Tree:
+    """Return a tree of algorithms; empty for other texts, also trees of compositions, which another variable reads."""
+    try:
+        tree = {} if b"composition=" in text else json.loads(text)
+    except ValueError:
+        return {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def mpich_selection(table: Table, defaults: Tree, dtype: str | None = None) -> str:

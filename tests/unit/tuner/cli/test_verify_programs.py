@@ -43,3 +43,13 @@ def test_a_program_without_its_network_needs_a_spec(capsys, files):
     assert chorale(capsys, "verify", program, "--spec", "ring:5").code == 1
     refused = chorale(capsys, "verify", schedule, "--spec", "hypercube:3")
     assert (refused.code, "leave it out" in refused.stderr) == (2, True)
+
+
+def test_a_program_says_in_which_order_it_adds_and_a_plan_nothing(capsys, files):
+    _, program = files
+    order = chorale(capsys, "verify", program, "--json").document["order_of_additions"]
+    if program.suffix == ".json":
+        assert order is None
+        return
+    assert (order["fixed"], order["same_on_all_ranks"]) == (True, True)
+    assert chorale(capsys, "lift", program, "--spec", "hypercube:3", "--json").document["order_of_additions"] == order

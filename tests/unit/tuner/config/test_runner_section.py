@@ -93,7 +93,7 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
         "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes"},
         "recorded": {"generator", "buffer_bytes", "schedule"},
         "oneccl": {"fabric", "where", "version"},
-        "mpi": {"fabric", "where", "hosts"},
+        "mpi": {"fabric", "where", "hosts", "transport", "interface"},
         "msccl": {"msccl"},
     }
     link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]
