@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from chorale.job.table.model import JobEntry
-from chorale.runners.api.units import format_size, parse_size
+from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.synth.errors import InvalidInput
 
 MAX_NAMED = 5
@@ -48,13 +48,17 @@ class SizeRange:
 
 
 def parse_range(text: str) -> SizeRange:
-    """Return the range that `text` means: both ends belong to it, and either may be left out.
+    """Return the range that `text` means: both ends belong to it, and either may be left out. Sizes such as
+    4KiB:1GiB:x4 mean the range from the first to the last.
 
     >>> parse_range("1KiB-64MiB"), parse_range("64KiB-")
     (SizeRange(first=1024, last=67108864), SizeRange(first=65536, last=None))
     """
     way_out = "write 1KiB-64MiB, 64KiB- or -4KiB; both ends belong to it"
-    first, dash, last = (part.strip() for part in text.partition("-"))
+    if text.count(":") == 2:
+        listed = parse_sizes(text)
+        return SizeRange(min(listed), max(listed))
+    first, dash, last = (part.strip() for part in text.replace(":", "-", 1).partition("-"))
     if not dash:
         raise InvalidInput("a range of sizes must have the form FIRST-LAST", text, way_out)
     low = 0 if first in ("", "0") else parse_size(first)

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def write(
     output: OutputFile,
     programs: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROGRAM]...", help="Program files, .xml, as `chorale lower` writes.")
+        list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files, .xml, as `chorale lower` writes.")
     ] = None,
     campaign: Annotated[str | None, typer.Option(metavar="NAME", help="Finished campaign whose answer it is.")] = None,
     topology: Annotated[
@@ -49,7 +49,7 @@ def write(
     ] = None,
     dtypes: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Element types, or any. [default: any; what was tuned: float32]"),
+        typer.Option(metavar="LIST", help="Element types; default: any, float32 for what was tuned."),
     ] = None,
     group: Annotated[
         str | None,
