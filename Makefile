@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart test test-slow sanitizers soak check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup quickstart demo-job test test-slow sanitizers soak check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -24,6 +24,10 @@ $(KERNELS): $(INSTALLED)
 
 quickstart: setup
 	$(BIN)/chorale tune examples/quickstart.yaml
+
+# Training on an emulated fabric with Gloo and with a tuning table: figures in chorale-data/demo-job.json.
+demo-job: setup
+	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
 
 # Tests side by side, then those that need the machine for themselves.
 test: setup

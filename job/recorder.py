@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 
 from chorale.job.record import CallCount, CallKey, Record, record_bytes
 
@@ -40,6 +41,28 @@ class JobRecorder:
         new = path.with_name(f"{path.name}.{os.getpid()}.new")
         new.write_bytes(record_bytes(self.record()))
         new.replace(path)
+
+
+class CallClock:
+    """Seconds that calls of one group take. Calls of a group follow one another, so that a call that was made while
+    others were under way counts from their end."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last_end_s = 0.0
+
+    def start(self) -> Callable[[], float]:
+        """Begin a call; what is returned ends it, and gives its seconds."""
+        called_s = self._clock()
+
+        def end() -> float:
+            now_s = self._clock()
+            with self._lock:
+                began_s, self._last_end_s = max(called_s, self._last_end_s), now_s
+            return now_s - began_s
+
+        return end
 
 
 _recorders: dict[tuple[str, int], JobRecorder] = {}

@@ -13,7 +13,7 @@ from chorale.experiments.job_demo.demo import Demo, Kind
 from chorale.experiments.job_demo.picture import step_picture
 from chorale.runners.fabric.fabric import take_down
 from chorale.runners.fabric.self_test import bring_up_tested
-from chorale.runners.measurement.machine import exclusive, load_average, machine_lock
+from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
         finally:
             take_down(fabric)
     first, *others = parts
-    facts = {"network": SPEC, "link_mbps": options.link_mbps, "load_average": load_average(), "training": first}
+    facts = {"network": SPEC, "link_mbps": options.link_mbps, "training": first}
     document: dict[str, object] = {**facts, **parts[first], **{name: parts[name] for name in others}}
     path = root / "demo-job.json"
     path.write_text(json.dumps(document, indent=1) + "\n")

@@ -11,6 +11,9 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
+_IN_THE_JOB = ("local",)
+"""The runner whose library serves a job without a program: Gloo."""
+
 
 def make_table(topology: Topology, parts: Sequence[tuple[Measured, Sequence[Built]]]) -> Table:
     """Return the table for all ranks in their order.
@@ -30,8 +33,7 @@ def _entries(measured: Measured, built: Sequence[Built]) -> Iterator[JobEntry]:
     sizes = sorted(next(iter(measured.times_us.values())))
     borders = [math.isqrt(one * other) for one, other in pairwise(sizes)]
     for size, first, last in zip(sizes, [0, *(border + 1 for border in borders)], [*borders, None], strict=True):
-        program, library = measured.best(size, library=False), measured.best(size, library=True)
-        assert program is not None
+        program, library = measured.best_program(size), measured.best_library(size, _IN_THE_JOB)
         faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
         facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
         facts |= {} if library is None else {"library": library[0], "library_us": library[1]}

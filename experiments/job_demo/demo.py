@@ -18,6 +18,7 @@ from chorale.experiments.job_demo.ranks import run_ranks
 from chorale.job.record import read_record
 from chorale.job.table.layout import table_bytes
 from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.measurement.machine import load_average
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.recorded_job import RecordedJob
 
@@ -57,7 +58,7 @@ class Demo:
         measured = {each.collective: each for each, _ in parts}
         figures = part(trainings, list(size_rows(times, measured, self.topology.compute_count)))
         _say(f"{kind}: a step takes {figures['step_s']['gloo']:.3g} s with gloo, {figures['step_s']['chorale']:.3g} s")
-        return {**figures, "table": str(table), "missing": missing}
+        return {**figures, "table": str(table), "missing": missing, "load_average": load_average()}
 
     def _recorded(self, kind: Kind) -> RecordedJob:
         """Return what the job calls: every rank trains some steps without a table."""

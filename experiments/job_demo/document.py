@@ -37,7 +37,7 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
     for row in times:
         gloo_us, chorale_us = (statistics.median(row["seconds"][name]) * 1e6 for name in ("gloo", "chorale"))
         size_bytes, collective = row["size_bytes"], row["collective"]
-        library = _best_library(measured[collective], size_bytes)
+        library = measured[collective].best_library(size_bytes, ("mpi", "oneccl"))
         moved = size_bytes * bus_factor(collective, ranks) / 1e3  # kilobytes; over microseconds that is GB/s
         yield {
             "collective": collective,
@@ -49,12 +49,6 @@ def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: in
             "gloo_busbw_gb_per_s": moved / gloo_us,
             "chorale_busbw_gb_per_s": moved / chorale_us,
         }
-
-
-def _best_library(measured: Measured, size_bytes: int) -> tuple[str, float] | None:
-    times = {name: sizes[size_bytes] for name, sizes in measured.times_us.items() if name.startswith("library:")}
-    others = [(us, name) for name, us in times.items() if not name.startswith("library:local:")]
-    return (min(others)[1], min(others)[0]) if others else None
 
 
 def part(trainings: Mapping[str, Training], rows: Sequence[Json]) -> Json:

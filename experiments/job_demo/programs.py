@@ -44,15 +44,16 @@ class Measured:
     collective: str
     times_us: Mapping[str, Mapping[int, float]]
 
-    def best(self, size_bytes: int, library: bool) -> tuple[str, float] | None:
-        """Return the fastest of either kind at a size, and its time; None if none was measured."""
-        times = [(self.times_us[name][size_bytes], name) for name in self.times_us if is_library(name) is library]
+    def best_program(self, size_bytes: int) -> tuple[str, float]:
+        """Return the fastest program at a size, and its time."""
+        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if not name.startswith(LIBRARY)]
+        return min(times)[1], min(times)[0]
+
+    def best_library(self, size_bytes: int, runners: Sequence[str]) -> tuple[str, float] | None:
+        """Return the fastest algorithm of the libraries of `runners`, and its time; None if none was measured."""
+        begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
+        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if name.startswith(begins)]
         return (min(times)[1], min(times)[0]) if times else None
-
-
-def is_library(name: str) -> bool:
-    """Return whether `name` of a measurement is an algorithm of a library."""
-    return LIBRARY in name
 
 
 def build_programs(topology: Topology, collective: str) -> list[Built]:

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Any
 
 import torch.distributed as dist
 
-from chorale.job.recorder import JobRecorder
+from chorale.job.recorder import CallClock, JobRecorder
 from chorale.job.torch.process_group import ChoraleGroup
-
-
-class CallClock:
-    """Seconds that calls of one group take. Calls of a group follow one another, so that a call that was made while
-    others were under way counts from their end."""
-
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._last_end_s = 0.0
-
-    def start(self) -> Callable[[], float]:
-        """Begin a call; what is returned ends it, and gives its seconds."""
-        called_s = self._clock()
-
-        def end() -> float:
-            now_s = self._clock()
-            with self._lock:
-                began_s, self._last_end_s = max(called_s, self._last_end_s), now_s
-            return now_s - began_s
-
-        return end
 
 
 class RecordingGroup(ChoraleGroup):
@@ -93,7 +69,7 @@ class RecordingGroup(ChoraleGroup):
         *arguments: Any,
         **more: Any,
     ) -> Any:
-        """Return the work of a call, which counts when it is over; the vector has `times` times the bytes of `tensor`."""
+        """Return the work of a call, which counts when it is over, on `times` times the bytes of `tensor`."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         size_bytes = int(tensor.nbytes) * times
         end = self.calls.start()

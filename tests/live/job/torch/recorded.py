@@ -1,0 +1,59 @@
+"""Scenarios of jobs whose calls are recorded."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from chorale.job.record import CallKey
+from chorale.job.recorder import VARIABLE, recorder_of
+from tests.live.job.torch.meeting import Meeting
+
+
+def recorded_calls(meeting: Meeting) -> None:
+    """Without a table, so that Gloo serves all of them; its reduce-scatter has no future."""
+    calls = _recorded(meeting, "calls.json", CHORALE_TABLE="")
+    if meeting.rank == 0:
+        assert calls == {
+            CallKey("allreduce", "float32", None, None, 400): 3,
+            CallKey("allgather", "int32", None, None, 160): 2,
+            CallKey("reduce_scatter", "float64", None, None, 320): 2,
+            CallKey("broadcast", "float32", None, 1, 400): 1,
+            CallKey("allreduce", "float32", (0, 2), None, 400): 1,
+        }
+
+
+def recorded_programs(meeting: Meeting) -> None:
+    """With the table: the same calls."""
+    calls = _recorded(meeting, "programs.json")
+    if meeting.rank == 0:
+        assert sum(calls.values()) == 9
+
+
+def _recorded(meeting: Meeting, name: str, **environment: str) -> dict[CallKey, int]:
+    file = str(meeting.folder / name)
+    with meeting.job(**{VARIABLE: file, **environment}):
+        tensor = torch.ones(100)
+        for work in [dist.all_reduce(tensor, async_op=True) for _ in range(2)]:
+            work.wait()
+        dist.all_reduce(tensor)
+        parts = [torch.empty(10, dtype=torch.int32) for _ in range(4)]
+        dist.all_gather(parts, torch.ones(10, dtype=torch.int32))
+        dist.all_gather_into_tensor(torch.empty(40, dtype=torch.int32), parts[0])
+        shard, whole = torch.empty(10, dtype=torch.float64), torch.ones(40, dtype=torch.float64)
+        dist.reduce_scatter_tensor(shard, whole)
+        dist.reduce_scatter_tensor(shard, whole, async_op=True).wait()
+        assert torch.equal(shard, torch.full((10,), 4.0, dtype=torch.float64))
+        dist.broadcast(tensor, 1)
+        some = dist.new_group([0, 2])
+        if meeting.rank in (0, 2):
+            dist.all_reduce(tensor, group=some)
+    recorder = recorder_of(meeting.rank, 4, {VARIABLE: file})
+    if recorder is None:
+        return {}
+    record = recorder.record()
+    assert all(count.seconds > 0 for count in record.calls.values())
+    return {key: count.calls for key, count in record.calls.items()}
+
+
+SCENARIOS = {scenario.__name__: scenario for scenario in (recorded_calls, recorded_programs)}
