@@ -20,7 +20,7 @@ QUICK = (
     *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer", "abort_ends_threads"),
-    "overhead_of_the_library",
+    *("calls_in_callbacks", "rank_that_does_not_come", "overhead_of_the_library", "exit_without_destroy"),
 )
 
 
