@@ -20,7 +20,7 @@ from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup
-from chorale.job.torch.reporting import ReportAtEnd
+from chorale.job.torch.reporting import report_at_end
 from chorale.job.torch.transport import EngineTransport, Transport
 from chorale.job.torch.work import WorkQueue
 
@@ -38,15 +38,14 @@ def create_group(options: Any) -> ChoraleGroup:
     batches = lambda: inner_group(options, settings.inner, "batches")  # noqa: E731
     programs = group_programs(options.store, members, rank, options.timeout, settings, batches)
     inner = inner_group(options, settings.inner)
-    is_whole = not options.global_ranks_in_group or not dist.is_initialized()
-    at_end = ReportAtEnd(settings.report) if is_whole and rank == 0 else _nothing
-    if is_whole:
-        current_report().ranks = ranks
+    is_whole = not dist.is_initialized()
+    current_report().ranks = ranks if is_whole else dist.get_world_size()
+    at_end = report_at_end(settings.report) if is_whole and members[rank] == 0 else _nothing
     recorder = _recorder(rank, ranks)
     if recorder is None:
         return ChoraleGroup(rank, ranks, inner, programs, at_end)
     recording = RecordingGroup(rank, ranks, inner, programs, at_end)
-    recording.record_in(recorder, tuple(options.global_ranks_in_group) or tuple(range(ranks)))
+    recording.record_in(recorder, members)
     return recording
 
 

@@ -105,7 +105,10 @@ def abort_ends_threads(meeting: Meeting) -> None:
 
 
 def overhead_of_the_library(meeting: Meeting) -> None:
-    """A call that the library serves costs at most 20 us more than without chorale: the least of many, of one rank."""
+    """A call that the library serves costs the caller at most 20 us more than without chorale.
+
+    In processor time of the caller's thread, the least of many, so that a busy machine does not count.
+    """
     table = {"CHORALE_TABLE": os.environ["LIBRARY_TABLE"]}
     alone = replace(meeting, folder=meeting.folder / str(meeting.rank), rank=0, ranks=1)
     with alone.job(**table):
@@ -114,10 +117,10 @@ def overhead_of_the_library(meeting: Meeting) -> None:
         least = dict.fromkeys(groups, float("inf"))
         for _ in range(200):
             for name, group in groups.items():
-                start = time.perf_counter()
+                start = time.thread_time()
                 for _ in range(10):
                     dist.all_reduce(tensor, group=group)
-                least[name] = min(least[name], (time.perf_counter() - start) / 10)
+                least[name] = min(least[name], (time.thread_time() - start) / 10)
         assert sum(calls_by_reason("group not in the table").values()) == 2000
         assert least["chorale"] - least["gloo"] <= 20e-6, least
 
@@ -136,6 +139,22 @@ def _add_for_ever() -> None:
         dist.all_reduce(torch.ones(100))
 
 
+def exit_without_destroy(meeting: Meeting) -> None:
+    """The process ends with a group that is in use and not shut down."""
+    store = dist.FileStore(str(meeting.folder) + "-store", meeting.ranks)
+    dist.init_process_group("chorale", store=store, rank=meeting.rank, world_size=meeting.ranks)
+    dist.all_reduce(torch.ones(5), async_op=True).wait()
+
+
+def rank_that_does_not_come(meeting: Meeting) -> None:
+    if meeting.rank != 2:
+        with (
+            pytest.raises(Unavailable, match=r"within 1.0 s.* no word from ranks 2 of the group"),
+            meeting.job(timeout=timedelta(seconds=1)),
+        ):
+            pass
+
+
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
@@ -147,5 +166,7 @@ SCENARIOS = {
         abort_ends_threads,
         overhead_of_the_library,
         endless,
+        exit_without_destroy,
+        rank_that_does_not_come,
     )
 }
