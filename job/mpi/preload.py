@@ -33,7 +33,8 @@ def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}")
     return build_native(
-        NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)), (home or native_home()).resolve()
+        NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)),
+        (home or native_home()).resolve(),
     )
 
 
