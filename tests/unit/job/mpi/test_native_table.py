@@ -53,7 +53,7 @@ def answer(native: ctypes.CDLL, path: Path, call: tuple[tuple[int, ...], str, in
     return status, text.value.decode()
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(entries=st.lists(ENTRIES, max_size=6), calls=st.lists(CALLS, min_size=1, max_size=20))
 def test_both_say_the_same(
     native: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory, entries: list[JobEntry], calls: list
@@ -67,7 +67,7 @@ def test_both_say_the_same(
         assert answer(native, path, call) == expected
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(at=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_noticed(
     native: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
