@@ -9,6 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from chorale.job.mpi.preload import preload_library
+from chorale.synth.errors import Unavailable
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.doctor.diagnosis import Diagnosis, diagnose
@@ -25,12 +27,20 @@ def doctor(as_json: AsJson = False) -> None:
     diagnosis = diagnose()
     if as_json:
         parts, checks = ([asdict(item) for item in items] for items in (diagnosis.parts, diagnosis.checks))
-        emit_json({"ready": diagnosis.ready, "parts": parts, "checks": checks})
+        emit_json({"ready": diagnosis.ready, "parts": parts, "checks": checks, **_mpi_preload()})
     else:
         results.print(_checks(diagnosis.checks))
         results.print(_parts(diagnosis))
     if not diagnosis.ready:
         raise typer.Exit(3)
+
+
+def _mpi_preload() -> dict[str, str | None]:
+    """Return the library for LD_PRELOAD under MPI programs, built at the first time, or why there is none."""
+    try:
+        return {"mpi_preload": str(preload_library()), "mpi_preload_reason": None}
+    except Unavailable as missing:
+        return {"mpi_preload": None, "mpi_preload_reason": str(missing)}
 
 
 def _parts(diagnosis: Diagnosis) -> Table:

@@ -1,0 +1,175 @@
+#include "job.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <stdexcept>
+
+#include "meeting.hpp"
+
+namespace chorale::job {
+
+namespace {
+
+constexpr double MEETING_S = 60;
+
+std::unique_ptr<Job> current;
+std::mutex groups_lock;
+int group_keyval = MPI_KEYVAL_INVALID;
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+void say(const std::string& message) {
+    const std::string rank = current ? "rank " + std::to_string(current->rank) + ": " : "";
+    std::fprintf(stderr, "chorale: %s%s\n", rank.c_str(), message.c_str());
+    std::fflush(stderr);
+}
+
+Settings settings_of_environment() {
+    Settings settings;
+    settings.table = variable("CHORALE_TABLE");
+    settings.report = variable("CHORALE_REPORT");
+    settings.record = variable("CHORALE_RECORD");
+    settings.interface = variable("CHORALE_INTERFACE");
+    const std::string strict = variable("CHORALE_STRICT"), limit = variable("CHORALE_TIMEOUT_S");
+    if (!strict.empty() && strict != "0" && strict != "1") throw std::runtime_error("CHORALE_STRICT must be 0 or 1");
+    settings.strict = strict == "1";
+    if (limit.empty()) return settings;
+    char* end = nullptr;
+    settings.limit_s = std::strtod(limit.c_str(), &end);
+    if (*end != '\0' || !(settings.limit_s > 0 && settings.limit_s < 1e9))
+        throw std::runtime_error("CHORALE_TIMEOUT_S must be a number of seconds above 0");
+    return settings;
+}
+
+// All ranks get the same message, and those of each table are named.
+void require_one_table(const std::vector<std::string>& digests) {
+    std::map<std::string, std::string> ranks;
+    for (size_t rank = 0; rank < digests.size(); rank++) {
+        auto& text = ranks[digests[rank]];
+        text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    if (ranks.size() == 1) return;
+    std::string found;
+    for (const auto& [digest, text] : ranks)
+        found += "; ranks " + text + ": " + (digest.empty() ? "none" : digest.substr(0, 12));
+    throw std::runtime_error("all ranks of a job must have the same tuning table" + found +
+                             "; give all of them the same file in CHORALE_TABLE");
+}
+
+int delete_group(MPI_Comm, int, void* group, void*) {
+    delete static_cast<Group*>(group);
+    return MPI_SUCCESS;
+}
+
+std::vector<int> members_of(MPI_Comm comm) {
+    int is_inter = 0, ranks = 0;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    PMPI_Comm_size(comm, &ranks);
+    std::vector<int> positions(ranks), members(ranks);
+    for (int i = 0; i < ranks; i++) positions[i] = i;
+    if (is_inter) return std::vector<int>(ranks, -1);  // no table has entries for that
+    MPI_Group group, world;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, ranks, positions.data(), world, members.data());
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return members;
+}
+
+std::string json_of(const std::vector<int>& members, int ranks) {
+    bool is_everyone = int(members.size()) == ranks;
+    std::string text;
+    for (size_t i = 0; i < members.size(); i++) {
+        is_everyone = is_everyone && members[i] == int(i);
+        text += (i ? ", " : "") + std::to_string(members[i]);
+    }
+    return is_everyone ? "null" : "[" + text + "]";
+}
+
+void write_record(const char* variable, const std::string& name, const std::string& text) {
+    if (!name.empty() && !write_to(name, text)) say(std::string(variable) + " cannot be written: " + name);
+}
+
+}  // namespace
+
+Job* job() { return current.get(); }
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void begin() {
+    if (current) return;
+    auto started = std::make_unique<Job>();
+    PMPI_Comm_rank(MPI_COMM_WORLD, &started->rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &started->ranks);
+    current = std::move(started);
+    try {
+        current->settings = settings_of_environment();
+        if (current->has_table()) current->table = read_table(current->settings.table);
+        require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
+    } catch (const std::exception& error) {
+        say((current->has_table() ? current->settings.table + ": " : "") + error.what());
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+        std::_Exit(1);
+    }
+}
+
+void end() {
+    if (!current) return;
+    if (current->rank == 0) {
+        write_record("CHORALE_REPORT", current->settings.report,
+                     current->counts.report(current->table.digest, current->ranks));
+        write_record("CHORALE_RECORD", current->settings.record, current->counts.record(current->ranks));
+    }
+    PMPI_Comm_delete_attr(MPI_COMM_WORLD, group_keyval);
+    PMPI_Comm_free_keyval(&group_keyval);
+    current.reset();
+}
+
+Group* group_of(MPI_Comm comm) {
+    if (!current || comm == MPI_COMM_NULL) return nullptr;
+    void* group = nullptr;
+    int is_there = 0;
+    const std::lock_guard guard(groups_lock);
+    if (PMPI_Comm_get_attr(comm, group_keyval, &group, &is_there) != MPI_SUCCESS) return nullptr;
+    if (is_there) return static_cast<Group*>(group);
+    auto made = std::make_unique<Group>(comm);
+    return PMPI_Comm_set_attr(comm, group_keyval, made.get()) == MPI_SUCCESS ? made.release() : nullptr;
+}
+
+int fail(const Call& call, const std::string& message, int code) {
+    say(std::string(call.collective) + " of " + std::to_string(call.size_bytes) + " bytes: " + message);
+    PMPI_Comm_call_errhandler(call.comm, code);
+    return code;
+}
+
+bool may_fall_back(const Call& call, const char* reason) {
+    if (current->settings.strict && reason != LIBRARY) return false;
+    current->counts.fallback(reason, call.collective, int64_t(call.size_bytes));
+    return true;
+}
+
+Group::Group(MPI_Comm comm) : members_(members_of(comm)), json_(json_of(members_, current->ranks)) {
+    PMPI_Comm_rank(comm, &rank_);
+    if (current->has_table()) entries_ = GroupEntries(current->table, members_);
+}
+
+Group::~Group() { chorale_engine_free(engine_); }
+
+Decision Group::decide(const Call& call) const {
+    if (!current->has_table()) return {nullptr, NO_TABLE};
+    if (call.unfit != nullptr) return {nullptr, call.unfit};
+    return entries_.find(call.collective, call.root, call.dtype, int64_t(call.size_bytes));
+}
+
+}  // namespace chorale::job

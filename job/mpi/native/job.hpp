@@ -1,0 +1,123 @@
+// One process of an MPI job: its table, what it counts, and the groups of ranks that call collectives.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "chorale_engine.h"
+#include "counts.hpp"
+#include "table.hpp"
+
+namespace chorale::job {
+
+// A call as all its ranks see it alike: this alone decides what serves it.
+struct Call {
+    const char* collective;
+    MPI_Comm comm;
+    int root;            // -1: none
+    size_t size_bytes;   // of the whole vector
+    const char* dtype;   // in tables
+    int type, operation; // of the engine
+    const char* unfit;   // why no program can serve it, null if one may
+};
+
+// Elements of the caller. At null there are none.
+struct Side {
+    void* at;
+    size_t count;
+    MPI_Datatype type;
+};
+
+// The ranks of a communicator.
+class Group {
+  public:
+    explicit Group(MPI_Comm comm);
+    ~Group();
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+
+    int ranks() const { return int(members_.size()); }
+    int rank() const { return rank_; }
+    const std::string& json() const { return json_; }  // null, or its ranks in MPI_COMM_WORLD
+
+    Decision decide(const Call& call) const;
+
+    // Runs the entry's program; all ranks do. Returns what an MPI function returns, after a message on stderr.
+    int execute(const Entry& entry, const Call& call, const Side& input, const Side& output);
+
+  private:
+    void connect(MPI_Comm comm);
+    void run(const Entry& entry, const Call& call, const void* input, void* output);
+
+    int rank_ = 0;
+    std::vector<int> members_;
+    std::string json_;
+    GroupEntries entries_;
+    std::mutex lock_;
+    chorale_engine* engine_ = nullptr;
+    std::vector<int64_t> numbers_;  // of the engine, by number in the table
+    std::string broken_;            // why it is of no use any more
+};
+
+struct Settings {
+    std::string table, report, record, interface;
+    bool strict = false;
+    double limit_s = 1800;
+};
+
+struct Job {
+    Settings settings;
+    Table table;
+    Counts counts;
+    int rank = 0, ranks = 0;
+
+    bool has_table() const { return !settings.table.empty(); }
+    bool records() const { return !settings.record.empty(); }
+};
+
+// The job, null before MPI_Init and after MPI_Finalize.
+Job* job();
+
+// Reads what the environment says, and has all ranks agree on one table; aborts the job where that fails.
+void begin();
+
+// Writes the records.
+void end();
+
+// Null outside of a job.
+Group* group_of(MPI_Comm comm);
+
+// Says on stderr what went wrong, and has the communicator's error handler decide; returns `code` if that returns.
+int fail(const Call& call, const std::string& message, int code);
+
+// Counts a call that the library serves; false where CHORALE_STRICT refuses it.
+bool may_fall_back(const Call& call, const char* reason);
+
+double seconds_now();
+
+// Serves a call by a program, or by `library`, a call of MPI's own function.
+template <typename Library>
+int serve(Group& group, const Call& call, const Side& input, const Side& output, Library library) {
+    if (call.size_bytes == 0) return library();
+    const double start = seconds_now();
+    const Decision decision = group.decide(call);
+    int status;
+    if (decision.entry != nullptr) {
+        status = group.execute(*decision.entry, call, input, output);
+    } else {
+        if (!may_fall_back(call, decision.reason))
+            return fail(call, std::string("CHORALE_STRICT refuses it: ") + decision.reason,
+                        MPI_ERR_UNSUPPORTED_OPERATION);
+        status = library();
+    }
+    if (job()->records() && call.dtype != nullptr)
+        job()->counts.call(call.collective, call.dtype, group.json(), call.root, int64_t(call.size_bytes),
+                           seconds_now() - start);
+    return status;
+}
+
+}  // namespace chorale::job

@@ -1,0 +1,118 @@
+#include "meeting.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+namespace chorale::job {
+
+namespace {
+
+constexpr size_t TEXT_BYTES = 256;
+constexpr size_t TOKEN_BYTES = 16;
+
+std::string random_hex(size_t bytes) {
+    std::vector<unsigned char> random(bytes);
+    if (getrandom(random.data(), bytes, 0) != ssize_t(bytes)) throw std::runtime_error("no random bytes");
+    std::string text;
+    for (const unsigned char byte : random) text += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+    return text;
+}
+
+std::vector<uint8_t> from_hex(const std::string& text) {
+    std::vector<uint8_t> bytes;
+    for (size_t i = 0; i + 1 < text.size(); i += 2)
+        bytes.push_back(uint8_t(std::stoi(text.substr(i, 2), nullptr, 16)));
+    bytes.resize(TOKEN_BYTES);
+    return bytes;
+}
+
+// The same on two ranks if they can share memory and do so without leaving an emulated network.
+std::string network_id() {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
+    char network[64] = {};
+    if (readlink("/proc/self/ns/net", network, sizeof network - 1) < 0) throw std::runtime_error("/proc is not there");
+    return boot + " " + network;
+}
+
+std::string address_of(const std::string& interface) {
+    ifaddrs* all = nullptr;
+    if (getifaddrs(&all) != 0) throw std::runtime_error("the network devices cannot be listed");
+    std::string found;
+    for (const ifaddrs* each = all; each != nullptr && found.empty(); each = each->ifa_next) {
+        if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || !(each->ifa_flags & IFF_UP)) continue;
+        char text[INET_ADDRSTRLEN] = {};
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text, sizeof text);
+        const bool is_outside = std::strncmp(text, "127.", 4) != 0;
+        if (interface.empty() ? is_outside : interface == each->ifa_name) found = text;
+    }
+    freeifaddrs(all);
+    if (found.empty() && !interface.empty())
+        throw std::runtime_error("CHORALE_INTERFACE must be a device that is up and has an IPv4 address: " + interface);
+    return found.empty() ? "127.0.0.1" : found;
+}
+
+std::string listen(chorale_engine* engine, const std::string& address) {
+    char bound[TEXT_BYTES] = {};
+    if (chorale_listen(engine, address.c_str(), bound, sizeof bound) != CHORALE_OK)
+        throw std::runtime_error(chorale_error(engine));
+    return bound;
+}
+
+void wait_for(MPI_Request request, double limit_s) {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
+    for (int is_done = 0;;) {
+        PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (is_done) return;
+        if (Clock::now() > deadline) throw std::runtime_error("not all ranks came to this call in time");
+        const timespec pause{0, 20000};
+        nanosleep(&pause, nullptr);
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, double limit_s) {
+    if (text.size() >= TEXT_BYTES) throw std::runtime_error("an address is too long: " + text);
+    int ranks = 0;
+    PMPI_Comm_size(comm, &ranks);
+    // Never freed where the wait ends early: MPI may still write there.
+    auto& memory = *new std::vector<char>(TEXT_BYTES * (ranks + 1));
+    char* const all = memory.data() + TEXT_BYTES;
+    std::memcpy(memory.data(), text.data(), text.size());
+    MPI_Request request;
+    if (PMPI_Iallgather(memory.data(), TEXT_BYTES, MPI_BYTE, all, TEXT_BYTES, MPI_BYTE, comm, &request) !=
+        MPI_SUCCESS)
+        throw std::runtime_error("MPI could not exchange the addresses of ranks");
+    wait_for(request, limit_s);
+    std::vector<std::string> texts;
+    for (int rank = 0; rank < ranks; rank++) texts.emplace_back(all + rank * TEXT_BYTES);
+    delete &memory;
+    return texts;
+}
+
+void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, double limit_s) {
+    const std::string network = network_id();
+    const auto networks = gather_texts(comm, network, limit_s);
+    const std::string name = "shm:chorale-" + std::to_string(getpid()) + "-" + random_hex(8);
+    auto addresses = gather_texts(comm, listen(engine, name), limit_s);
+    const auto over_tcp = gather_texts(comm, listen(engine, "tcp:" + address_of(interface)), limit_s);
+    const auto token = from_hex(gather_texts(comm, random_hex(TOKEN_BYTES), limit_s).front());
+    std::vector<const char*> texts;
+    for (size_t rank = 0; rank < networks.size(); rank++)
+        texts.push_back((networks[rank] == network ? addresses : over_tcp)[rank].c_str());
+    if (chorale_connect(engine, texts.data(), token.data(), limit_s) != CHORALE_OK)
+        throw std::runtime_error(chorale_error(engine));
+}
+
+}  // namespace chorale::job

@@ -1,0 +1,70 @@
+// A tuning table, read from its file (job/table/layout.py says how that is laid out), and what it says of a call.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chorale::job {
+
+// root -1: none; max_bytes -1: no limit; program -1: the library's own.
+struct Entry {
+    std::string collective, dtype;
+    bool everyone;
+    std::vector<int> group;
+    int root;
+    int64_t min_bytes, max_bytes;
+    int program;
+};
+
+struct Program {
+    std::string digest;
+    int ranks;
+    std::map<int, std::string> packed;  // by rank
+};
+
+struct Table {
+    std::string digest;
+    int ranks = 0;
+    std::vector<Entry> entries;
+    std::vector<Program> programs;
+
+    // The numbers of a rank's part, as chorale_program_load takes them.
+    std::vector<int64_t> words(int program, int rank) const;
+};
+
+// Throws std::runtime_error, in words, for a file that cannot be read or is damaged.
+Table read_table(const std::string& path);
+Table parse_table(std::string_view data);
+
+// The entry whose program runs, or why none does (the words of job/table/lookup.py).
+struct Decision {
+    const Entry* entry;
+    const char* reason;
+};
+
+// The entries for one group; they point into the table.
+class GroupEntries {
+  public:
+    GroupEntries() = default;
+    GroupEntries(const Table& table, const std::vector<int>& group);
+
+    // size_bytes of the whole vector. An entry for just that type goes before one for any.
+    Decision find(std::string_view collective, int root, std::string_view dtype, int64_t size_bytes) const;
+
+    const std::vector<const Entry*>& all() const { return entries_; }
+
+  private:
+    std::vector<const Entry*> entries_;
+};
+
+inline constexpr const char *NO_TABLE = "no table", *GROUP = "group not in the table",
+                            *COLLECTIVE = "collective not in the table", *ROOT = "root not in the table",
+                            *DTYPE = "element type not in the table", *SIZE = "size not in the table",
+                            *LIBRARY = "the table says the library's own",
+                            *OPERATION = "operation that programs do not have",
+                            *SHAPE = "vector that ranks do not divide into equal shards";
+
+}  // namespace chorale::job

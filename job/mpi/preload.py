@@ -1,0 +1,62 @@
+"""The preloaded library, built for the MPI that is there.
+
+Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
+ABI, and programs are compiled with the header of one of them. So the library is compiled for each MPI, and linked with
+it, so that MPI's functions are found also where a program loads MPI late, as Python does.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.library import NATIVE as ENGINE
+from chorale.runners.mpi.mpiexec import find_mpiexec
+from chorale.synth.errors import Unavailable
+
+NATIVE = Path(__file__).parent / "native"
+_NAME = "libchorale_mpi_preload.so"
+_LIMIT_S = 20.0
+
+
+def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path:
+    """Return the library for LD_PRELOAD, built first where that was not done before.
+
+    mpicc: of the MPI that programs use; by default the one beside mpiexec
+
+    Unavailable without MPI, its header or a compiler.
+    """
+    includes, library = _mpi_of(mpicc or _mpicc())
+    sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
+    flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}")
+    return build_native(
+        NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)),
+        (home or native_home()).resolve(),
+    )
+
+
+def _mpicc() -> Path:
+    mpiexec = Path(find_mpiexec())
+    beside = mpiexec.parent / "mpicc"
+    path = str(beside) if beside.exists() else shutil.which("mpicc")
+    if path is None:
+        raise Unavailable("the preloaded library needs mpicc", f"none beside {mpiexec}", "install MPI's header files")
+    return Path(path)
+
+
+def _mpi_of(mpicc: Path) -> tuple[tuple[Path, ...], Path]:
+    """Return the folders of the header and the library of MPI, of which `mpicc -show` tells."""
+    way_out = "name an mpicc that works"
+    try:
+        done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable("mpicc must say where MPI is", error, way_out) from error
+    words = shlex.split(done.stdout)
+    includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
+    libraries = [folder / "libmpi.so" for folder in folders if (folder / "libmpi.so").exists()]
+    if not libraries:
+        raise Unavailable("MPI's library must be there", f"no libmpi.so in {folders}", way_out)
+    return tuple(includes), libraries[0].absolute()

@@ -1,0 +1,79 @@
+"""MPI jobs under the preloaded library: a table with programs for ring:4, and how such a job is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from chorale.job.mpi.preload import preload_library
+from chorale.job.table.layout import table_bytes
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+
+RANKS = 4
+ROOT = 1
+PROGRAM = Path(__file__).parent / "mpi_program.c"
+COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
+    "allgather": (ALLGATHER, "ring"),
+    "reduce_scatter": (REDUCE_SCATTER, "ring"),
+    "allreduce": (ALLREDUCE, "ring"),
+    "broadcast": (Collective(CollectiveName.BROADCAST, ROOT), "forest"),
+    "reduce": (Collective(CollectiveName.REDUCE, ROOT), "forest"),
+}
+
+
+@cache
+def program_of(collective: str, topology: str = "ring:4", method: str | None = None) -> TableProgram:
+    """Return a program for `topology`."""
+    goal, usual = COLLECTIVES[collective]
+    source = ScheduleRequest(parse_topology(topology), goal, method or usual, Options(), 1)
+    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    assert isinstance(built, BuildResult)
+    return table_program(built.program_text.encode(), "oneccl-xml", method or usual, {})
+
+
+def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, library: bool = False) -> Path:
+    """Write a table whose entries are for all sizes from `min_bytes` on; with `library` they all say the library's."""
+    programs = {name: program_of(name) for name in collectives}
+    entries = tuple(
+        JobEntry(name, ANY_DTYPE, None, program.root, min_bytes, None, None if library else program.digest)
+        for name, program in programs.items()
+    )
+    named = {} if library else {program.digest: program for program in programs.values()}
+    path.write_bytes(table_bytes(Table({"spec": "ring:4"}, RANKS, entries, named)))
+    return path
+
+
+def compiled(folder: Path) -> Path:
+    """Return the test program, compiled by the mpicc beside mpiexec."""
+    mpicc, program = Path(find_mpiexec()).parent / "mpicc", folder / "mpi_program"
+    subprocess.run([mpicc, "-O2", "-Wall", "-Wextra", "-Werror", PROGRAM, "-o", program], check=True)
+    return program
+
+
+def run_job(
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True, limit_s: float = 100.0
+) -> subprocess.CompletedProcess[str]:
+    """Run `argv` on as many ranks as the table has, on this machine."""
+    mpiexec = find_mpiexec()
+    variables = {**environment, **({"LD_PRELOAD": str(preload_library())} if preload else {})}
+    launcher = mpi_version(mpiexec).launcher
+    options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
+    return subprocess.run(
+        [mpiexec, *options, "-n", str(RANKS), *argv],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )

@@ -1,0 +1,94 @@
+"""Unmodified MPI programs under the preloaded library, on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.job.mpi_jobs import COLLECTIVES, compiled, run_job, write_table
+from tests.live.mpi import needs_mpi
+
+pytestmark = [needs_mpi, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table(tmp_path_factory.mktemp("table") / "table", tuple(COLLECTIVES))
+
+
+def test_a_c_program_runs_tuned_programs_and_its_results_are_right(program: Path, table: Path, tmp_path: Path) -> None:
+    report, record = tmp_path / "report", tmp_path / "record"
+    environment = {"CHORALE_TABLE": str(table), "CHORALE_REPORT": str(report), "CHORALE_RECORD": str(record)}
+    done = run_job((program, "1048576", "3"), environment)
+    assert done.returncode == 0, done.stderr
+    assert "all right" in done.stdout
+    counted = json.loads(report.read_text())
+    assert {entry["collective"] for entry in counted["programs"]} == set(COLLECTIVES)
+    assert [entry["reason"] for entry in counted["fallbacks"]] == ["collective not in the table"]
+    calls = json.loads(record.read_text())
+    assert (calls["format"], calls["ranks"]) == ("chorale-record/1", 4)
+    assert {call["collective"] for call in calls["calls"]} == {*COLLECTIVES, "alltoall"}
+    assert {call["dtype"] for call in calls["calls"]} == {"float32"}
+    assert {call["root"] for call in calls["calls"] if call["collective"] == "reduce"} == {1}
+
+
+PYTHON = """
+import numpy
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+mine, total = numpy.full(1000, comm.rank + 1.0), numpy.zeros(1000)
+comm.Allreduce(mine, total)
+assert (total == 10).all()
+half = comm.Split(comm.rank % 2)
+half.Allreduce(mine, total)
+assert (total == (4 if comm.rank % 2 == 0 else 6)).all()
+"""
+
+
+def test_mpi4py_is_served_too(table: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    done = run_job((sys.executable, "-c", PYTHON), {"CHORALE_TABLE": str(table), "CHORALE_REPORT": str(report)})
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(report.read_text())
+    assert [(e["collective"], e["calls"], e["bytes"]) for e in counted["programs"]] == [("allreduce", 1, 8000)]
+    assert {e["reason"] for e in counted["fallbacks"]} == {"group not in the table"}
+
+
+def test_strict_names_what_it_refuses(program: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "table", ("allreduce",), min_bytes=64)
+    done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1"})
+    assert done.returncode != 0
+    assert "allreduce of 4 bytes: CHORALE_STRICT refuses it: size not in the table" in done.stderr
+
+
+def test_ranks_with_different_tables_are_named(program: Path, table: Path, tmp_path: Path) -> None:
+    other = write_table(tmp_path / "other", ("allreduce",))
+    choose = f'test "${{PMI_RANK:-$PMIX_RANK}}" = 2 && export CHORALE_TABLE={other}; exec {program} 4 1'
+    done = run_job(("/bin/sh", "-c", choose), {"CHORALE_TABLE": str(table)})
+    assert done.returncode != 0
+    assert "all ranks of a job must have the same tuning table" in done.stderr
+    assert "ranks 0, 1, 3:" in done.stderr
+    assert "ranks 2:" in done.stderr
+
+
+def test_a_damaged_table_is_an_error_at_the_start(program: Path, table: Path, tmp_path: Path) -> None:
+    data = bytearray(table.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(data)
+    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "damaged")})
+    assert done.returncode != 0
+    assert "the tuning table is damaged" in done.stderr
+
+
+def test_a_rank_that_stalls_is_an_error_in_time(program: Path, table: Path) -> None:
+    done = run_job((program, "4", "1", "2"), {"CHORALE_TABLE": str(table), "CHORALE_TIMEOUT_S": "3"}, limit_s=60.0)
+    assert done.returncode != 0
+    assert "allgather of 16 bytes" in done.stderr
