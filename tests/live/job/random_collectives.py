@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -155,6 +156,7 @@ def _rank(job: Job, rank: int) -> None:
         "CHORALE_TRANSPORT": job.transport,
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up
     register()
     said: dict[str, Any] = {"complaints": []}
     try:
