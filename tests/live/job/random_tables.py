@@ -29,9 +29,7 @@ def random_table(seed: int) -> bytes:
     entries, programs = [], {}
     for group, program, first, last in _choice(draw):
         programs[program.digest] = program
-        entries.append(
-            JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest)
-        )
+        entries.append(JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest))
     return table_bytes(Table({"spec": "random"}, 8, tuple(entries), programs))
 
 
