@@ -30,6 +30,7 @@ import torch.distributed as dist
 
 from chorale.job import report
 from chorale.job.torch.registration import register
+from chorale.runners.engine.library import engine_library
 from tests.live.job.random_calls import Call, Run, random_call
 from tests.live.job.random_tables import GROUPS, random_table
 
@@ -84,6 +85,7 @@ def killings(count: int, seed: int) -> list[str]:
 
 
 def _started(job: Job) -> list[Any]:
+    engine_library()  # built once, before there are ranks
     (job.folder / "table").write_bytes(random_table(job.seed))
     processes = [multiprocessing.get_context("fork").Process(target=_rank, args=(job, rank)) for rank in range(RANKS)]
     for process in processes:
