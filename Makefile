@@ -15,6 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m chorale.runners.oneccl.install || echo 'warning: no oneccl runner: see above'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mpi]' || echo 'warning: no mpi runner: see above'
+	$(BIN)/python -m pip install --quiet -c constraints.txt 'torch==2.13.0+cpu' || echo 'warning: torch is not installed: no build for CPUs only is offered here'
 	touch $(INSTALLED)
 
 $(KERNELS): $(INSTALLED)

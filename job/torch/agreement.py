@@ -20,7 +20,7 @@ class StoreExchange:
         """Return the texts of all ranks. Unavailable where one gave up, with its reason."""
         self._set({"texts": texts})
         keys = [self._key(rank) for rank in range(self._ranks)]
-        self._store.wait(keys, self._timeout)
+        self._wait(keys)
         values = [json.loads(self._store.get(key)) for key in keys]
         errors = [
             f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
@@ -33,6 +33,14 @@ class StoreExchange:
         """Tell the others, who wait for this rank or will do so, that it takes no part; too late after the exchange."""
         if not self._has_spoken:
             self._set({"error": reason})
+
+    def _wait(self, keys: list[str]) -> None:
+        try:
+            self._store.wait(keys, self._timeout)
+        except RuntimeError as error:
+            missing = ", ".join(str(rank) for rank, key in enumerate(keys) if not self._store.check([key]))
+            rule = f"all ranks of a group must create it within {self._timeout.total_seconds()} s"
+            raise Unavailable(rule, f"no word from ranks {missing} of the group", "see what these do") from error
 
     def _set(self, value: dict[str, Any]) -> None:
         self._has_spoken = True

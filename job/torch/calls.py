@@ -10,10 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C import _distributed_c10d as c10d
 
 from chorale.runners.engine.library import ReduceOp
 
-_NAMES = {"PRODUCT": "PROD"}
+_KINDS = c10d.ReduceOp.RedOpType
+_OPERATIONS = {
+    _KINDS.SUM: ReduceOp.SUM,
+    _KINDS.AVG: ReduceOp.AVG,
+    _KINDS.MIN: ReduceOp.MIN,
+    _KINDS.MAX: ReduceOp.MAX,
+    _KINDS.PRODUCT: ReduceOp.PROD,
+}
+"""By torch's; a look-up that costs little, since calls of the library do it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,7 @@ class ProgramCall:
 
 def reduce_operation(operation: Any) -> ReduceOp | None:
     """Return torch's `operation` as the engine has it, None if it does not."""
-    name = str(getattr(operation, "op", operation)).rsplit(".", 1)[-1]
-    return ReduceOp.__members__.get(_NAMES.get(name, name))
+    return _OPERATIONS.get(operation.op)
 
 
 def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:

@@ -18,7 +18,7 @@ from chorale.job.torch.batched import BatchedTransport
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
-from chorale.job.torch.reporting import ReportAtEnd
+from chorale.job.torch.reporting import report_at_end
 from chorale.job.torch.transport import EngineTransport, Transport
 from chorale.job.torch.work import WorkQueue
 
@@ -36,11 +36,10 @@ def create_group(options: Any) -> ChoraleGroup:
     batches = lambda: inner_group(options, settings.inner, "batches")  # noqa: E731
     programs = group_programs(options.store, members, rank, options.timeout, settings, batches)
     inner = inner_group(options, settings.inner)
-    is_whole = not options.global_ranks_in_group or not dist.is_initialized()
-    at_end = ReportAtEnd(settings.report) if is_whole and rank == 0 else _nothing
-    if is_whole:
-        current_report().ranks = ranks
-    return ChoraleGroup(rank, ranks, inner, programs, at_end)
+    is_whole = not dist.is_initialized()
+    current_report().ranks = ranks if is_whole else dist.get_world_size()
+    at_end = report_at_end(settings.report) if members[rank] == 0 else _nothing
+    return ChoraleGroup(rank, ranks, inner, programs, at_end if is_whole else _nothing)
 
 
 def group_programs(

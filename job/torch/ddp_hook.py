@@ -16,7 +16,7 @@ from chorale.job import current_report
 from chorale.job.settings import JobSettings
 from chorale.job.torch.calls import in_place
 from chorale.job.torch.creation import group_programs
-from chorale.job.torch.reporting import ReportAtEnd
+from chorale.job.torch.reporting import report_at_end
 from chorale.runners.engine.library import ReduceOp
 
 _numbers = itertools.count()
@@ -36,7 +36,7 @@ class ProgramHook:
         store = dist.PrefixStore(f"chorale-hook-{'-'.join(map(str, members))}-{next(_numbers)}", _get_default_store())
         self._programs = group_programs(store, members, dist.get_rank(self._group), timeout, settings)
         is_first = dist.get_rank() == 0
-        self._report = ReportAtEnd(settings.report if is_first else None)
+        self._report = report_at_end(settings.report if is_first else None)
         current_report().ranks = dist.get_world_size()
 
     def average(self, bucket: Any) -> Any:

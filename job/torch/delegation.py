@@ -55,6 +55,10 @@ class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
         """See torch.distributed.recv without a source."""
         return self._inner.recv_anysource(*arguments, **more)
 
+    def recvAnysource(self, *arguments: Any, **more: Any) -> Any:  # noqa: N802 - the name that torch 2.15 looks for
+        """See recv_anysource."""
+        return self._inner.recv_anysource(*arguments, **more)
+
     def barrier(self, *arguments: Any, **more: Any) -> Any:
         """See torch.distributed.barrier."""
         return self._inner.barrier(*arguments, **more)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 from chorale.job import report
 from chorale.job.report import report_line
+
+
+@cache
+def report_at_end(where: str | None) -> ReportAtEnd:
+    """Return the one of this process that writes to `where`."""
+    return ReportAtEnd(where)
 
 
 class ReportAtEnd:

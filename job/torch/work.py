@@ -109,19 +109,21 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 class WorkQueue:
     """Does what it is given in order: in a thread of its own, or at once where the caller waits and nothing is before.
 
-    The thread is one of those that Python waits for at exit after telling them to end.
+    What a job itself asks for, in a callback of its future, is done inside of that job: waiting for its turn it would
+    wait for itself. The thread is one of those that Python waits for at exit after telling them to end.
     """
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._worker = 0
         self._pending = 0
         self._count = threading.Lock()
 
     def do(self, job: Callable[[], None], wait: bool) -> None:
         """Have `job` done, which raises nothing; it is done on return if `wait` and nothing else is to be done."""
         with self._count:
-            at_once = wait and self._pending == 0
+            at_once = self._worker == threading.get_ident() or (wait and self._pending == 0)
             self._pending += 1
             if not at_once:
                 self._pool.submit(self._run, job)
@@ -135,7 +137,11 @@ class WorkQueue:
     def _run(self, job: Callable[[], None]) -> None:
         try:
             with self._turn:
-                job()
+                outer, self._worker = self._worker, threading.get_ident()
+                try:
+                    job()
+                finally:
+                    self._worker = outer
         finally:
             with self._count:
                 self._pending -= 1

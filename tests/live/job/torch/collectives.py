@@ -134,6 +134,22 @@ def asynchronous_work(meeting: Meeting) -> None:
         assert program_calls() == {"allreduce": 59}
 
 
+def calls_in_callbacks(meeting: Meeting) -> None:
+    """What a future calls when it is complete may use the group again, and wait for it, as PowerSGD's hook does."""
+    with meeting.job():
+        first, second, third = torch.ones(3), torch.ones(4), torch.ones(5)
+
+        def go_on(_: object) -> torch.Tensor:
+            dist.all_reduce(second)
+            dist.all_reduce(third, async_op=True).get_future().wait()
+            return second
+
+        future = dist.all_reduce(first, async_op=True).get_future().then(go_on)
+        assert future.wait().eq(4).all()
+        assert third.eq(4).all()
+        assert program_calls() == {"allreduce": 3}
+
+
 def coalesced_forms(meeting: Meeting) -> None:
     rank, group = meeting.rank, dist.group
     with meeting.job():
@@ -176,6 +192,7 @@ SCENARIOS = {
         strides_that_differ_by_rank,
         what_programs_do_not_serve,
         asynchronous_work,
+        calls_in_callbacks,
         coalesced_forms,
         functional_and_compiled,
     )

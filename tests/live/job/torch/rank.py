@@ -44,7 +44,7 @@ def _run(scenario: Callable[[Meeting], None], meeting: Meeting) -> str:
     except Exception:
         return traceback.format_exc()
     finally:
-        if dist.is_initialized():
+        if dist.is_initialized() and scenario is not refusals.exit_without_destroy:
             dist.destroy_process_group()
     return "ok"
 

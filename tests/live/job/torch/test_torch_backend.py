@@ -12,7 +12,7 @@ import pytest
 
 from tests.live.job.torch.launch import environment_of_jobs, needs_torch, results_of, start_ranks, wait_for
 
-pytestmark = needs_torch
+pytestmark = [needs_torch, pytest.mark.timeout(400)]
 
 QUICK = (
     *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
@@ -20,6 +20,7 @@ QUICK = (
     *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer", "abort_ends_threads"),
+    *("calls_in_callbacks", "rank_that_does_not_come", "overhead_of_the_library", "exit_without_destroy"),
 )
 
 
@@ -32,7 +33,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """How the scenarios ended, one after the other in the same four processes."""
     folder = tmp_path_factory.mktemp("scenarios")
-    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 110)
+    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 240)
     assert codes == [0] * 4, (folder / "0.log").read_text()[-3000:]
     return results_of(folder, 4)
 
