@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart demo-job test test-slow sanitizers soak check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup quickstart demo-job test test-slow sanitizers soak random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -40,6 +40,11 @@ test-slow: setup
 # The engine under sanitizers: random programs of eight ranks, and words that are no programs.
 sanitizers: setup
 	$(BIN)/python -m pytest tests/native
+
+# Random collectives of jobs in torch against gloo, and jobs of which a rank is killed.
+random-collectives: setup
+	$(BIN)/python -m tests.live.job.random_collectives --count 10000 --seed 1
+	$(BIN)/python -m tests.live.job.random_collectives --count 40 --seed 1 --kill
 
 soak: setup
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40

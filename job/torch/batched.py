@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from chorale.job.rounds import LocalStep, RankRounds, Round, rounds_of
+from chorale.job.round_times import LocalStep
+from chorale.job.rounds import RankRounds, Round, rounds_of
 from chorale.job.table.model import JobEntry, TableProgram
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import CollectiveName

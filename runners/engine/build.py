@@ -14,7 +14,7 @@ from pathlib import Path
 from chorale.synth.errors import Unavailable
 
 COMPILERS = ("g++", "clang++", "c++")
-LOG = "build.log"
+LOG, LOCK = "build.log", "build.lock"
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 300.0
@@ -47,12 +47,13 @@ def build_native(target: NativeTarget, home: Path) -> Path:
     """Return the file of `target`, built first if that was not done before.
 
     It lies in a folder under `home` that is named by the content of all that it is made from, beside the log of its
-    build. Processes that build at once do no harm to one another. Unavailable without a compiler, or if it fails.
+    build. Of processes that want it at once, such as the ranks of a job, one builds and the others wait for it.
+    Unavailable without a compiler, or if it fails.
     """
     compiler = find_compiler()
     path = home / "native" / target.name / _key(target, compiler) / target.name
     if not path.exists():
-        _build(target, compiler, path)
+        _build_once(target, compiler, path)
     return path
 
 
@@ -79,8 +80,19 @@ def _key(target: NativeTarget, compiler: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(target: NativeTarget, compiler: str, path: Path) -> None:
+def _build_once(target: NativeTarget, compiler: str, path: Path) -> None:
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - only who builds pays for it
+
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.parent / LOCK, timeout=_LIMIT_S):
+            if not path.exists():
+                _build(target, compiler, path)
+    except Timeout as error:
+        raise Unavailable("native code must be built in time", f"another process builds {path}", "try again") from error
+
+
+def _build(target: NativeTarget, compiler: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as work:
         result, log = Path(work) / target.name, path.parent / LOG
         objects = [str(Path(work) / f"{number}.o") for number in range(len(target.sources))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ FORMS = (
 )
 COUNTS = (0, 1, 2, 3, 5, 7, 8, 13, 31, 64, 127, 1009, 4096, 4099, 20011)
 LARGEST = 60_000
-"""Elements of a vector."""
+"""Elements of a vector that is cut."""
+LARGEST_BYTES = 150_000
+"""Longer vectors are gloo's."""
 _GUARD = 77
 
 
@@ -54,14 +56,27 @@ def random_call(draw: random.Random, groups: Sequence[tuple[int, ...]]) -> Call:
     count = draw.choice(COUNTS) if draw.random() < 0.5 else int(2 ** draw.uniform(0, 15))
     if form not in ("all_reduce", "broadcast", "reduce"):
         count = min(count, LARGEST // len(members))
-    layout = draw.choice(("whole", "whole", "view", "view", "strided"))
-    if count == 0 or form in ("reduce_scatter", "all_gather", "all_to_all_single") or len(members) == 3:
-        layout = "view" if layout == "strided" else layout  # gloo, which serves these, takes no others
-    root = draw.choice(members)
-    return Call(
-        form, group, members, draw.choice(TYPES), draw.choice(OPERATIONS), count, root, layout,
-        draw.random() < 0.6, draw.randrange(1 << 30),
+    call = Call(
+        form, group, members, draw.choice(TYPES), draw.choice(OPERATIONS), count, draw.choice(members),
+        draw.choice(("whole", "whole", "view", "view", "strided")), draw.random() < 0.6, draw.randrange(1 << 30),
     )  # fmt: skip
+    return call if is_served(call) else _for_gloo(call)
+
+
+def is_served(call: Call) -> bool:
+    """Return whether the tables of `random_tables` have a program for the call, whatever its root."""
+    ranks = len(call.members) if call.form != "all_reduce" else 1
+    size_bytes = call.count * ranks * getattr(torch, call.dtype).itemsize
+    is_symmetric = call.form in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
+    return is_symmetric and 0 < size_bytes <= LARGEST_BYTES and len(call.members) != 3
+
+
+def _for_gloo(call: Call) -> Call:
+    """Return what gloo can do: it has no averages of integers, and none but dense tensors (a broadcast of others goes
+    wrong without an error)."""
+    layout = "view" if call.layout == "strided" else call.layout
+    averages_integers = call.operation == "AVG" and not getattr(torch, call.dtype).is_floating_point
+    return replace(call, layout=layout, operation="SUM" if averages_integers else call.operation)
 
 
 class Run:
@@ -111,11 +126,12 @@ class Run:
     def _reference(self, group: Any) -> Any:
         call = self._call
         averages = call.operation == "AVG" and call.adds
-        source, output = self._given.clone(), torch.zeros_like(self._buffer.tensor)
+        source, output = self._given.clone(), torch.zeros(len(self._buffer.tensor), dtype=self._given.dtype)
         if _is_in_place(call):
             output.copy_(self._given)
         operation = dist.ReduceOp.SUM if averages else getattr(dist.ReduceOp, call.operation)
-        _made(call, source, output.contiguous(), group, operation, False) if call.count else None
+        if call.count:
+            _made(call, source, output, group, operation, False)
         if call.form == "reduce" and self._rank != call.root:
             return None
         if averages:

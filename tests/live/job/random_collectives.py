@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,7 @@ import torch.distributed as dist
 
 from chorale.job import report
 from chorale.job.torch.registration import register
+from chorale.runners.engine.library import engine_library
 from tests.live.job.random_calls import Call, Run, random_call
 from tests.live.job.random_tables import GROUPS, random_table
 
@@ -83,6 +85,7 @@ def killings(count: int, seed: int) -> list[str]:
 
 
 def _started(job: Job) -> list[Any]:
+    engine_library()  # built once, before there are ranks
     (job.folder / "table").write_bytes(random_table(job.seed))
     processes = [multiprocessing.get_context("fork").Process(target=_rank, args=(job, rank)) for rank in range(RANKS)]
     for process in processes:
@@ -155,6 +158,7 @@ def _rank(job: Job, rank: int) -> None:
         "CHORALE_TRANSPORT": job.transport,
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up
     register()
     said: dict[str, Any] = {"complaints": []}
     try:

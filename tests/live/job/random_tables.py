@@ -12,6 +12,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import target_named
 from tests.live.engine.programs import ALLTOALL_METHOD, random_program
+from tests.live.job.random_calls import LARGEST_BYTES
 from tests.live.job.torch.tables import SYMMETRIC, alltoall_program, program_for
 
 GROUPS = (
@@ -20,8 +21,6 @@ GROUPS = (
 )
 """The table has programs for the first ones, and for the last but one; the last is gloo's."""
 NETWORKS = ("ring:8", "hypercube:3", "circulant:8,1,3", "torus:4x2")
-_LARGEST = 150_000
-"""Bytes; longer vectors are gloo's."""
 
 
 def random_table(seed: int) -> bytes:
@@ -30,9 +29,7 @@ def random_table(seed: int) -> bytes:
     entries, programs = [], {}
     for group, program, first, last in _choice(draw):
         programs[program.digest] = program
-        entries.append(
-            JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest)
-        )
+        entries.append(JobEntry(program.collective, ANY_DTYPE, group, program.root, first, last, program.digest))
     return table_bytes(Table({"spec": "random"}, 8, tuple(entries), programs))
 
 
@@ -43,10 +40,10 @@ def _choice(draw: random.Random) -> list[tuple[tuple[int, ...] | None, TableProg
         first = _of_eight(draw, name)
         chosen.append((None, first, 0, border - 1))
         second = _of_eight(draw, name)
-        chosen.append((None, second, border if second.root == first.root else 0, _LARGEST))
+        chosen.append((None, second, border if second.root == first.root else 0, LARGEST_BYTES))
     for group in GROUPS[1:5]:
-        chosen += [(group, program, 0, _LARGEST) for program in _of_four()]
-    chosen += [(group, program, 0, _LARGEST) for group in GROUPS[5:7] for program in _of_two()]
+        chosen += [(group, program, 0, LARGEST_BYTES) for program in _of_four()]
+    chosen += [(group, program, 0, LARGEST_BYTES) for group in GROUPS[5:7] for program in _of_two()]
     return chosen
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.job.rounds import LocalStep, RankRounds, rounds_of
+from chorale.job.round_times import LocalStep
+from chorale.job.rounds import RankRounds, rounds_of
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import BufferShape
