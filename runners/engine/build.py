@@ -81,15 +81,16 @@ def _key(target: NativeTarget, compiler: str) -> str:
 
 
 def _build_once(target: NativeTarget, compiler: str, path: Path) -> None:
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - only who builds pays for it
+    from chorale.runners.measurement.file_lock import acquire_lock  # noqa: PLC0415 - only who builds pays for it
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
+    lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)
     try:
-        with FileLock(path.parent / LOCK, timeout=_LIMIT_S):
-            if not path.exists():
-                _build(target, compiler, path)
-    except Timeout as error:
-        raise Unavailable("native code must be built in time", f"another process builds {path}", "try again") from error
+        if not path.exists():
+            _build(target, compiler, path)
+    finally:
+        lock.release()
 
 
 def _build(target: NativeTarget, compiler: str, path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chorale.runners.measurement.machine import acquire_lock
+from chorale.runners.measurement.file_lock import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials.journal import Journal, Launch, Write, launch_codec
