@@ -83,7 +83,11 @@ def _key(target: NativeTarget, compiler: str) -> str:
 def _build_once(target: NativeTarget, compiler: str, path: Path) -> None:
     from chorale.runners.measurement.file_lock import acquire_lock  # noqa: PLC0415 - only who builds pays for it
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        rule, way_out = "native code needs a folder that can be written", "set CHORALE_HOME to one"
+        raise Unavailable(rule, f"{path.parent}: {error.strerror}", way_out) from error
     refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
     lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)
     try:

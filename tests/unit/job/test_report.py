@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chorale.job.report import ADDING, JobReport
-from chorale.synth.programs import additions
+from chorale.job.report import JobReport
 from tests.unit.job.table.test_layout import ring_table
 
 
@@ -54,7 +53,3 @@ def test_orders_are_not_fixed_with_other_programs_or_the_librarys_own() -> None:
     assert not counted(("unheard of", "allreduce"))
     assert not counted(("fixed", "allreduce"), fallbacks=("allreduce",))
     assert not counted(fallbacks=("reduce_scatter",))
-
-
-def test_the_report_counts_the_collectives_that_add() -> None:
-    assert ADDING == additions.ADDING

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.engine.build import LOG, NativeTarget, build_native
+from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native
 from chorale.synth.errors import Unavailable
 
 GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
@@ -51,7 +51,13 @@ def test_flags_make_another_program(target: NativeTarget, tmp_path: Path) -> Non
     assert build_native(other, tmp_path / "home") != first
 
 
-def test_processes_that_build_at_once(target: NativeTarget, tmp_path: Path) -> None:
+def test_of_processes_that_build_at_once_one_does(
+    target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, compiler = tmp_path / "calls", tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\ncase " $* " in *" -c "*) echo "$@" >> {calls}; sleep 0.5;; esac\nexec c++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     script = (
         "import sys; from pathlib import Path; from chorale.runners.engine.build import NativeTarget, build_native; "
         "print(build_native(NativeTarget('program', (Path(sys.argv[1]),)), Path(sys.argv[2])))"
@@ -62,7 +68,8 @@ def test_processes_that_build_at_once(target: NativeTarget, tmp_path: Path) -> N
     assert [process.returncode for process in running] == [0, 0, 0]
     (path,) = paths
     assert result(Path(path.strip())) == 3
-    assert sorted(file.name for file in Path(path.strip()).parent.iterdir()) == [LOG, "program"]
+    assert {file.name for file in Path(path.strip()).parent.iterdir()} - {LOCK} == {LOG, "program"}
+    assert len(calls.read_text().splitlines()) == 1
 
 
 def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +80,12 @@ def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="a C\\+\\+ compiler is needed"):
         build_native(target, tmp_path / "home")
+
+
+def test_a_folder_that_cannot_be_made_is_named(target: NativeTarget, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="Not a directory; set CHORALE_HOME"):
+        build_native(target, tmp_path / "file")
 
 
 def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> None:

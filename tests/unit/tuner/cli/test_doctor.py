@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
 
 from chorale.tuner.doctor import diagnosis
 from tests.command import chorale
@@ -33,6 +36,8 @@ def test_a_ready_machine(capsys, tmp_path, monkeypatch):
     for name in ("local", "ray", "mlflow"):
         assert usable[name]["usable"]
         assert (usable[name]["missing"], usable[name]["mend"]) == ([], "")
+    if usable["mpi"]["usable"]:
+        assert Path(done.document["mpi_preload"]).is_file(), done.document["mpi_preload_reason"]
 
 
 def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkeypatch):
@@ -52,6 +57,13 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
     assert not any(unusable[name]["usable"] for name in ("fabric", "oneccl", "msccl"))
 
 
+@pytest.fixture
+def no_build(monkeypatch):
+    """The library for MPI programs is there: building it takes seconds, and is another test's."""
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
+
+
+@pytest.mark.usefixtures("no_build")
 def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     """A campaign cannot run on a cluster that is not there; it can without MLflow, which hears of it later."""
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
@@ -101,6 +113,7 @@ class Answering(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.usefixtures("no_build")
 def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
