@@ -22,7 +22,7 @@ PROPER_NAMES = ("OneCcl", "NotFound")
 DOORS: Mapping[str, tuple[str, ...]] = {
     "numba": ("synth/kernels/compiled.py",),
     "scipy.optimize.linprog": ("synth/linear_program.py",),
-    "ray": ("runners/ray/",),
+    "ray": ("runners/ray/", "job/ray/"),
     "mpi4py": ("runners/mpi/",),
     "torch": ("job/torch/", "runners/local/gloo.py"),
     "optuna": ("tuner/search/",),

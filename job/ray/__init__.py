@@ -1,0 +1,16 @@
+"""In Ray: actors that call ray.util.collective with the backend CHORALE run the programs of a tuning table.
+
+Call `register` in the driver and in every actor before groups are created. The table is that of CHORALE_TABLE.
+"""
+
+from functools import cache
+
+
+@cache
+def register() -> None:
+    """Make the backend known to ray.util.collective in this process. Safe to call twice."""
+    from ray.util.collective.backend_registry import register_collective_backend  # noqa: PLC0415
+
+    from chorale.job.ray.collective_group import ChoraleRayGroup  # noqa: PLC0415 - Ray is imported where it is used
+
+    register_collective_backend(ChoraleRayGroup.backend(), ChoraleRayGroup)

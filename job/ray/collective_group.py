@@ -1,0 +1,189 @@
+"""A group of actors of ray.util.collective that runs the programs of a tuning table, and leaves the rest to Gloo."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from ray.util.collective import types
+from ray.util.collective.collective_group.base_collective_group import BaseGroup
+
+from chorale.job import current_report
+from chorale.job.group import GroupEngine
+from chorale.job.ray.meeting import forget, store_exchange
+from chorale.job.settings import JobSettings, read_table
+from chorale.job.table.lookup import Fallback
+from chorale.job.table.model import JobEntry
+from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.synth.errors import InvalidInput, Unavailable
+
+OPERATIONS = {
+    types.ReduceOp.SUM: ReduceOp.SUM,
+    types.ReduceOp.PRODUCT: ReduceOp.PROD,
+    types.ReduceOp.MIN: ReduceOp.MIN,
+    types.ReduceOp.MAX: ReduceOp.MAX,
+}
+_LIMIT_S = 60.0  # for all actors to join
+
+
+class ChoraleRayGroup(BaseGroup):
+    """Implements Ray's group on arrays of NumPy and tensors of torch in the processor's memory.
+
+    Calls return when this actor has its result. Programs run on the engine; what the table does not cover, barriers and
+    messages are Gloo's, which needs torch.
+    """
+
+    def __init__(self, world_size: int, rank: int, group_name: str) -> None:
+        super().__init__(world_size, rank, group_name)
+        settings = JobSettings.from_environment()
+        if settings.table is None:
+            rule = "the backend CHORALE needs a tuning table"
+            raise InvalidInput(rule, "none", "set CHORALE_TABLE to one, for all actors (runtime_env env_vars)")
+        table, digest = read_table(settings.table)
+        current_report().table, current_report().ranks = digest, world_size
+        exchange = store_exchange(group_name, rank, world_size, _LIMIT_S)
+        ranks = range(world_size)
+        self._strict = settings.strict
+        self._engine = GroupEngine(table, digest, ranks, rank, exchange, settings.interface, _LIMIT_S)
+        forget(group_name, rank)
+        self._inner = _gloo_group(world_size, rank, group_name)
+
+    @classmethod
+    def backend(cls) -> str:
+        """Return the name by which groups are created."""
+        return "CHORALE"
+
+    @classmethod
+    def check_backend_availability(cls) -> bool:
+        """Return true: the engine is built at first use."""
+        return True
+
+    def destroy_group(self) -> None:
+        """End the connections."""
+        self._engine.close()
+        if self._inner is not None:
+            self._inner.destroy_group()
+
+    def allreduce(self, tensor: Any, allreduce_options: Any = types.AllReduceOptions()) -> None:  # noqa: B008 - Ray's form
+        """Add up, or what the options say, in place."""
+        operation = allreduce_options.reduceOp
+        if not self._run("allreduce", None, tensor[0], tensor[0], operation):
+            self._gloo().allreduce(_tensors(tensor), allreduce_options)
+
+    def reduce(self, tensor: Any, reduce_options: Any = types.ReduceOptions()) -> None:  # noqa: B008
+        """Add up at the root; what other actors have stays as it was."""
+        root, kept = reduce_options.root_rank, tensor[0]
+        target = kept if root == self.rank else _empty(kept, _bytes(kept))
+        if not self._run("reduce", root, kept, target, reduce_options.reduceOp):
+            self._gloo().reduce(_tensors(tensor), reduce_options)
+
+    def broadcast(self, tensor: Any, broadcast_options: Any = types.BroadcastOptions()) -> None:  # noqa: B008
+        """Give all actors what the root has."""
+        if not self._run("broadcast", broadcast_options.root_rank, tensor[0], tensor[0]):
+            self._gloo().broadcast(_tensors(tensor), broadcast_options)
+
+    def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any = types.AllGatherOptions()) -> None:  # noqa: B008
+        """Give all actors what each has, as a list."""
+        outputs, source = tensor_list[0], tensor[0]
+        gathered = _empty(source, _bytes(source) * self.world_size)
+        if not self._run("allgather", None, source, gathered):
+            self._gloo().allgather([_tensors(outputs)], _tensors(tensor), allgather_options)
+            return
+        for output, part in zip(outputs, np.split(gathered, self.world_size), strict=True):
+            _array(output)[...] = part.reshape(_array(output).shape)
+
+    def reducescatter(
+        self,
+        tensor: Any,
+        tensor_list: Any,
+        reducescatter_options: Any = types.ReduceScatterOptions(),  # noqa: B008
+    ) -> None:
+        """Add up the lists of all actors; each gets the sum of the tensors at its rank."""
+        output, inputs = tensor[0], tensor_list[0]
+        whole = np.concatenate([_array(part).reshape(-1) for part in inputs])
+        if not self._run("reduce_scatter", None, whole, output, reducescatter_options.reduceOp):
+            self._gloo().reducescatter(_tensors(tensor), [_tensors(inputs)], reducescatter_options)
+
+    def barrier(self, barrier_options: Any = types.BarrierOptions()) -> None:  # noqa: B008
+        """Wait for all actors."""
+        self._gloo().barrier(barrier_options)
+
+    def send(self, tensor: Any, send_options: Any) -> None:
+        """Send to one actor."""
+        self._gloo().send(_tensors(tensor), send_options)
+
+    def recv(self, tensor: Any, recv_options: Any) -> None:
+        """Receive from one actor."""
+        self._gloo().recv(_tensors(tensor), recv_options)
+
+    def _run(
+        self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
+    ) -> bool:
+        """Run the program for a call; return false, counted, where the library is to serve it."""
+        first, last = _array(source), _array(target)
+        size_bytes = max(first.nbytes, last.nbytes)
+        dtype = str(first.dtype)
+        answer = self._answer(collective, root, dtype, size_bytes)
+        if not isinstance(answer, JobEntry):
+            if self._strict and answer is not Fallback.LIBRARY:
+                call = f"{collective} of {size_bytes} bytes of {dtype}: {answer}"
+                raise InvalidInput("CHORALE_STRICT=1 runs what the table covers", call, "add an entry, or unset it")
+            current_report().count_fallback(answer.value, collective, size_bytes)
+            return False
+        start = time.perf_counter()
+        self._execute(answer, first, last, OPERATIONS[operation])
+        assert answer.program is not None
+        current_report().count_program(answer.program, collective, size_bytes, time.perf_counter() - start)
+        return True
+
+    def _answer(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
+        if dtype.upper() not in DataType.__members__:
+            return Fallback.DTYPE
+        return Fallback.SIZE if size_bytes == 0 else self._engine.entries.find(collective, root, dtype, size_bytes)
+
+    def _execute(self, entry: JobEntry, source: Any, target: Any, operation: ReduceOp) -> None:
+        """Run on contiguous copies where the arrays are not contiguous."""
+        given = np.ascontiguousarray(source)
+        taken = (
+            given
+            if target is source
+            else (target if target.flags.c_contiguous else np.empty(target.shape, target.dtype))
+        )
+        elements = max(given.size, taken.size)
+        addresses = given.ctypes.data, taken.ctypes.data
+        self._engine.execute(entry, addresses, elements, DataType[str(given.dtype).upper()], operation)
+        if taken is not target:
+            target[...] = taken
+
+    def _gloo(self) -> Any:
+        if self._inner is None:
+            raise Unavailable("what the tuning table does not cover is Gloo's", "torch is not installed", "install it")
+        return self._inner
+
+
+def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
+    if not types.torch_available():
+        return None
+    from ray.util.collective.collective_group.torch_gloo_collective_group import TorchGLOOGroup  # noqa: PLC0415
+
+    return TorchGLOOGroup(world_size, rank, f"{group_name}-gloo")
+
+
+def _array(tensor: Any) -> Any:
+    """Return the memory of `tensor` as an array of NumPy."""
+    return tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
+
+
+def _bytes(tensor: Any) -> int:
+    return int(_array(tensor).nbytes)
+
+
+def _empty(like: Any, size_bytes: int) -> Any:
+    dtype = _array(like).dtype
+    return np.empty(size_bytes // dtype.itemsize, dtype)
+
+
+def _tensors(values: Any) -> list[Any]:
+    """Return `values` as tensors of torch on the same memory, which is what Gloo takes."""
+    return [types.th.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
