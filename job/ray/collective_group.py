@@ -186,4 +186,5 @@ def _empty(like: Any, size_bytes: int) -> Any:
 
 def _tensors(values: Any) -> list[Any]:
     """Return `values` as tensors of torch on the same memory, which is what Gloo takes."""
-    return [types.th.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
+    torch = vars(types)["th"]  # as Ray has it, where it is installed
+    return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
