@@ -163,7 +163,7 @@ class ChoraleRayGroup(BaseGroup):
 
 
 def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
-    if not types.torch_available():
+    if "th" not in vars(types):  # where torch is not installed
         return None
     from ray.util.collective.collective_group.torch_gloo_collective_group import TorchGLOOGroup  # noqa: PLC0415
 
