@@ -57,11 +57,16 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
     handles = [handle for path, leaf in leaves for handle in recorder.hooks(path, leaf)]
+    in_place = [leaf for _, leaf in leaves if getattr(leaf, "inplace", False)]
+    for leaf in in_place:
+        leaf.inplace = False  # what changes a view in place takes the hooks of who made it out of the graph
     try:
         runs = [recorder.run(model, batch) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
     finally:
         for handle in handles:
             handle.remove()
+        for leaf in in_place:
+            leaf.inplace = True
     sizes = _parameters(leaves)
     layers = [
         {
