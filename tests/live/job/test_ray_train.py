@@ -1,0 +1,37 @@
+"""Ray Train on four nodes of a real cluster with the backend chorale: workers end with the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from chorale.job.table.layout import table_bytes
+from tests.live.job.torch.tables import whole_table
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("torch") is None, reason="RAY TRAIN IS NOT TESTED: torch is not installed"),
+]
+
+
+def test_workers_on_four_nodes_add_gradients_by_programs(tmp_path: Path) -> None:
+    table, reports = tmp_path / "table", tmp_path / "reports"
+    table.write_bytes(table_bytes(whole_table()))
+    command = [sys.executable, "-m", "tests.live.job.ray_train", str(table), str(reports)]
+    environment = {**os.environ, "CHORALE_INTERFACE": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [json.loads((reports / f"{rank}.json").read_text()) for rank in range(4)]
+    assert {one["backend"] for one in said} == {"chorale"}
+    assert all(one["weights"] == said[0]["weights"] for one in said)
+    assert len({one["loss"] for one in said}) == 4  # each worker has data of its own
+    for one in said:
+        calls = {entry["collective"]: entry["calls"] for entry in one["programs"]}
+        assert calls["allreduce"] >= 3
+        assert one["fallbacks"] == []
