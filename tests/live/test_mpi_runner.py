@@ -50,19 +50,19 @@ def connected() -> Iterator[MpiRunner]:
         yield running
 
 
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
-    check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
-
-
-CONNECTED = (
+IN_EACH_RUN = (
     runner_kit.programs_are_measured_side_by_side_at_every_size,
     runner_kit.every_element_type_is_exact,
     runner_kit.sizes_that_chunks_do_not_divide_are_rounded_up_and_right,
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
     runner_kit.another_topology_may_follow,
 )
-CHECKS = [pytest.param(check, marks=[] if check in CONNECTED else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+CHECKS = [pytest.param(check, marks=[] if check in IN_EACH_RUN else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
+    check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

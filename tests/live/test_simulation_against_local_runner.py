@@ -22,7 +22,7 @@ LINK_MBPS = 20
 SIZE_BYTES = 2**19
 
 
-@pytest.mark.parametrize("spec", ["ring:4", "torus:2x3"])
+@pytest.mark.parametrize("spec", ["ring:4", pytest.param("torus:2x3", marks=pytest.mark.slow)])
 def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
     """Nothing comes before its time on paced links, so no run is faster than its busiest link. Ranks pass bytes on as
     they come, which hides at most one step where the links of two steps differ, as at the turn of a ring. How much
