@@ -29,9 +29,10 @@ quickstart: setup
 demo-job: setup
 	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
 
-# Tests side by side, then those that need the machine for themselves.
+# Tests side by side, those that mostly wait in pairs, then those that need the machine for themselves.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow and not alone' -n logical --maxprocesses 4 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --durations 15
 	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
 
 test-slow: setup

@@ -37,8 +37,14 @@ FOREIGN_WARNINGS = (
 )
 
 
-ALONE = ("live", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
-"""Folders of tests that pace links, look at clocks or start servers; tests with a Ray cluster stay alone too."""
+IN_PAIRS = ("live/engine", "live/job", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
+"""Folders of tests that start servers or processes and wait for them most of the time, but compare no durations.
+
+Tests with a Ray cluster run in pairs too.
+"""
+
+ALONE = "live"
+"""The folder of tests that pace links, look at clocks or count fabrics, without the folders below it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,11 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the machine for themselves."""
-    folders = tuple(Path(__file__).parent / name for name in ALONE)
+    """Mark the tests that run in pairs, and those that need the machine for themselves."""
+    root = Path(__file__).parent
+    in_pairs = tuple(root / name for name in IN_PAIRS)
     for item in items:
-        if item.get_closest_marker("ray") or any(folder in item.path.parents for folder in folders):
+        if item.path.parent == root / ALONE:
             item.add_marker(pytest.mark.alone)
+        elif not item.get_closest_marker("alone") and (
+            item.get_closest_marker("ray") or any(folder in item.path.parents for folder in in_pairs)
+        ):
+            item.add_marker(pytest.mark.in_pairs)
 
 
 @pytest.fixture(scope="session", autouse=True)
