@@ -15,13 +15,18 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.method import Options
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 
 RANKS = 4
 ROOT = 1
+TARGET = "oneccl-xml"
 PROGRAM = Path(__file__).parent / "mpi_program.c"
 COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
     "allgather": (ALLGATHER, "ring"),
@@ -29,6 +34,7 @@ COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
     "allreduce": (ALLREDUCE, "ring"),
     "broadcast": (Collective(CollectiveName.BROADCAST, ROOT), "forest"),
     "reduce": (Collective(CollectiveName.REDUCE, ROOT), "forest"),
+    "alltoall": (ALLTOALL, "alltoall"),
 }
 
 
@@ -36,10 +42,14 @@ COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
 def program_of(collective: str, topology: str = "ring:4", method: str | None = None) -> TableProgram:
     """Return a program for `topology`."""
     goal, usual = COLLECTIVES[collective]
+    if goal == ALLTOALL:
+        schedule = verify(alltoall_schedule(parse_topology(topology), 2))
+        text = target_named(TARGET).emit(lower(schedule, LoweringOptions(TARGET)))
+        return table_program(text.encode(), TARGET, usual, {})
     source = ScheduleRequest(parse_topology(topology), goal, method or usual, Options(), 1)
-    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    built = build(BuildRequest(source, LoweringOptions(TARGET)))
     assert isinstance(built, BuildResult)
-    return table_program(built.program_text.encode(), "oneccl-xml", method or usual, {})
+    return table_program(built.program_text.encode(), TARGET, method or usual, {})
 
 
 def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, library: bool = False) -> Path:
