@@ -71,19 +71,22 @@ def compiled(folder: Path) -> Path:
     return program
 
 
-def run_job(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True, limit_s: float = 100.0
-) -> subprocess.CompletedProcess[str]:
-    """Run `argv` on as many ranks as the table has, on this machine."""
+def job_command(
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True
+) -> tuple[list[str], dict[str, str]]:
+    """Return a command that runs `argv` on as many ranks as the table has, on this machine, and its variables."""
     mpiexec = find_mpiexec()
     variables = {**environment, **({"LD_PRELOAD": str(preload_library())} if preload else {})}
     launcher = mpi_version(mpiexec).launcher
     options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
+    return [mpiexec, *options, "-n", str(RANKS), *map(str, argv)], variables
+
+
+def run_job(
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True, limit_s: float = 100.0
+) -> subprocess.CompletedProcess[str]:
+    """Run `argv` on as many ranks as the table has, on this machine."""
+    command, variables = job_command(argv, environment, preload)
     return subprocess.run(
-        [mpiexec, *options, "-n", str(RANKS), *argv],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=limit_s,
-        check=False,
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=limit_s, check=False
     )
