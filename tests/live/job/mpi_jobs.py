@@ -64,26 +64,34 @@ def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, libr
     return path
 
 
-def compiled(folder: Path) -> Path:
-    """Return the test program, compiled by the mpicc beside mpiexec."""
-    mpicc, program = Path(find_mpiexec()).parent / "mpicc", folder / "mpi_program"
+def compiler(name: str = "mpicc") -> Path:
+    """Return what compiles MPI programs, beside mpiexec."""
+    return Path(find_mpiexec()).parent / name
+
+
+def compiled(folder: Path, mpicc: Path | None = None) -> Path:
+    """Return the test program, compiled by `mpicc` or the usual one."""
+    mpicc, program = mpicc or compiler(), folder / "mpi_program"
     subprocess.run([mpicc, "-O2", "-Wall", "-Wextra", "-Werror", PROGRAM, "-o", program], check=True)
     return program
 
 
 def job_command(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return a command that runs `argv` on as many ranks as the table has, on this machine, and its variables."""
+    """Return a command that runs `argv` on as many ranks as the table has, on this machine, and its variables.
+
+    preload: by default the library for the MPI that is there
+    """
     mpiexec = find_mpiexec()
-    variables = {**environment, **({"LD_PRELOAD": str(preload_library())} if preload else {})}
+    variables = {**environment, "LD_PRELOAD": str(preload or preload_library())}
     launcher = mpi_version(mpiexec).launcher
     options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
     return [mpiexec, *options, "-n", str(RANKS), *map(str, argv)], variables
 
 
 def run_job(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True, limit_s: float = 100.0
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None, limit_s: float = 100.0
 ) -> subprocess.CompletedProcess[str]:
     """Run `argv` on as many ranks as the table has, on this machine."""
     command, variables = job_command(argv, environment, preload)
