@@ -35,7 +35,7 @@ def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path
 
     Unavailable without MPI, its header or a compiler.
     """
-    definitions, includes, library = _mpi_of(mpicc or _mpicc())
+    definitions, includes, library = _mpi_of(mpicc or find_mpicc())
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}", *definitions)
     return build_native(
@@ -44,7 +44,8 @@ def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path
     )
 
 
-def _mpicc() -> Path:
+def find_mpicc() -> Path:
+    """Return the mpicc beside mpiexec, else that on the path. Unavailable without one."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / "mpicc"
     path = str(beside) if beside.exists() else shutil.which("mpicc")
