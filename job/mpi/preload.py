@@ -2,7 +2,10 @@
 
 Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
 ABI, and programs are compiled with the header of one of them. So the library is compiled for each MPI, and linked with
-it, so that MPI's functions are found also where a program loads MPI late, as Python does.
+it, so that MPI's functions are found also where a program loads MPI late, as Python does. A program of another MPI,
+such as one that is built for the standard ABI with mpicc_abi, is refused in a line, and needs a library of its own:
+
+    python -m chorale.job.mpi.preload MPICC
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
@@ -19,6 +24,7 @@ from chorale.synth.errors import Unavailable
 
 NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
+_LIBRARIES = ("-lmpi", "-lmpi_abi")
 _LIMIT_S = 20.0
 
 
@@ -29,16 +35,17 @@ def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path
 
     Unavailable without MPI, its header or a compiler.
     """
-    includes, library = _mpi_of(mpicc or _mpicc())
+    definitions, includes, library = _mpi_of(mpicc or find_mpicc())
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
-    flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}")
+    flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}", *definitions)
     return build_native(
         NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)),
         (home or native_home()).resolve(),
     )
 
 
-def _mpicc() -> Path:
+def find_mpicc() -> Path:
+    """Return the mpicc beside mpiexec, else that on the path. Unavailable without one."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / "mpicc"
     path = str(beside) if beside.exists() else shutil.which("mpicc")
@@ -47,16 +54,38 @@ def _mpicc() -> Path:
     return Path(path)
 
 
-def _mpi_of(mpicc: Path) -> tuple[tuple[Path, ...], Path]:
-    """Return the folders of the header and the library of MPI, of which `mpicc -show` tells."""
+def _compiler_named(name: str) -> Path:
+    """Return the path of `name`, which may be that of a file beside mpiexec."""
+    beside = Path(find_mpiexec()).parent / name
+    return beside if beside.exists() else Path(shutil.which(name) or name)
+
+
+def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
+    """Return the definitions, the folders of headers and the library of MPI, of which `mpicc -show` tells."""
     way_out = "name an mpicc that works"
     try:
         done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable("mpicc must say where MPI is", error, way_out) from error
     words = shlex.split(done.stdout)
+    definitions = tuple(word for word in words if word.startswith("-D"))
     includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
-    libraries = [folder / "libmpi.so" for folder in folders if (folder / "libmpi.so").exists()]
+    names = [f"lib{word[2:]}.so" for word in words if word in _LIBRARIES] or ["libmpi.so"]
+    libraries = [folder / name for name in names for folder in folders if (folder / name).exists()]
     if not libraries:
-        raise Unavailable("MPI's library must be there", f"no libmpi.so in {folders}", way_out)
-    return tuple(includes), libraries[0].absolute()
+        raise Unavailable("MPI's library must be there", f"no {' or '.join(names)} in {folders}", way_out)
+    return definitions, tuple(includes), libraries[0].absolute()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the path of the library for the mpicc in `arguments`, or for that beside mpiexec."""
+    try:
+        sys.stdout.write(f"{preload_library(mpicc=_compiler_named(arguments[0]) if arguments else None)}\n")
+    except Unavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from chorale.job.torch.inner import InnerGroup, register_backends
+from chorale.job.torch.inner_calls import InnerCalls
 
 
 class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -17,7 +18,7 @@ class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
         register_backends(self, inner.backends)
         self._at = rank
         self._ranks = ranks
-        self._inner = inner.group
+        self._inner = InnerCalls(inner.group)
 
     def getBackendName(self) -> str:  # noqa: N802 - as torch spells it
         """Return what `init_process_group` calls it."""

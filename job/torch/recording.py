@@ -27,6 +27,11 @@ class RecordingGroup(ChoraleGroup):
         first = tensors[0] if isinstance(tensors, list | tuple) else tensors
         return self._counted("allreduce", None, first, 1, super().allreduce, tensors, *arguments, **more)
 
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """See torch.distributed.all_reduce_coalesced: a call for each tensor, all of which end together."""
+        counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
+        return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
+
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         """See torch.distributed.broadcast."""
         first = tensors[0] if isinstance(tensors, list | tuple) else tensors
@@ -70,17 +75,21 @@ class RecordingGroup(ChoraleGroup):
         **more: Any,
     ) -> Any:
         """Return the work of a call, which counts when it is over, on `times` times the bytes of `tensor`."""
+        count = self._count(collective, root, tensor, times)
+        return _counting(call(*arguments, **more), count)
+
+    def _count(self, collective: str, root: int | None, tensor: Any, times: int) -> Callable[[], None]:
+        """Begin a call; what is returned counts it, when it is over."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         size_bytes = int(tensor.nbytes) * times
         end = self.calls.start()
-        count = lambda: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())  # noqa: E731
-        return _counting(call(*arguments, **more), count)
+        return lambda: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
     """Work without a future, as Gloo's of a reduce-scatter is; it counts when somebody has waited for it."""
 
-    def __init__(self, work: Any, count: Callable[[], None]) -> None:
+    def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
         self._work, self._count = work, count
         self._is_counted = False
@@ -106,7 +115,7 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
         return self._work.result()
 
 
-def _counting(work: Any, count: Callable[[], None]) -> Any:
+def _counting(work: Any, count: Callable[[], object]) -> Any:
     """Return `work`, or what stands for it, so that `count` is called when it is over."""
     if work is None:
         return None

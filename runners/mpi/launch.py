@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +39,20 @@ class MpiLaunch:
     honest_bytes: int = 0
 
 
-def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
+def mpi_launch_of(
+    topology: Topology,
+    where: str | None,
+    fabric: str | None,
+    hosts: str | None,
+    command: Sequence[str] | None = None,
+) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
     where:  one of `chorale.runners.process_launch.base`; None takes the fabric that is up for the topology, else the
     cluster fabric: name of the fabric, needed where several are up
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
+    command: what each rank does, by default to be a rank of the mpi runner
 
     InvalidInput for an unknown kind, an ambiguous fabric or a file of hosts that cannot be read; Unavailable without
     MPI, or if there is no such network.
@@ -53,32 +60,33 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     require_network_kind(where)
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
+    command = (*_RANK, str(ranks)) if command is None else tuple(command)
     if where == LOOPBACK:
-        return _on_hosts(mpiexec, ranks, "localhost", LOOPBACK)
+        return _on_hosts(mpiexec, ranks, command, "localhost", LOOPBACK)
     if where != CLUSTER and hosts is None and (found := find_fabric(topology.id, fabric)) is not None:
-        return _in_fabric(mpiexec, found)
+        return _in_fabric(mpiexec, found, command)
     has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
     if has_cluster and where != FABRIC and fabric is None:
-        return _on_hosts(mpiexec, ranks, hosts, CLUSTER)
+        return _on_hosts(mpiexec, ranks, command, hosts, CLUSTER)
     rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
     way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
     raise Unavailable(rule, f"none for {wanted}", way_out)
 
 
-def _on_hosts(mpiexec: str, ranks: int, hosts: str | None, network: str) -> MpiLaunch:
+def _on_hosts(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None, network: str) -> MpiLaunch:
     """Return how to start `ranks` on `hosts`; the launcher finds those of an allocation by itself."""
     launcher, environment = mpi_version(mpiexec).launcher, rank_environment()
     options = (*launcher.on_hosts(hosts), *launcher.passing(environment))
     return MpiLaunch(
-        (mpiexec, *options, "-n", str(ranks), *_RANK, str(ranks)),
+        (mpiexec, *options, "-n", str(ranks), *command),
         environment,
         facts={"network": network},
         is_here=network == LOOPBACK,
     )
 
 
-def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
+def _in_fabric(mpiexec: str, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
     """Return how to start a rank on every node of `fabric`, so that all that they say goes over its links.
 
     The launcher runs on rank 0 and reaches the other nodes by a script in the place of ssh.
@@ -87,8 +95,8 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
     environment = {**rank_environment(), **launcher.fabric_environment}
     addresses = [fabric.address(rank) for rank in range(fabric.ranks)]
     options = (*launcher.in_fabric(addresses), *launcher.passing(environment))
-    command = (mpiexec, *options, "-n", str(fabric.ranks), *_RANK, str(fabric.ranks))
-    argv, honest_bytes = (*fabric.command_prefix(0), *command), fabric.links.honest_bytes
+    start = (mpiexec, *options, "-n", str(fabric.ranks), *command)
+    argv, honest_bytes = (*fabric.command_prefix(0), *start), fabric.links.honest_bytes
     return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True, honest_bytes=honest_bytes)
 
 

@@ -40,7 +40,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("file", "least"),
-    [("test_mpi_messages.py", 3), ("test_mpi_clocks.py", 1), ("test_mpi_runner.py", 27), ("test_mpi_fabric.py", 3)],
+    [
+        ("test_mpi_messages.py", 3),
+        ("test_mpi_clocks.py", 1),
+        ("test_mpi_runner.py", 27),
+        ("test_mpi_fabric.py", 3),
+        ("job/test_mpi_preload.py", 7),
+        ("job/test_mpi_killed.py", 1),
+    ],
 )
 def test_live_tests_of_the_runner_pass_with_open_mpi(file: str, least: int, python: Path) -> None:
     native_libraries()

@@ -2,6 +2,7 @@
 #include <mpi.h>
 
 #include "elements.hpp"
+#include "guard.hpp"
 #include "job.hpp"
 
 using namespace chorale::job;
@@ -122,12 +123,14 @@ int alltoall(const void* in, Count in_count, MPI_Datatype in_type, void* out, Co
 extern "C" {
 
 int MPI_Init(int* argc, char*** argv) {
+    require_own_mpi();
     const int status = PMPI_Init(argc, argv);
     if (status == MPI_SUCCESS) begin();
     return status;
 }
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+    require_own_mpi();
     const int status = PMPI_Init_thread(argc, argv, required, provided);
     if (status == MPI_SUCCESS) begin();
     return status;
@@ -175,6 +178,11 @@ int MPI_Finalize(void) {
 COLLECTIVES(int, )
 #if MPI_VERSION >= 4
 COLLECTIVES(MPI_Count, _c)
+
+int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
+    require_own_mpi();
+    return PMPI_Session_init(info, handler, session);
+}
 #endif
 }
 #pragma GCC visibility pop

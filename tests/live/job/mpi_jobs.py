@@ -15,13 +15,18 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.method import Options
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 
 RANKS = 4
 ROOT = 1
+TARGET = "oneccl-xml"
 PROGRAM = Path(__file__).parent / "mpi_program.c"
 COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
     "allgather": (ALLGATHER, "ring"),
@@ -29,6 +34,7 @@ COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
     "allreduce": (ALLREDUCE, "ring"),
     "broadcast": (Collective(CollectiveName.BROADCAST, ROOT), "forest"),
     "reduce": (Collective(CollectiveName.REDUCE, ROOT), "forest"),
+    "alltoall": (ALLTOALL, "alltoall"),
 }
 
 
@@ -36,10 +42,14 @@ COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
 def program_of(collective: str, topology: str = "ring:4", method: str | None = None) -> TableProgram:
     """Return a program for `topology`."""
     goal, usual = COLLECTIVES[collective]
+    if goal == ALLTOALL:
+        schedule = verify(alltoall_schedule(parse_topology(topology), 2))
+        text = target_named(TARGET).emit(lower(schedule, LoweringOptions(TARGET)))
+        return table_program(text.encode(), TARGET, usual, {})
     source = ScheduleRequest(parse_topology(topology), goal, method or usual, Options(), 1)
-    built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    built = build(BuildRequest(source, LoweringOptions(TARGET)))
     assert isinstance(built, BuildResult)
-    return table_program(built.program_text.encode(), "oneccl-xml", method or usual, {})
+    return table_program(built.program_text.encode(), TARGET, method or usual, {})
 
 
 def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, library: bool = False) -> Path:
@@ -54,26 +64,37 @@ def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, libr
     return path
 
 
-def compiled(folder: Path) -> Path:
-    """Return the test program, compiled by the mpicc beside mpiexec."""
-    mpicc, program = Path(find_mpiexec()).parent / "mpicc", folder / "mpi_program"
+def compiler(name: str = "mpicc") -> Path:
+    """Return what compiles MPI programs, beside mpiexec."""
+    return Path(find_mpiexec()).parent / name
+
+
+def compiled(folder: Path, mpicc: Path | None = None) -> Path:
+    """Return the test program, compiled by `mpicc` or the usual one."""
+    mpicc, program = mpicc or compiler(), folder / "mpi_program"
     subprocess.run([mpicc, "-O2", "-Wall", "-Wextra", "-Werror", PROGRAM, "-o", program], check=True)
     return program
 
 
-def run_job(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: bool = True, limit_s: float = 100.0
-) -> subprocess.CompletedProcess[str]:
-    """Run `argv` on as many ranks as the table has, on this machine."""
+def job_command(
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return a command that runs `argv` on as many ranks as the table has, on this machine, and its variables.
+
+    preload: by default the library for the MPI that is there
+    """
     mpiexec = find_mpiexec()
-    variables = {**environment, **({"LD_PRELOAD": str(preload_library())} if preload else {})}
+    variables = {**environment, "LD_PRELOAD": str(preload or preload_library())}
     launcher = mpi_version(mpiexec).launcher
     options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
+    return [mpiexec, *options, "-n", str(RANKS), *map(str, argv)], variables
+
+
+def run_job(
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None, limit_s: float = 100.0
+) -> subprocess.CompletedProcess[str]:
+    """Run `argv` on as many ranks as the table has, on this machine."""
+    command, variables = job_command(argv, environment, preload)
     return subprocess.run(
-        [mpiexec, *options, "-n", str(RANKS), *argv],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=limit_s,
-        check=False,
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=limit_s, check=False
     )

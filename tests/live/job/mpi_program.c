@@ -53,6 +53,9 @@ static void gathers(float* in, float* out, int n) {
     for (int i = 0; i < total; i++) in[i] = value(rank, i);
     MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, MPI_COMM_WORLD);
     for (int i = 0; i < total; i++) expect(out[i] == value(i / n, rank * n + i % n), "alltoall", n);
+    for (int i = 0; i < total; i++) out[i] = value(rank, i);
+    MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, n, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int i = 0; i < total; i++) expect(out[i] == value(i / n, rank * n + i % n), "alltoall in place", n);
 }
 
 /* Rank 0 takes every second element, the others have them side by side: the signatures are the same. */
@@ -92,6 +95,34 @@ static void rooted(float* in, float* out, int n) {
     for (int i = 0; i < n; i++) expect(in[i] == value(1, i), "bcast", n);
 }
 
+/* The forms with counts of type MPI_Count. */
+static void large_counts(float* in, float* out, int n) {
+#if MPI_VERSION >= 4
+    MPI_Count* counts = malloc(sizeof *counts * ranks);
+    for (int r = 0; r < ranks; r++) counts[r] = n;
+    for (int i = 0; i < n * ranks; i++) in[i] = value(rank, i);
+    MPI_Allreduce_c(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < n; i++) expect(out[i] == sum(i), "allreduce_c", n);
+    MPI_Reduce_scatter_block_c(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < n; i++) expect(out[i] == sum(rank * n + i), "reduce_scatter_block_c", n);
+    MPI_Reduce_scatter_c(in, out, counts, MPI_FLOAT, MPI_MIN, MPI_COMM_WORLD);
+    for (int i = 0; i < n; i++) expect(out[i] == value(0, rank * n + i), "reduce_scatter_c", n);
+    MPI_Allgather_c(in, n, MPI_FLOAT, out, n, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int i = 0; i < n * ranks; i++) expect(out[i] == value(i / n, i % n), "allgather_c", n);
+    MPI_Alltoall_c(in, n, MPI_FLOAT, out, n, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int i = 0; i < n * ranks; i++) expect(out[i] == value(i / n, rank * n + i % n), "alltoall_c", n);
+    MPI_Alltoall_c(MPI_IN_PLACE, n, MPI_FLOAT, out, n, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int i = 0; i < n * ranks; i++) expect(out[i] == value(rank, i), "alltoall_c in place", n);
+    MPI_Reduce_c(in, out, n, MPI_FLOAT, MPI_MAX, 1, MPI_COMM_WORLD);
+    for (int i = 0; i < n && rank == 1; i++) expect(out[i] == value(ranks - 1, i), "reduce_c", n);
+    MPI_Bcast_c(in, n, MPI_FLOAT, 1, MPI_COMM_WORLD);
+    for (int i = 0; i < n; i++) expect(in[i] == value(1, i), "bcast_c", n);
+    free(counts);
+#else
+    (void)in, (void)out, (void)n;
+#endif
+}
+
 int main(int argc, char** argv) {
     int most = atoi(argv[1]), repeats = atoi(argv[2]);
     MPI_Init(&argc, &argv);
@@ -107,6 +138,7 @@ int main(int argc, char** argv) {
         layouts(in, out, n);
         scatters(in, out, n);
         rooted(in, out, n);
+        large_counts(in, out, n);
     }
     PMPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (rank == 0 && !wrong) printf("all right\n");

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -56,27 +56,10 @@ def random_call(draw: random.Random, groups: Sequence[tuple[int, ...]]) -> Call:
     count = draw.choice(COUNTS) if draw.random() < 0.5 else int(2 ** draw.uniform(0, 15))
     if form not in ("all_reduce", "broadcast", "reduce"):
         count = min(count, LARGEST // len(members))
-    call = Call(
+    return Call(
         form, group, members, draw.choice(TYPES), draw.choice(OPERATIONS), count, draw.choice(members),
         draw.choice(("whole", "whole", "view", "view", "strided")), draw.random() < 0.6, draw.randrange(1 << 30),
     )  # fmt: skip
-    return call if is_served(call) else _for_gloo(call)
-
-
-def is_served(call: Call) -> bool:
-    """Return whether the tables of `random_tables` have a program for the call, whatever its root."""
-    ranks = len(call.members) if call.form != "all_reduce" else 1
-    size_bytes = call.count * ranks * getattr(torch, call.dtype).itemsize
-    is_symmetric = call.form in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
-    return is_symmetric and 0 < size_bytes <= LARGEST_BYTES and len(call.members) != 3
-
-
-def _for_gloo(call: Call) -> Call:
-    """Return what gloo can do: it has no averages of integers, and none but dense tensors (a broadcast of others goes
-    wrong without an error)."""
-    layout = "view" if call.layout == "strided" else call.layout
-    averages_integers = call.operation == "AVG" and not getattr(torch, call.dtype).is_floating_point
-    return replace(call, layout=layout, operation="SUM" if averages_integers else call.operation)
 
 
 class Run:

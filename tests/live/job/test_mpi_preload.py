@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chorale.job.record import read_record
 from tests.live.job.mpi_jobs import COLLECTIVES, compiled, run_job, write_table
 from tests.live.mpi import needs_mpi
 
@@ -24,20 +25,43 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_table(tmp_path_factory.mktemp("table") / "table", tuple(COLLECTIVES))
 
 
-def test_a_c_program_runs_tuned_programs_and_its_results_are_right(program: Path, table: Path, tmp_path: Path) -> None:
+def test_a_c_program_runs_tuned_programs_and_its_results_are_right(program: Path, tmp_path: Path) -> None:
     report, record = tmp_path / "report", tmp_path / "record"
+    served = set(COLLECTIVES) - {"alltoall"}
+    table = write_table(tmp_path / "table", tuple(sorted(served)))
     environment = {"CHORALE_TABLE": str(table), "CHORALE_REPORT": str(report), "CHORALE_RECORD": str(record)}
     done = run_job((program, "1048576", "3"), environment)
     assert done.returncode == 0, done.stderr
     assert "all right" in done.stdout
     counted = json.loads(report.read_text())
-    assert {entry["collective"] for entry in counted["programs"]} == set(COLLECTIVES)
+    assert {entry["collective"] for entry in counted["programs"]} == served
     assert [entry["reason"] for entry in counted["fallbacks"]] == ["collective not in the table"]
     calls = json.loads(record.read_text())
     assert (calls["format"], calls["ranks"]) == ("chorale-record/1", 4)
-    assert {call["collective"] for call in calls["calls"]} == {*COLLECTIVES, "alltoall"}
+    assert {call["collective"] for call in calls["calls"]} == set(COLLECTIVES)
     assert {call["dtype"] for call in calls["calls"]} == {"float32"}
     assert {call["root"] for call in calls["calls"] if call["collective"] == "reduce"} == {1}
+
+
+def test_a_record_is_the_same_whether_programs_or_mpi_serve_the_calls(
+    program: Path, table: Path, tmp_path: Path
+) -> None:
+    counts = {}
+    for name, environment in (("mpi", {}), ("programs", {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1"})):
+        files = {"CHORALE_REPORT": str(tmp_path / "report"), "CHORALE_RECORD": str(tmp_path / name)}
+        done = run_job((program, "16384", "2"), {**environment, **files})
+        assert done.returncode == 0, done.stderr
+        assert "all right" in done.stdout
+        counts[name] = {key: count.calls for key, count in read_record(tmp_path / name).calls.items()}
+    assert counts["programs"] == counts["mpi"]
+    report = json.loads((tmp_path / "report").read_text())
+    assert report["fallbacks"] == []
+    served: dict[str, tuple[int, int]] = {}
+    for key, calls in counts["mpi"].items():
+        before = served.get(key.collective, (0, 0))
+        served[key.collective] = (before[0] + calls, before[1] + calls * key.size_bytes)
+    assert {each["collective"]: (each["calls"], each["bytes"]) for each in report["programs"]} == served
+    assert set(served) == set(COLLECTIVES)
 
 
 PYTHON = """

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from chorale.job.record import CallKey
 from chorale.job.recorder import VARIABLE, recorder_of
-from tests.live.job.torch.meeting import Meeting
+from tests.live.job.torch.meeting import Meeting, program_calls
 
 
 def recorded_calls(meeting: Meeting) -> None:
@@ -15,7 +15,10 @@ def recorded_calls(meeting: Meeting) -> None:
     calls = _recorded(meeting, "calls.json", CHORALE_TABLE="")
     if meeting.rank == 0:
         assert calls == {
-            CallKey("allreduce", "float32", None, None, 400): 3,
+            CallKey("allreduce", "float32", None, None, 400): 4,
+            CallKey("allreduce", "float32", None, None, 20): 1,
+            CallKey("reduce", "float32", None, 2, 400): 1,
+            CallKey("alltoall", "float32", None, None, 160): 1,
             CallKey("allgather", "int32", None, None, 160): 2,
             CallKey("reduce_scatter", "float64", None, None, 320): 2,
             CallKey("broadcast", "float32", None, 1, 400): 1,
@@ -24,10 +27,14 @@ def recorded_calls(meeting: Meeting) -> None:
 
 
 def recorded_programs(meeting: Meeting) -> None:
-    """With the table: the same calls."""
-    calls = _recorded(meeting, "programs.json")
+    """With the table: the same calls of the same sizes, most of them by programs."""
+    served = _recorded(meeting, "programs.json")
+    by_programs = sum(program_calls().values())
+    by_gloo = _recorded(meeting, "gloo.json", CHORALE_TABLE="")
+    assert not program_calls()
     if meeting.rank == 0:
-        assert sum(calls.values()) == 9
+        assert by_programs > sum(served.values()) / 2
+        assert served == by_gloo
 
 
 def _recorded(meeting: Meeting, name: str, **environment: str) -> dict[CallKey, int]:
@@ -45,6 +52,11 @@ def _recorded(meeting: Meeting, name: str, **environment: str) -> dict[CallKey, 
         dist.reduce_scatter_tensor(shard, whole, async_op=True).wait()
         assert torch.equal(shard, torch.full((10,), 4.0, dtype=torch.float64))
         dist.broadcast(tensor, 1)
+        dist.reduce(tensor, 2)
+        dist.all_to_all_single(torch.empty(40), torch.ones(40))
+        with dist._coalescing_manager():
+            for each in (tensor, torch.ones(5)):
+                dist.all_reduce(each)
         some = dist.new_group([0, 2])
         if meeting.rank in (0, 2):
             dist.all_reduce(tensor, group=some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ pytestmark = [needs_torch, pytest.mark.timeout(400)]
 
 QUICK = (
     *("every_type_and_operation", "every_collective", "strides_that_differ_by_rank", "what_programs_do_not_serve"),
+    *("tensors_with_gaps", "averages_of_integers", "recorded_calls", "recorded_programs"),
     *("asynchronous_work", "coalesced_forms", "functional_and_compiled", "mesh_of_two_by_two"),
     *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
@@ -36,6 +38,11 @@ def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     codes = wait_for(start_ranks(folder, 4, environment, QUICK), 240)
     assert codes == [0] * 4, (folder / "0.log").read_text()[-3000:]
     return results_of(folder, 4)
+
+
+def test_no_scenario_is_left_out() -> None:
+    rank = importlib.import_module("tests.live.job.torch.rank")  # it needs torch
+    assert set(rank.SCENARIOS) == {*QUICK, "endless"}
 
 
 @pytest.mark.parametrize("name", QUICK)

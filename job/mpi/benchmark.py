@@ -1,0 +1,187 @@
+"""An MPI program's own collectives beside those of a table under the preloaded library, by turns.
+
+    python -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
+
+It runs where the mpi runner would: on the emulated network that is up for the table's topology, or on --hosts. It ends
+with 1 where a result is wrong or no program ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chorale.job.mpi.preload import NATIVE, find_mpicc, preload_library
+from chorale.job.settings import read_table
+from chorale.runners.api.units import parse_sizes
+from chorale.runners.mpi.job import JobEnded, MpiJob
+from chorale.runners.mpi.launch import mpi_launch_of, rank_command
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+
+MPI, CHORALE = "mpi", "chorale"
+_ELEMENT_BYTES = 4
+_MOST_BYTES = 2**30
+_COMPILE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where ranks run: see `mpi_launch_of`."""
+
+    topology: Topology
+    where: str | None = None
+    fabric: str | None = None
+    hosts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: `repeats` calls at each size in bytes in each of `turns` launches with the table and without.
+
+    limit_s: of one launch
+    """
+
+    table: Path
+    collective: str
+    sizes: Sequence[int]
+    repeats: int
+    turns: int
+    limit_s: float
+
+
+def compare(network: Network, plan: Plan) -> dict[str, Any]:
+    """Return a row for each size: medians in microseconds, how often the table was how much faster, and its report.
+
+    CheckFailed where a launch fails, a result is wrong or no program of the table ran; Unavailable without MPI or the
+    network.
+    """
+    times: dict[str, dict[int, list[float]]] = {name: {size: [] for size in plan.sizes} for name in (MPI, CHORALE)}
+    with tempfile.TemporaryDirectory(prefix="chorale-benchmark-") as folder:
+        program, report = _compiled(Path(folder)), Path(folder) / "report.json"
+        served = {"LD_PRELOAD": str(preload_library()), "CHORALE_TABLE": str(plan.table.resolve())}
+        served |= {"CHORALE_REPORT": str(report)}
+        for turn in range(plan.turns):
+            order = (MPI, CHORALE) if turn % 2 == 0 else (CHORALE, MPI)
+            for name in order:
+                found = _launched(network, plan, program, served if name == CHORALE else {})
+                for size, seconds in found.items():
+                    times[name][size] += seconds
+        counts = json.loads(report.read_text())
+    if not counts["programs"]:
+        way_out = "name a table that covers the collective and its sizes"
+        raise CheckFailed("programs of the table must run", f"none did: {counts['fallbacks']}", way_out)
+    rows = [_row(size, times[MPI][size], times[CHORALE][size]) for size in plan.sizes]
+    return {"collective": plan.collective, "ranks": network.topology.compute_count, "sizes": rows, "report": counts}
+
+
+def _row(size_bytes: int, mpi: Sequence[float], chorale: Sequence[float]) -> dict[str, float]:
+    medians = {"mpi_us": statistics.median(mpi) * 1e6, "chorale_us": statistics.median(chorale) * 1e6}
+    return {"size_bytes": size_bytes, **medians, "speedup": medians["mpi_us"] / medians["chorale_us"]}
+
+
+def _compiled(folder: Path) -> Path:
+    program = folder / "collective_times"
+    command = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
+    if done.returncode:
+        raise Unavailable("mpicc must compile a program", done.stderr.strip()[-500:], "install a C compiler")
+    return program
+
+
+def _launched(network: Network, plan: Plan, program: Path, environment: Mapping[str, str]) -> dict[int, list[float]]:
+    """Return the seconds of each repeat by size, of one launch of the program."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    arguments = (plan.collective, str(plan.repeats), *map(str, plan.sizes))
+    command = rank_command("/usr/bin/env", *variables, str(program), *arguments)
+    launch = mpi_launch_of(network.topology, network.where, network.fabric, network.hosts, command)
+    job, ended = MpiJob(launch), False
+    try:
+        with suppress(JobEnded):
+            job.receive(time.monotonic() + plan.limit_s)
+        deaths, lines = job.deaths(), job.output_tail()
+        ended = True
+    except TimeoutError:
+        way_out = "allow more time by --timeout, or name fewer sizes"
+        raise CheckFailed("the program must end in time", f"not after {plan.limit_s} s", way_out) from None
+    finally:
+        job.close(gracefully=ended)
+    times = {int(words[1]): [float(word) for word in words[2:]] for words in _lines(lines, "times")}
+    wrong = [words[1] for words in _lines(lines, "wrong")]
+    if wrong or deaths or set(times) != set(plan.sizes):
+        found = f"wrong at {wrong} bytes" if wrong else "; ".join(lines[-3:]) or f"ranks that failed: {deaths}"
+        raise CheckFailed("every rank must end well, with right results", found, "see what it says")
+    return times
+
+
+def _lines(lines: Sequence[str], name: str) -> list[list[str]]:
+    return [line.split() for line in lines if line.startswith(f"{name} ")]
+
+
+def _plan(options: argparse.Namespace) -> tuple[Network, Plan]:
+    table, _ = read_table(options.table)
+    spec = options.topology or table.topology.get("spec")
+    if not isinstance(spec, str):
+        raise InvalidInput("the topology must be known", "the table does not say it", "name it by --topology")
+    topology = parse_topology(spec)
+    if topology.compute_count != table.ranks:
+        ranks = f"{topology.compute_count} and {table.ranks}"
+        raise InvalidInput("topology and table must have as many ranks", ranks, "name another by --topology")
+    unit = _ELEMENT_BYTES * table.ranks
+    sizes = tuple(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
+    if max(sizes) > _MOST_BYTES:
+        raise InvalidInput(f"sizes must be at most {_MOST_BYTES} bytes", max(sizes), "name smaller ones")
+    plan = Plan(options.table, options.collective, sizes, options.repeats, options.turns, options.timeout)
+    return Network(topology, options.where, options.fabric, options.hosts), plan
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and print; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m chorale.job.mpi.benchmark", description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--collective", choices=[name.value for name in CollectiveName], default="allreduce")
+    parser.add_argument("--sizes", default="4KiB:4MiB:x4", help="of the whole vector")
+    parser.add_argument("--repeats", type=int, default=10, help="of each size in a launch")
+    parser.add_argument("--turns", type=int, default=2, help="launches without the table, and with it")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="of a launch")
+    parser.add_argument("--topology", metavar="SPEC", help="by default the table's")
+    parser.add_argument("--fabric", metavar="NAME", help="where several are up")
+    parser.add_argument("--hosts", help="of a cluster, a comma list or @FILE")
+    parser.add_argument("--where", help="fabric, cluster or loopback")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        document = compare(*_plan(options))
+    except ChoraleError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(document, indent=1) + "\n" if options.json else _text(document))
+    return 0
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    lines = [
+        f"{document['collective']}, {document['ranks']} ranks",
+        f"{'bytes':>10} {'MPI us':>10} {'table us':>10} speedup",
+    ]
+    lines += [
+        "{size_bytes:>10} {mpi_us:>10.1f} {chorale_us:>10.1f} {speedup:>7.2f}".format(**row)
+        for row in document["sizes"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
