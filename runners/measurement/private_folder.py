@@ -12,6 +12,7 @@ from chorale.synth.errors import Unavailable
 
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
+SYSTEM_RUNTIME = Path("/run/user")
 _OTHERS = 0o077
 
 
@@ -23,7 +24,7 @@ def runtime_folder() -> Path:
     """
     user = os.geteuid()
     temporary = Path(tempfile.gettempdir())
-    parents = [os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"]
+    parents = [os.environ.get("XDG_RUNTIME_DIR"), str(SYSTEM_RUNTIME / str(user))]
     folders = [Path(parent) / "chorale" for parent in parents if parent and Path(parent).is_dir()]
     return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / ".chorale-run"])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class MlflowStore:
     def experiment(self, name: str) -> str:
         """Return the id of the experiment called `name`, created or restored where needed."""
         with self._translated_errors():
+            if not self._is_server:
+                self._artifacts.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
                 location = None if self._is_server else (self._artifacts / name).absolute().as_uri()
@@ -268,7 +271,9 @@ def _spare_the_disk(connection: object, _record: object) -> None:
 def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+        database = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+        database.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite gives its other files this mode, too
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
     # first into the environment, where it would look like a setting of the user.
     setting = os.environ.get(URI_VARIABLE)

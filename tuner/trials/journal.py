@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.topology.topology import Topology
@@ -37,7 +38,7 @@ class Journal:
         self.path = path
         self.torn_bytes = set_torn_end_aside(path)
         self._write = write
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
 
     def lines(self) -> list[bytes]:
         """Return all whole lines, without their ends."""
