@@ -20,6 +20,8 @@ from chorale.runners.ray.trust import INSECURE_VARIABLE, require_authentication
 from chorale.synth.errors import InvalidInput
 from tests.security.conftest import OtherUser
 
+pytestmark = pytest.mark.timeout(600)
+
 REPOSITORY = Path(__file__).parents[2]
 
 

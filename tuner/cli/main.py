@@ -14,6 +14,7 @@ from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.output import print_error, set_verbosity
+from chorale.tuner.cli.process_list import hide_passwords
 from chorale.tuner.files.read_write import keep_private
 
 app = typer.Typer(
@@ -62,6 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
     command = sys.argv[1:] if arguments is None else arguments
     keep_private()
+    hide_passwords()
     try:
         app(args=_globals_first(command), prog_name="chorale")
     except ChoraleError as error:

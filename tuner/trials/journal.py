@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
+from chorale.synth.redaction import redacted_document
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection, read_section
@@ -97,6 +98,10 @@ class Launch:
     campaign: Mapping[str, Any]
     started_unix_s: float
     format: str = "chorale-launch/1"
+
+    def __post_init__(self) -> None:
+        """Hide passwords that journals of earlier versions hold."""
+        object.__setattr__(self, "campaign", redacted_document(dict(self.campaign)))
 
 
 _ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
