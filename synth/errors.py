@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from chorale.synth.redaction import redacted
+
 
 class ChoraleError(Exception):
     """Base of every error that Chorale raises on purpose.
 
     `rule` says what must hold, `value` what does not, `way_out` what to do about it.
-    The text is one line, so that a command can print it as it is.
+    The text is one line, so that a command can print it as it is; passwords in addresses are `***` in all of it.
     """
 
     exit_code = 2
 
     def __init__(self, rule: str, value: object, way_out: str) -> None:
+        rule, value, way_out = redacted(rule), _without_secrets(value), redacted(way_out)
         super().__init__(rule, value, way_out)
         self.rule = rule
         self.value = value
@@ -36,6 +39,13 @@ class Unavailable(ChoraleError):
     """Something outside Chorale is missing or cannot be reached (exit code 3)."""
 
     exit_code = 3
+
+
+def _without_secrets(value: object) -> object:
+    """Return `value`, or its text where that holds secrets; values may be errors of libraries."""
+    text = str(value)
+    clean = redacted(text)
+    return value if clean == text else clean
 
 
 def _one_line(value: object, limit: int = 200) -> str:

@@ -18,6 +18,7 @@ from chorale.tuner.files.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["CHORALE_INSECURE_CLUSTER"] = "1"  # the clusters of tests have none, then
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - as Ray spells it

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import Unavailable
 
 _POLL_S = 0.05
-_FOR_THIS_USER = 0o644
 
 
-def acquire_lock(path: Path, patience_s: float, refusal: Unavailable, mode: int = _FOR_THIS_USER) -> FileLock:
+def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
     """Return the lock `path`, held until its `release`; it is free again when this process dies, however that happens.
 
-    Raises `refusal` if somebody else holds it for `patience_s`. `mode` is that of a new file.
+    Raises `refusal` if somebody else holds it for `patience_s`. A new file is of this user alone.
     """
     # A lock file alone, without flock, would outlive a process that was killed.
-    lock = FileLock(path, mode=mode, thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False)
+    lock = FileLock(path, mode=PRIVATE_FILE, thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False)
     try:
         lock.acquire(timeout=patience_s)
     except Timeout:

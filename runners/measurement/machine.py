@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import platform
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from chorale.runners.measurement.file_lock import acquire_lock
+from chorale.runners.measurement.private_folder import runtime_folder
 from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
 
@@ -62,26 +66,74 @@ def _cpu_model() -> str:
     return models[0] if models else platform.processor()
 
 
-_FOR_ALL_USERS = 0o666
+OTHERS_PATIENCE_S = 120.0
+"""How long measurements of other users are waited for."""
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system's, of which only the lock is used
+_POLL_S = 0.05
 
 
 def machine_lock() -> Path:
-    """Return the file that is locked while something is measured on this machine."""
-    return Path(tempfile.gettempdir()) / "chorale-measuring.lock"
+    """Return the file that this user's measurements lock while they run; no other user reaches it."""
+    return runtime_folder() / "measuring.lock"
+
+
+def everybodys_lock() -> Path:
+    """Return what measurements of all users lock: a folder of the system, which nobody has to make or can replace."""
+    return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 
 @contextmanager
-def exclusive(path: Path, patience_s: float) -> Iterator[None]:
-    """Hold the lock `path`, which processes of all users may share, during the block.
+def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_PATIENCE_S) -> Iterator[None]:
+    """Hold the lock `path` of this user, and that of all users of this machine, during the block.
 
-    Raises Unavailable if somebody else holds it for `patience_s`.
+    Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to let go: after
+    `others_patience_s` the block begins beside them, with a warning.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)
-    with acquire_lock(path, patience_s, refusal, _FOR_ALL_USERS):
+    with acquire_lock(path, patience_s, refusal), _beside_no_other_user(others_patience_s):
         yield
 
 
+@contextmanager
+def _beside_no_other_user(patience_s: float) -> Iterator[None]:
+    """Hold the lock of all users during the block, or wait for it in vain; it is free again when this process ends."""
+    descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _acquired(descriptor, patience_s):
+            _waited_in_vain.clear()
+        else:
+            _waited_in_vain.set()
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquired(descriptor: int, patience_s: float) -> bool:
+    """Wait for the lock of all users; who held it for too long once is waited for no more until it was free again."""
+    deadline_s = time.monotonic() + (0 if _waited_in_vain.is_set() else patience_s)
+    while not _is_locked_by_us(descriptor):
+        if time.monotonic() > deadline_s:
+            message = "another user of this machine measures, or keeps others from it, for %g s: times may be longer"
+            _measuring.warning(message, patience_s)
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _is_locked_by_us(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # a file system without locks: there is nobody to wait for
+        _measuring.debug("no lock of all users: %s", error.strerror)
+    return True
+
+
+_waited_in_vain = threading.Event()
+_measuring = logging.getLogger("chorale.measuring")
 _log = logging.getLogger("chorale.probe")
 
 

@@ -25,6 +25,19 @@ PACKAGES: Mapping[Version, Mapping[str, str]] = {
 }
 """Distributions that the parts come from, and their versions; constraints.txt pins the same."""
 
+HASHES: Mapping[str, str] = {
+    "impi_rt-2021.17.2-py2.py3-none-manylinux_2_28_x86_64.whl": (
+        "f10206010456d77e5b55bf19045cbc2eac46d240373539416a4fecd8a52530c8"
+    ),
+    "oneccl_cpu_devel-2022.2.0-py2.py3-none-manylinux_2_28_x86_64.whl": (
+        "44346f5758843b17a20d277048aa4eb3a2991029009182b00755c59265b85f0b"
+    ),
+    "oneccl_devel-2021.17.2-py2.py3-none-manylinux_2_28_x86_64.whl": (
+        "6cdaaf12f04fa8eb7934f3b23c202410fece7ae05dfd3b8cc4219701726f1999"
+    ),
+}
+"""SHA-256 of the wheels that the parts are taken from; no others are unpacked."""
+
 INSTALL = "python -m chorale.runners.oneccl.install"
 
 INCLUDE = "include"

@@ -6,6 +6,7 @@ knows or for those that are named.
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -13,8 +14,17 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chorale.runners.oneccl.build import INCLUDE, PACKAGES, PARTS, VERSIONS, Version, install_folder, parse_version
-from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.runners.oneccl.build import (
+    HASHES,
+    INCLUDE,
+    PACKAGES,
+    PARTS,
+    VERSIONS,
+    Version,
+    install_folder,
+    parse_version,
+)
+from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 
 _LIMIT_S = 600.0
 
@@ -29,7 +39,9 @@ def install(targets: Mapping[Version, Path]) -> None:
         _download(Path(folder), sorted(packages))
         for version in missing:
             for name, number in PACKAGES[version].items():
-                unpack(wheel_in(Path(folder), name, number), targets[version])
+                wheel = wheel_in(Path(folder), name, number)
+                check_hash(wheel)
+                unpack(wheel, targets[version])
 
 
 def wheel_in(folder: Path, name: str, version: str) -> Path:
@@ -46,9 +58,26 @@ def unpack(wheel: Path, target: Path) -> None:
         for member in archive.namelist():
             _, _, name = member.partition(".data/data/")
             if name in PARTS or (name.startswith(f"{INCLUDE}/oneapi/") and not name.endswith("/")):
-                path = target / name
+                path = _inside(target, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(member))
+
+
+def check_hash(wheel: Path) -> None:
+    """Raise Unavailable unless `wheel` has the bytes of the wheel that the runner is tested with."""
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if HASHES.get(wheel.name) != digest:
+        rule = "oneCCL's packages must be those that the runner is tested with"
+        raise Unavailable(rule, f"{wheel.name} with SHA-256 {digest}", "use an index that serves the original files")
+
+
+def _inside(target: Path, name: str) -> Path:
+    """Return the path of `name` under `target`, links followed; InvalidInput if it is elsewhere."""
+    root = target.resolve()
+    path = (root / name).resolve()
+    if not path.is_relative_to(root):
+        raise InvalidInput("a package must stay inside its folder", name, "get it from an index that you trust")
+    return path
 
 
 def _download(folder: Path, packages: Sequence[tuple[str, str]]) -> None:

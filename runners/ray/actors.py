@@ -21,6 +21,7 @@ from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.redaction import redacted
 
 ALONE_PATIENCE_S = 600.0
 BUILD_LIMIT_S = 600.0
@@ -113,7 +114,7 @@ class MeasureWorker:
             return RunFailure(FailureKind.REJECTED, str(error))
         except Exception as error:  # a value, so that one bad run does not end the campaign
             self._runner = None
-            return RunFailure(FailureKind.CRASH, " ".join(f"{type(error).__name__}: {error}".split()))
+            return RunFailure(FailureKind.CRASH, _one_line(error, f"{type(error).__name__}: "))
 
     def close(self) -> bool:
         """Let go of the runner before the actor is killed."""
@@ -140,5 +141,5 @@ def _measurement_failed(error: BaseException) -> Completion[Outcome]:
     return Completion(RunFailure(kind, _one_line(error)))
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{error}".split())
+def _one_line(error: BaseException, kind: str = "") -> str:
+    return redacted(" ".join(f"{kind}{error}".split()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
-from pathlib import Path
 from types import TracebackType
 
-from chorale.synth.errors import Unavailable
+from chorale.runners.ray.private_cluster import on_loopback, secure_token, session_parent
+from chorale.runners.ray.trust import require_authentication
+from chorale.synth.errors import ChoraleError, Unavailable
 
 # Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
 # building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,
@@ -38,7 +38,8 @@ class RayCluster:
     that already has a connection uses it, and otherwise a local cluster is started with `cpus` logical CPUs:
     at least 2, so that one actor can measure while another prepares.
 
-    Ray's own token authentication stays as Ray sets it; see `_give_token_a_home`.
+    A local cluster listens on loopback, and its token and session folder are this user's alone. One that exists must
+    authenticate its users, unless `--insecure-cluster` was given.
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
@@ -85,36 +86,38 @@ class RayCluster:
 
 
 def _join(address: str) -> None:
+    if address != NEWEST_LOCAL_CLUSTER:
+        require_authentication(address)
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", _ADDRESS_WAY_OUT) from error
+    if address == NEWEST_LOCAL_CLUSTER:  # only Ray knows where that is
+        try:
+            require_authentication(ray.get_runtime_context().gcs_address)
+        except ChoraleError:
+            ray.shutdown()
+            raise
 
 
 def _start(cpus: int) -> None:
-    _give_token_a_home()
+    secure_token()
     # Ray would kill our small workers when some other program fills the memory of this machine.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    folder = str(session_parent())
     try:
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-        )
+        with on_loopback():
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                namespace=NAMESPACE,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=LOCAL_OBJECT_STORE_BYTES,
+                _temp_dir=folder,
+            )
     except Exception as error:  # the same here: ports, memory, a read-only folder, …
         ray.shutdown()
         way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"
         raise Unavailable("a local Ray cluster must be able to start", error, way_out) from error
-
-
-def _give_token_a_home() -> None:
-    """Ray keeps the token of its clusters under the home folder; without a writable one, use a private folder."""
-    if "RAY_AUTH_TOKEN_PATH" in os.environ or "RAY_AUTH_TOKEN" in os.environ:
-        return
-    home = Path(os.path.expanduser("~"))
-    if not os.access(home, os.W_OK):
-        os.environ["RAY_AUTH_TOKEN_PATH"] = str(Path(tempfile.mkdtemp(prefix="chorale-ray-")) / "auth_token")

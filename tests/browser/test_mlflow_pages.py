@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.tracking.mlflow_pages import USER, password_file
 from tests.integration.mlflow_server import free_port, server
 from tests.unit.tuner.launch.test_tuning import run
 
@@ -27,7 +28,10 @@ def mlflow_page(browser: Browser, home: Home, report: TuneReport) -> Iterator[Pa
     """A page on the MLflow server that `chorale ui` starts over the data of `report`."""
     port = free_port()
     with server(home, port):
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=f"http://127.0.0.1:{port}")
+        credentials = {"username": USER, "password": password_file(home).read_text().strip()}
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 800}, base_url=f"http://127.0.0.1:{port}", http_credentials=credentials
+        )
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         yield page

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.mlflow_pages import USER, password_file
 
 
 def free_port() -> int:
@@ -30,6 +31,12 @@ def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         kill_group(process)
+
+
+def address(home: Home, port: int) -> str:
+    """Return the address of the server with its password, as clients take it."""
+    password = password_file(home).read_text().strip()
+    return f"http://{USER}:{password}@127.0.0.1:{port}"
 
 
 def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:

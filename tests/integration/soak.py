@@ -41,7 +41,7 @@ from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.records import TrialRecord
 from chorale.tuner.trials.store import Store
 from tests.fakes import InlineWorkers
-from tests.integration.mlflow_server import free_port, kill_group, start_server, wait_until_healthy
+from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
 from tests.integration.two_nodes import cluster_of
 
 WORKERS = ("MeasureWorker", "BuildWorker", "ResidentLaunch")
@@ -201,7 +201,7 @@ def main(folder: Path, trials: int, faults: int, seed: int) -> dict[str, Any]:
         place.create(place.root)
     os.environ["CHORALE_HOME"] = str(home.root)
     port = free_port()
-    uri = f"http://127.0.0.1:{port}"
+    uri = address(home, port)
     campaign = soak_campaign(trials, uri)
     server = start_server(home, port)
     wait_until_healthy(port, server)

@@ -14,7 +14,7 @@ from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry_queries import load_best
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkers
-from tests.integration.mlflow_server import free_port, kill_group, server
+from tests.integration.mlflow_server import address, free_port, kill_group, server
 
 
 def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneReport:
@@ -28,7 +28,7 @@ def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
-    uri = f"http://127.0.0.1:{port}"
+    uri = address(home, port)
     with server(home, port) as process:
         requests: list[RunRequest] = []
 

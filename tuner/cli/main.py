@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
+from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.output import print_error, set_verbosity
+from chorale.tuner.cli.process_list import hide_passwords
+from chorale.tuner.files.read_write import keep_private
 
 app = typer.Typer(
     name="chorale",
@@ -36,11 +40,16 @@ def _global_options(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more about what happens.")] = False,
+    insecure_cluster: Annotated[
+        bool, typer.Option("--insecure-cluster", help="Join Ray clusters that do not authenticate their users, too.")
+    ] = False,
 ) -> None:
     set_verbosity(quiet, verbose)
+    if insecure_cluster:
+        os.environ[INSECURE_VARIABLE] = "1"
 
 
-GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v")
+GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-cluster")
 
 
 def _globals_first(arguments: list[str]) -> list[str]:
@@ -53,6 +62,8 @@ def _globals_first(arguments: list[str]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
     command = sys.argv[1:] if arguments is None else arguments
+    keep_private()
+    hide_passwords()
     try:
         app(args=_globals_first(command), prog_name="chorale")
     except ChoraleError as error:

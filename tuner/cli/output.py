@@ -14,6 +14,7 @@ from rich.logging import RichHandler
 from rich.progress import Progress as ProgressBar
 
 from chorale.synth.executor.base import Progress
+from chorale.synth.redaction import redacted
 
 people = Console(stderr=True)
 """Notices and progress; silent with --quiet."""
@@ -23,7 +24,7 @@ results = Console(stderr=True)
 
 def emit_json(document: Mapping[str, Any]) -> None:
     """Print exactly one JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(redacted(json.dumps(document, indent=2, allow_nan=False)) + "\n")
     sys.stdout.flush()
 
 
@@ -32,15 +33,22 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     people.quiet = quiet
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
     handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
+    handler.addFilter(_hide_secrets)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
     # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
 
 
+def _hide_secrets(record: logging.LogRecord) -> bool:
+    """Let every line of the log show `***` for passwords in addresses, also those of libraries."""
+    record.msg, record.args = redacted(record.getMessage()), ()
+    return True
+
+
 def print_error(message: str) -> None:
     """Print one line on stderr, even when quiet."""
-    sys.stderr.write(f"chorale: {message}\n")
+    sys.stderr.write(f"chorale: {redacted(message)}\n")
 
 
 @contextmanager

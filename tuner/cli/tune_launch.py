@@ -16,6 +16,7 @@ from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, people, print_error, results
+from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
@@ -37,9 +38,10 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     home = Home.from_environment()
     home.create(home.campaigns)
     # Workers have the environment and the folder of their node, so that both are written into the campaign.
-    tracking = campaign.tracking.model_copy(update={"mlflow_uri": campaign.tracking.mlflow_uri or home.mlflow_uri})
+    address = Address(campaign.tracking.address(home.mlflow_uri))
+    tracking = campaign.tracking.model_copy(update={"mlflow_uri": address})
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
-    document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
+    document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json", context=REVEALED)
     name = detached_name(campaign.name)
     with DetachedActors(address) as actors:
         former = actors.find(name)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Annotated
 
 import typer
 
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput
+from chorale.synth.redaction import redacted
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
-
-# No job runners (they would be eight more processes) and no usage reports.
-_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 def register(app: typer.Typer) -> None:
@@ -27,18 +22,18 @@ def ui(
 ) -> None:
     """Show campaigns, trials and registered schedules in the browser until interrupted.
 
+    The browser asks for a user and a password: `chorale`, and what the file `ui-password` of the data folder has.
+
     Example: chorale ui --port 5001
     """
     home = Home.from_environment()
     uri = home.mlflow_uri
     if uri.startswith(("http://", "https://")):
         raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
-    home.create(home.root)
+    from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - as other commands
+
+    secret = password_file(home)
     address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
-    people.print(f"{uri} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", uri, "--artifacts-destination", home.artifacts.as_uri()]
-    finished = subprocess.run(command, env={**os.environ, **_ENVIRONMENT}, check=False)  # noqa: S603
-    if finished.returncode != 0:
-        way_out = "choose another --port, or look at the lines above"
-        raise Unavailable("the MLflow server must keep running", f"exit code {finished.returncode}", way_out)
+    people.print(f"{redacted(uri)} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
+    people.print(f"user {USER}, password in {secret}", soft_wrap=True, highlight=False)
+    serve_pages(home, port)

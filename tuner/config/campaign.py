@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from chorale.runners.api.registry import RUNNERS
+from chorale.tuner.config.address import Address
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
 from chorale.tuner.config.values import (
     MAX_VALUES,
@@ -95,13 +96,27 @@ class BudgetSection(CampaignSection):
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
+EXPERIMENT_PATTERN = r"^\w[\w .:@+=-]*(/\w[\w .:@+=-]*)*$"
+"""Parts that begin with a letter, digit or `_`: artifacts go to a folder of this name, which stays in its parent."""
+MAX_EXPERIMENT_CHARACTERS = 120
+
+
 class TrackingSection(CampaignSection):
     """Where runs are recorded."""
 
-    mlflow_uri: str | None = Field(
+    mlflow_uri: Address | None = Field(
         default=None, description="MLflow server or database; MLFLOW_TRACKING_URI, or SQLite in the data folder."
     )
-    experiment: str | None = Field(default=None, description="MLflow experiment; the name of the campaign.")
+    experiment: str | None = Field(
+        default=None,
+        max_length=MAX_EXPERIMENT_CHARACTERS,
+        pattern=EXPERIMENT_PATTERN,
+        description="MLflow experiment; the name of the campaign.",
+    )
+
+    def address(self, default: str) -> str:
+        """Return the whole address of the store, which is `default` where the campaign names none."""
+        return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
 class RegisterSection(CampaignSection):
@@ -192,7 +207,7 @@ class Campaign(CampaignSection):
         default=3, ge=1, le=64, description="Trials under way at once; one is measured, the others are prepared."
     )
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
-    storage: str | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
+    storage: Address | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
     register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from chorale.runners.api.registry import RUNNERS
+from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.doctor.machine import Check, installed, machine_checks
 from chorale.tuner.files.home import Home
 
@@ -40,7 +41,8 @@ def _mlflow(uri: str) -> Check:
     purpose, command = "tracking", "unset MLFLOW_TRACKING_URI"
     way_out = f"start that server, or `{command}` and runs are kept in the data folder; campaigns go on without it"
     if not uri.startswith(("http://", "https://")):
-        return Check("mlflow store", True, f"a database: {uri.partition('@')[2] or uri}", purpose, way_out)
+        return Check("mlflow store", True, f"a database: {redacted(uri)}", purpose, way_out)
+    uri, _, _ = split_credentials(uri)
     try:
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:  # noqa: S310 - http above
             return Check("mlflow store", True, f"{uri} answers {answer.status}", purpose, way_out, command=command)

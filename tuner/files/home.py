@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
+_OTHERS = 0o077
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Home:
     @property
     def mlflow_uri(self) -> str:
         """MLFLOW_TRACKING_URI if it is set, else a SQLite database in the data folder."""
-        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.root / 'mlflow.db'}"
+        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.database}"
 
     @property
     def artifacts(self) -> Path:
@@ -52,11 +56,31 @@ class Home:
         """Jobs, results and audit log of `chorale serve`."""
         return self.root / "service"
 
+    @property
+    def database(self) -> Path:
+        """The file of MLflow's tables, where no server or other database is named."""
+        return self.root / "mlflow.db"
+
     def create(self, folder: Path) -> Path:
-        """Create `folder` and its parents where missing, and return it."""
+        """Create `folder` and its parents where missing, for this user alone, and return it.
+
+        What earlier versions left readable for others inside the data folder is taken from them, too. A data folder
+        that existed before keeps its own mode.
+        """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+                missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
             raise Unavailable("the data folder must be writable", f"{folder}: {error.strerror}", way_out) from error
+        self._tighten()
         return folder
+
+    def _tighten(self) -> None:
+        ours = (self.campaigns, self.artifacts, self.best, self.experiments, self.service)
+        databases = [self.database.with_name(self.database.name + end) for end in ("", "-wal", "-shm")]
+        for path, mode in [*((path, PRIVATE_FOLDER) for path in ours), *((path, PRIVATE_FILE) for path in databases)]:
+            with suppress(OSError):  # not there, or of a user who shares it on purpose
+                status = path.lstat()
+                if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
+                    path.chmod(mode)

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.files.home import Home
 
 MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")
+_OTHERS = 0o077
 
 
 def read_file(path: str, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
@@ -83,6 +85,26 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
             raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
 
 
+_callers_mask: int | None = None
+
+
+def keep_private() -> None:
+    """Let this process and those that it starts make files for this user alone.
+
+    What a person names as output, outside the data folder, still gets the mode that the person's mask gives.
+    """
+    global _callers_mask  # noqa: PLW0603 - the mask is a setting of the process, too
+    before = os.umask(_OTHERS)
+    _callers_mask = before if _callers_mask is None else _callers_mask
+
+
+def _mask_of(target: Path) -> int:
+    mask = os.umask(_OTHERS)
+    os.umask(mask)
+    inside = target.absolute().is_relative_to(Home.from_environment().root)
+    return mask if inside or _callers_mask is None else _callers_mask
+
+
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -90,9 +112,7 @@ def _replace(target: Path, parts: Iterable[bytes]) -> None:
             stream.writelines(parts)
             stream.flush()
             os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
+        os.chmod(temporary, 0o666 & ~_mask_of(target))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -87,7 +87,7 @@ def judge(
     Where MLflow cannot be reached nothing is compared: a program then gets the alias only if no version holds it.
     """
     try:
-        mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts) if best else None
+        mlflow = MlflowStore(campaign.tracking.address(home.mlflow_uri), home.artifacts) if best else None
     except ChoraleError as error:
         _log.warning("no comparison with champions: %s", error)
         mlflow = None

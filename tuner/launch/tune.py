@@ -163,7 +163,8 @@ class LaunchWork:
             second_objective=campaign.second_objective,
             starts=() if self.store.trials else self._starts(workers, space),
         )
-        return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
+        url = None if campaign.storage is None else campaign.storage.reveal()
+        return Search(plan, open_storage(url, self.store.folder / "optuna.journal"), self.store.trials)
 
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
         """Return what to try first: champions of similar networks, then the best by screening."""

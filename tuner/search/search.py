@@ -15,7 +15,8 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.tuner.config.address import with_password
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -212,19 +213,25 @@ class Search:
                 )
 
 
+STORAGE_VARIABLE = "CHORALE_STORAGE"
+
+
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, or one in the file `journal`.
 
-    The caller is the only writer of that file; a torn end that a crash left is set aside.
+    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
+    the file; a torn end that a crash left is set aside.
     """
     try:
         if url is not None:
-            return optuna.storages.get_storage(url)
+            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
         set_torn_end_aside(journal)
         return JournalStorage(StudyJournal(str(journal)))
+    except ChoraleError:
+        raise
     except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
         way_out = "check `storage`; without it a journal file is used"
-        raise Unavailable("the Optuna storage must be reachable", error, way_out) from error
+        raise Unavailable("the Optuna storage must be reachable", error, way_out) from None
 
 
 def storage_in_memory() -> BaseStorage:

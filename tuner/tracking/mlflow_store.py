@@ -13,7 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from chorale.runners.measurement.private_folder import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
+from chorale.synth.redaction import redacted
+from chorale.tuner.config.address import with_password
+from chorale.tuner.tracking.private_store import create_database, without_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -57,20 +61,26 @@ class MlflowStore:
     """A tracking store and model registry at `uri`.
 
     `artifacts` is where files go if `uri` is a database; a server has its own store. Every method raises Unavailable if
-    the store does not answer or refuses. One per process, since MLflow's address is global; one thread at a time.
+    the store does not answer or refuses. `uri` is the address as people may see it; one that was stored without its
+    password is completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global; one thread at a
+    time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
-        self.uri = uri
+        whole = with_password(uri, URI_VARIABLE)
+        self.uri = redacted(whole)
+        self._whole_uri = without_credentials(whole)
         self._artifacts = artifacts
         self._artifact_uris: dict[str, str] = {}  # of runs that this store started, until they end
         with self._translated_errors():
-            self._client = _connect(uri)
+            self._client = _connect(self._whole_uri)
             self._client.search_experiments(max_results=1)
 
     def experiment(self, name: str) -> str:
         """Return the id of the experiment called `name`, created or restored where needed."""
         with self._translated_errors():
+            if not self._is_server:
+                self._artifacts.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
                 location = None if self._is_server else (self._artifacts / name).absolute().as_uri()
@@ -142,7 +152,7 @@ class MlflowStore:
         with self._translated_errors(), _as_folder(files) as folder:
             # The client would request the whole run each time to learn where its files go.
             artifact_uri = self._artifact_uris.get(run_id) or self._client.get_run(run_id).info.artifact_uri
-            get_artifact_repository(artifact_uri, tracking_uri=self.uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
+            get_artifact_repository(artifact_uri, tracking_uri=self._whole_uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
 
     def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
         """Close a run as FINISHED, FAILED or KILLED."""
@@ -238,7 +248,7 @@ class MlflowStore:
             raise
         except Exception as error:  # HTTP, SQL and file system errors all mean the same here
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
-            raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from error
+            raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
 
 
 def load_mlflow() -> ModuleType:
@@ -267,8 +277,7 @@ def _spare_the_disk(connection: object, _record: object) -> None:
 
 def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
-    if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+    create_database(uri)
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
     # first into the environment, where it would look like a setting of the user.
     setting = os.environ.get(URI_VARIABLE)

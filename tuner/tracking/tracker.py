@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TypeVar
 
 from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
@@ -76,7 +77,7 @@ class Tracker:
         self._store = store
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chorale-mlflow")
-        self._uri = campaign.tracking.mlflow_uri or home.mlflow_uri
+        self._uri = campaign.tracking.address(home.mlflow_uri)
         self._mlflow: MlflowStore | None = None
         self._experiment_id = ""
         self._parent_run_id = ""
@@ -132,7 +133,7 @@ class Tracker:
             except StillBusy:
                 _log.info("%d trials are in MLflow, %d are finished", uploaded, len(trials))
         if not last.done():
-            self._problem = f"MLflow at {self._uri} is slow"
+            self._problem = f"MLflow at {redacted(self._uri)} is slow"
 
     @property
     def mlflow(self) -> MlflowStore | None:

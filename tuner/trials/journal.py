@@ -12,8 +12,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
+from chorale.synth.redaction import redacted_document
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection, read_section
@@ -37,7 +39,7 @@ class Journal:
         self.path = path
         self.torn_bytes = set_torn_end_aside(path)
         self._write = write
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
 
     def lines(self) -> list[bytes]:
         """Return all whole lines, without their ends."""
@@ -96,6 +98,10 @@ class Launch:
     campaign: Mapping[str, Any]
     started_unix_s: float
     format: str = "chorale-launch/1"
+
+    def __post_init__(self) -> None:
+        """Hide passwords that journals of earlier versions hold."""
+        object.__setattr__(self, "campaign", redacted_document(dict(self.campaign)))
 
 
 _ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -52,13 +51,9 @@ def test_it_is_free_for_one_who_waits_as_soon_as_it_is_given_back(tmp_path: Path
     other.join()
 
 
-def test_other_users_may_hold_the_lock_of_a_machine(tmp_path: Path) -> None:
-    mask = os.umask(0o077)
-    try:
-        with exclusive(tmp_path / "lock", 0):
-            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o666
-    finally:
-        os.umask(mask)
+def test_the_lock_is_of_its_user_alone(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "lock", 0):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:

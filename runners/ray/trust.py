@@ -1,0 +1,50 @@
+"""Whether a Ray cluster asks for a token: joining one that does not lets anybody run code in it, and here."""
+
+from __future__ import annotations
+
+import os
+
+from chorale.synth.errors import InvalidInput
+
+INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
+"""Set to 1 by `--insecure-cluster`, for this process and those that it starts."""
+
+_CLIENT = "ray://"
+_METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfoGcsService/CheckAlive"}
+_PATIENCE_S = 5.0
+
+
+def insecure_clusters_allowed() -> bool:
+    """Whether the user accepts clusters without authentication."""
+    return os.environ.get(INSECURE_VARIABLE) == "1"
+
+
+def require_authentication(address: str) -> None:
+    """Raise InvalidInput if the cluster at HOST:PORT or ray://HOST:PORT answers somebody without a token.
+
+    A cluster that does not answer at all passes: joining it says why.
+    """
+    if not insecure_clusters_allowed() and _answers_anybody(address):
+        rule = (
+            "a Ray cluster must authenticate its users: without that, anybody who reaches it runs code in it and here"
+        )
+        way_out = (
+            "start it with RAY_AUTH_MODE=token, or add --insecure-cluster where everybody who reaches it is trusted"
+        )
+        raise InvalidInput(rule, f"{address} without authentication", way_out)
+
+
+def _answers_anybody(address: str) -> bool:
+    """Return whether a request without a token is answered by anything but that a token is missing."""
+    import grpc  # noqa: PLC0415 - only who joins a cluster pays for it
+
+    is_client = address.startswith(_CLIENT)
+    method = _METHODS[is_client]
+    with grpc.insecure_channel(address.removeprefix(_CLIENT).partition("/")[0]) as channel:
+        call = channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            call(b"", timeout=_PATIENCE_S)
+        except grpc.RpcError as error:
+            silent = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            return error.code() not in silent
+    return True

@@ -1,0 +1,50 @@
+"""Texts without passwords: addresses that carry credentials, as people and files may see them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+HIDDEN = "***"
+"""What stands where a secret was."""
+
+_KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apikey|access_key|secret_key"
+# scheme://user:password@host, also where the password has characters that should have been escaped
+_PASSWORD = re.compile(r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+")
+# http://token@host: a server that is asked in HTTP has no use for a user without a password
+_BARE_TOKEN = re.compile(r"(https?://)[^\s\"'<>/:@]+@", re.IGNORECASE)
+_PARAMETER = re.compile(rf"([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """Return `text` with `***` for the passwords and tokens of all addresses in it."""
+    if "://" not in text:
+        return text
+    text = _PASSWORD.sub(rf"\1:{HIDDEN}@", text)
+    return _PARAMETER.sub(rf"\1{HIDDEN}", _BARE_TOKEN.sub(rf"\1{HIDDEN}@", text))
+
+
+def redacted_document(document: Any) -> Any:
+    """Return a JSON document with every text in it redacted."""
+    if isinstance(document, str):
+        return redacted(document)
+    if isinstance(document, dict):
+        return {key: redacted_document(value) for key, value in document.items()}
+    return [redacted_document(value) for value in document] if isinstance(document, (list, tuple)) else document
+
+
+def is_hidden(address: str) -> bool:
+    """Whether a secret of `address` was replaced by `***`."""
+    return HIDDEN in address and redacted(address) == address
+
+
+def split_credentials(address: str) -> tuple[str, str | None, str | None]:
+    """Return an HTTP address without its credentials, the user and the password; None for what it does not have."""
+    parts = urlsplit(address)
+    credentials, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return address, None, None
+    user, colon, password = credentials.partition(":")
+    bare = urlunsplit(parts._replace(netloc=host))
+    return bare, unquote(user), unquote(password) if colon else None

@@ -1,0 +1,78 @@
+"""Another user neither stops measurements nor leads a lock astray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from chorale.runners.measurement import machine, private_folder
+from chorale.runners.measurement.machine import everybodys_lock, exclusive, machine_lock
+from tests.security.conftest import OTHER_USER, OtherUser
+
+
+@pytest.fixture
+def temporary(shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder for temporary files of all users, like /tmp, where there are no runtime folders."""
+    shared_folder.chmod(0o1777)
+    monkeypatch.setattr(private_folder.tempfile, "gettempdir", lambda: str(shared_folder))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(shared_folder / "none"))
+    monkeypatch.setattr(private_folder, "SYSTEM_RUNTIME", shared_folder / "none")
+    monkeypatch.setenv("HOME", str(shared_folder / "home"))
+    (shared_folder / "home").mkdir()
+    return shared_folder
+
+
+def test_locks_lie_in_a_folder_of_their_user(temporary: Path) -> None:
+    with exclusive(machine_lock(), 0):
+        assert stat.S_IMODE(machine_lock().parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(machine_lock().stat().st_mode) == 0o600
+
+
+def test_names_that_another_user_took_before_do_not_stop_measuring(temporary: Path, as_other_user: OtherUser) -> None:
+    mine = temporary / f"chorale-{os.geteuid()}"
+    assert as_other_user(f"mkdir -m 777 {mine}; touch {temporary}/chorale-measuring.lock").returncode == 0
+    with exclusive(machine_lock(), 0):
+        assert temporary / "home" in machine_lock().parents
+
+
+def test_links_of_another_user_are_not_followed(temporary: Path, as_other_user: OtherUser) -> None:
+    target = temporary / "precious"
+    target.mkdir(mode=0o700)
+    mine = temporary / f"chorale-{os.geteuid()}"
+    assert as_other_user(f"ln -s {target} {mine}").returncode == 0
+    with exclusive(machine_lock(), 0):
+        assert list(target.iterdir()) == []
+
+
+def test_another_user_who_holds_the_lock_of_all_delays_but_does_not_stop(
+    temporary: Path, as_other_user: OtherUser, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = everybodys_lock()
+    command = ["/bin/sh", "-c", f"exec 9<{folder} && flock 9 && echo held && exec sleep 60"]
+    user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/", **user) as attacker:
+        assert attacker.stdout is not None
+        assert attacker.stdout.readline() == "held\n"
+        with caplog.at_level(logging.WARNING), exclusive(machine_lock(), 0, others_patience_s=0.2):
+            assert "another user of this machine" in caplog.text
+        began_s = time.monotonic()
+        with exclusive(machine_lock(), 0, others_patience_s=30):  # nobody is waited for twice
+            assert time.monotonic() - began_s < 20
+        attacker.kill()
+    machine._waited_in_vain.clear()
+
+
+def test_a_measurement_of_another_user_that_ends_is_waited_for(temporary: Path, as_other_user: OtherUser) -> None:
+    code = f"exec 9<{everybodys_lock()} && flock 9 && echo held && exec sleep 1"
+    user = {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
+    with subprocess.Popen(["/bin/sh", "-c", code], stdout=subprocess.PIPE, text=True, cwd="/", **user) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with exclusive(machine_lock(), 0, others_patience_s=60):
+            assert other.wait(timeout=30) == 0

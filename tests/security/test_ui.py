@@ -1,0 +1,83 @@
+"""`chorale ui` is for who has the password of the data folder, and ends as a whole."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+from chorale.tuner.doctor.ports import open_ports
+from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.mlflow_pages import USER, password_file
+from tests.integration.mlflow_server import free_port, server
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Pages:
+    process: Popen[bytes]
+    port: int
+    password: str
+
+    def status(self, path: str, body: bytes | None = None, password: str | None = None, **headers: str) -> int:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, headers=headers)
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        if password is not None:
+            request.add_header("Authorization", "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode())
+        try:
+            with closing(urllib.request.urlopen(request, timeout=60)) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+
+@contextmanager
+def pages(home: Home) -> Iterator[Pages]:
+    port = free_port()
+    with server(home, port) as process:
+        yield Pages(process, port, password_file(home).read_text().strip())
+
+
+def test_the_pages_need_the_password_and_end_with_their_process(home: Home) -> None:
+    with pages(home) as ui:
+        create, search = "/api/2.0/mlflow/experiments/create", "/api/2.0/mlflow/experiments/search?max_results=1"
+        assert [ui.status(path) for path in ("/", search, "/ajax-api/2.0/mlflow/users")] == [401] * 3
+        assert ui.status(create, b'{"name": "planted"}') == 401
+        assert ui.status("/api/2.0/mlflow-artifacts/artifacts/planted.txt", b"planted") == 401
+        assert ui.status(search, password="wrong") == 401
+        assert ui.status(search, password=ui.password) == 200
+        assert ui.status("/health") == 200
+        foreign = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+        assert ui.status(create, b'{"name": "planted"}', password=ui.password, **foreign) == 403
+        assert ui.status(create, b'{"name": "mine"}', password=ui.password) == 200
+        assert password_file(home).stat().st_mode & 0o777 == 0o600
+        assert {port.port for port in open_ports(ui.process.pid)} == {ui.port}
+        assert all(port.is_local for port in open_ports(ui.process.pid))
+        assert b"sqlite" not in Path(f"/proc/{ui.process.pid}/cmdline").read_bytes()
+        group = ui.process.pid
+        ui.process.send_signal(signal.SIGTERM)
+        ui.process.wait(timeout=60)
+        assert processes_of(group) == []
+
+
+def processes_of(group: int) -> list[int]:
+    """Return the processes of a group that still run."""
+    processes = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(folder.name)
+            if os.getpgid(pid) == group:
+                processes.append(pid)
+    return processes

@@ -1,0 +1,123 @@
+"""MLflow's pages and API over a data folder, in this process, for who has the password of that folder."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.measurement.private_folder import PRIVATE_FILE
+from chorale.synth.errors import Unavailable
+from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.private_store import create_database
+
+USER = "chorale"
+HOST = "127.0.0.1"
+HEALTH = "/health"
+"""Answers without a password: it says that a server runs, and nothing more."""
+
+_PASSWORD_BYTES = 24
+_SHUTDOWN_S = 5
+
+# No job runners (they would be eight more processes), no assistant (it runs commands), no usage reports.
+_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+
+def password_file(home: Home) -> Path:
+    """Return the file, of this user alone, that has the password of the pages; made if it is missing."""
+    path = home.create(home.root) / "ui-password"
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w") as stream:
+            stream.write(secrets.token_urlsafe(_PASSWORD_BYTES) + "\n")
+    except FileExistsError:
+        path.chmod(PRIVATE_FILE)
+    except OSError as error:
+        way_out = "point CHORALE_HOME at a folder that can be written"
+        raise Unavailable("the pages need a password", f"{path}: {error.strerror}", way_out) from error
+    return path
+
+
+def serve_pages(home: Home, port: int) -> None:
+    """Serve the pages on 127.0.0.1 until SIGINT or SIGTERM, without another process. Unavailable if it cannot listen.
+
+    What is secret in the address of the store stays in this process.
+    """
+    password = password_file(home).read_text().strip()
+    application = PasswordGate(_mlflow_application(home), USER, password)
+    import uvicorn  # noqa: PLC0415 - only this command pays for it
+
+    settings = uvicorn.Config(
+        application, HOST, port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S
+    )
+    try:
+        uvicorn.Server(settings).run()
+    except SystemExit as error:  # how uvicorn says that it cannot listen
+        way_out = "choose another --port, or look at the lines above"
+        raise Unavailable("MLflow's pages need a free port", f"{HOST}:{port}", way_out) from error
+
+
+class PasswordGate:
+    """An ASGI application that lets requests with one user and password through, as HTTP Basic has them."""
+
+    def __init__(self, application: _Application, user: str, password: str) -> None:
+        self._application = application
+        self._expected = f"{user}:{password}".encode()
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        is_open = scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] == HEALTH)
+        if is_open or self._knows(scope):
+            await self._application(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"www-authenticate", b'Basic realm="chorale"'), (b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b"the password is in the data folder: ui-password\n"})
+
+    def _knows(self, scope: _Scope) -> bool:
+        value = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, credentials = value.partition(b" ")
+        try:
+            given = base64.b64decode(credentials, validate=True) if scheme.lower() == b"basic" else b""
+        except binascii.Error:
+            given = b""
+        return hmac.compare_digest(given, self._expected)
+
+
+def _mlflow_application(home: Home) -> _Application:
+    """Return MLflow's server over the store of `home`; it reads its settings from the environment when imported."""
+    uri = home.mlflow_uri
+    create_database(uri)
+    artifacts = home.create(home.artifacts).as_uri()
+    os.environ |= {
+        **_ENVIRONMENT,
+        "_MLFLOW_SERVER_FILE_STORE": uri,
+        "_MLFLOW_SERVER_REGISTRY_STORE": uri,
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": artifacts,
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "_MLFLOW_SGI_NAME": "uvicorn",
+        "_MLFLOW_IN_JOB_EXECUTOR": "false",
+    }
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        from mlflow.server.fastapi_app import app  # noqa: PLC0415 - seconds, and after its settings
+        from mlflow.server.handlers import initialize_backend_stores  # noqa: PLC0415
+
+        initialize_backend_stores(uri, uri, "mlflow-artifacts:/")
+    except Exception as error:  # SQL, drivers and file systems each have their own types
+        rule, way_out = "the store of MLflow must be readable", "check MLFLOW_TRACKING_URI and the data folder"
+        raise Unavailable(rule, f"{uri}: {error}", way_out) from None
+    application: _Application = app
+    return application
