@@ -31,6 +31,7 @@ from chorale.tuner.tracking.registry import register
 from chorale.tuner.tracking.registry_queries import similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch, space_id
+from chorale.tuner.trials.journal_file import JournalLost
 from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials, trial_id
 from chorale.tuner.trials.store import Store
@@ -245,6 +246,9 @@ def _measured(
     """Measure, and complete the upload to MLflow."""
     began_cpu_s = time.process_time()
     ended = work.measure(make_workers, make_progress)
+    if isinstance(ended.failure, JournalLost):
+        work.tracker.abandon()
+        raise ended.failure
     draw_picture(work.campaign, work.store)
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)

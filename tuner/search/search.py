@@ -26,7 +26,7 @@ from chorale.tuner.search.samplers import (
 )
 from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.trials.journal import set_torn_end_aside
+from chorale.tuner.trials.journal_file import set_torn_end_aside
 from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"

@@ -120,6 +120,10 @@ class Tracker:
         experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
         return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
 
+    def abandon(self) -> None:
+        """Upload nothing more: another process goes on with this launch."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     def _finish_once(
         self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str, patience_s: float
     ) -> None:
@@ -195,6 +199,7 @@ class Tracker:
         if run is not None and run.finished:
             return
         began_s = self._clock()
+        self._store.require_ours()  # else another process tells MLflow of this trial
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
@@ -219,7 +224,7 @@ class Tracker:
             self._upload_trial(record)
 
     def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
-        if self._failures or not self._parent_run_id:
+        if self._failures or not self._parent_run_id or self._store.is_resumed:
             self._catch_up(trials)
         else:
             for record in trials:
