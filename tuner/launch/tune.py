@@ -23,7 +23,7 @@ from chorale.tuner.launch.overhead import Overhead
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import screened_candidates
-from chorale.tuner.search.search import Search, SearchPlan, open_storage
+from chorale.tuner.search.search import Search, SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
@@ -39,6 +39,7 @@ from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
 _log = logging.getLogger("chorale.tune")
 
+OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 
@@ -151,20 +152,9 @@ class LaunchWork:
         return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
-        campaign, launch_id = self.campaign, self.store.launch.launch_id
-        plan = SearchPlan(
-            space=space,
-            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
-            sampler=campaign.resolved_sampler,
-            seed=campaign.seed,
-            trial_id=partial(trial_id, launch_id),
-            sizes_bytes=tuple(campaign.sizes),
-            weights=tuple(campaign.weights or ()),
-            together=campaign.one_winner,
-            second_objective=campaign.second_objective,
-            starts=() if self.store.trials else self._starts(workers, space),
-        )
-        return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
+        starts = () if self.store.trials else self._starts(workers, space)
+        plan = search_plan(self.campaign, self.store, space, starts)
+        return open_search(plan, self.campaign.storage, self.store.folder / OPTUNA_FILE, self.store.trials)
 
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
         """Return what to try first: champions of similar networks, then the best by screening."""
@@ -185,7 +175,24 @@ class LaunchWork:
         return []
 
 
-UPLOAD_PATIENCE_S = 120.0
+def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Sequence[Candidate] = ()) -> SearchPlan:
+    """Return what defines the search of a launch."""
+    launch_id = store.launch.launch_id
+    return SearchPlan(
+        space=space,
+        study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
+        sampler=campaign.resolved_sampler,
+        seed=campaign.seed,
+        trial_id=partial(trial_id, launch_id),
+        sizes_bytes=tuple(campaign.sizes),
+        weights=tuple(campaign.weights or ()),
+        together=campaign.one_winner,
+        second_objective=campaign.second_objective,
+        starts=starts,
+    )
+
+
+UPLOAD_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

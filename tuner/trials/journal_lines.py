@@ -5,6 +5,7 @@ The checksum is the last key of a line, `crc32`: of the bytes before it. Lines o
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections import Counter
@@ -103,3 +104,9 @@ def _check_seal(line: bytes) -> None:
     bad_sum = seal is not None and zlib.crc32(line[: seal.start()]) != int(seal[1], 16)
     if bad_sum or (seal is None and _CHECKSUM_KEY in line):
         raise ValueError("changed since it was written")
+
+
+def record_key(line: bytes) -> str | None:
+    """Return what a whole line must not share with another: the id of a trial; None for other lines."""
+    trial_id = json.loads(line).get("trial_id")
+    return trial_id if isinstance(trial_id, str) else None

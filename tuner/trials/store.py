@@ -30,6 +30,7 @@ _log = logging.getLogger("chorale.store")
 
 MAX_UNSAVED = 3
 JOURNAL = "trials.jsonl"
+LAUNCH_COPY = "launch.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Store:
     def _opened(self, launch: Launch | None) -> Launch:
         """Begin the journal with `launch`; without it, take in what is there and write that we go on with it."""
         if launch is not None:
-            self.journal.append(launch_line(launch))
+            self._begin(launch_line(launch))
             return launch
         if self.journal.torn_bytes:
             aside = f"{self.journal.path.name}.torn"
@@ -90,6 +91,15 @@ class Store:
         self._pending.append(_Unsaved(record_line(WriterChange(uuid.uuid4().hex))))
         self._save()
         return begun
+
+    def _begin(self, line: bytes) -> None:
+        """Write the first line, and a copy of it beside the journal, from which it can be repaired."""
+        write_file(self.folder / LAUNCH_COPY, line + b"\n")
+        try:
+            self.journal.append(line)
+        except OSError as error:
+            way_out = "free some space, or point CHORALE_HOME at another folder"
+            raise Unavailable("a journal must be writable", f"{self.folder}: {error.strerror}", way_out) from error
 
     def add(self, record: TrialRecord | FinalComparison) -> None:
         """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning.
