@@ -6,7 +6,6 @@ spec attaches; the content id covers them, so a file is refused if its spec now 
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -51,9 +50,9 @@ def to_parquet(schedule: AnySchedule) -> bytes:
         columns, metadata = _columns(expanded), _metadata(expanded)
     table = pa.table({name: pa.array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    return bytes(sink.getvalue())
 
 
 def _columns(schedule: Schedule) -> dict[str, np.ndarray]:
@@ -85,13 +84,21 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 def _read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
     try:
-        table = pq.read_table(io.BytesIO(content))
-    except (pa.ArrowException, OSError) as error:
+        table = _parquet_file(content).read(use_threads=False)
+        text, names = (table.schema.metadata or {}).get(METADATA_KEY), table.column_names
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
-    text = (table.schema.metadata or {}).get(METADATA_KEY)
-    if text is None or any(name not in table.column_names for name in COLUMN_NAMES):
+    if text is None or any(name not in names for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
     return _parse_document(text), table
+
+
+def _parquet_file(content: bytes) -> pq.ParquetFile:
+    """Open a file in memory for this thread alone.
+
+    Threads of Arrow's pool would hold Python buffers, and give one back while the interpreter ends, which aborts it.
+    """
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)), pre_buffer=False)
 
 
 def to_json_text(schedule: AnySchedule) -> str:
@@ -123,7 +130,7 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
-        metadata = pq.read_schema(io.BytesIO(content)).metadata
+        metadata = _parquet_file(content).schema_arrow.metadata
         return str(_parse_document(metadata[METADATA_KEY])["id"])
     return str(_parse_document(content)["id"])
 

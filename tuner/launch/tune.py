@@ -23,7 +23,7 @@ from chorale.tuner.launch.overhead import Overhead
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import screened_candidates
-from chorale.tuner.search.search import Search, SearchPlan, open_storage
+from chorale.tuner.search.search import Search, SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
@@ -31,6 +31,7 @@ from chorale.tuner.tracking.registry import register
 from chorale.tuner.tracking.registry_queries import similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch, space_id
+from chorale.tuner.trials.journal_file import JournalLost
 from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials, trial_id
 from chorale.tuner.trials.store import Store
@@ -38,6 +39,7 @@ from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
 _log = logging.getLogger("chorale.tune")
 
+OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 
@@ -150,21 +152,9 @@ class LaunchWork:
         return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
-        campaign, launch_id = self.campaign, self.store.launch.launch_id
-        plan = SearchPlan(
-            space=space,
-            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
-            sampler=campaign.resolved_sampler,
-            seed=campaign.seed,
-            trial_id=partial(trial_id, launch_id),
-            sizes_bytes=tuple(campaign.sizes),
-            weights=tuple(campaign.weights or ()),
-            together=campaign.one_winner,
-            second_objective=campaign.second_objective,
-            starts=() if self.store.trials else self._starts(workers, space),
-        )
-        url = None if campaign.storage is None else campaign.storage.reveal()
-        return Search(plan, open_storage(url, self.store.folder / "optuna.journal"), self.store.trials)
+        starts = () if self.store.trials else self._starts(workers, space)
+        plan = search_plan(self.campaign, self.store, space, starts)
+        return open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
 
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
         """Return what to try first: champions of similar networks, then the best by screening."""
@@ -185,7 +175,29 @@ class LaunchWork:
         return []
 
 
-UPLOAD_PATIENCE_S = 120.0
+def storage_url(campaign: Campaign) -> str | None:
+    """Return the address of the campaign's own Optuna storage, without its password where the file had none."""
+    return None if campaign.storage is None else campaign.storage.reveal()
+
+
+def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Sequence[Candidate] = ()) -> SearchPlan:
+    """Return what defines the search of a launch."""
+    launch_id = store.launch.launch_id
+    return SearchPlan(
+        space=space,
+        study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
+        sampler=campaign.resolved_sampler,
+        seed=campaign.seed,
+        trial_id=partial(trial_id, launch_id),
+        sizes_bytes=tuple(campaign.sizes),
+        weights=tuple(campaign.weights or ()),
+        together=campaign.one_winner,
+        second_objective=campaign.second_objective,
+        starts=starts,
+    )
+
+
+UPLOAD_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +258,9 @@ def _measured(
     """Measure, and complete the upload to MLflow."""
     began_cpu_s = time.process_time()
     ended = work.measure(make_workers, make_progress)
+    if isinstance(ended.failure, JournalLost):
+        work.tracker.abandon()
+        raise ended.failure
     draw_picture(work.campaign, work.store)
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.tuner.config.address import with_password
+from chorale.tuner.files.damaged_files import set_file_aside
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -27,12 +29,14 @@ from chorale.tuner.search.samplers import (
 )
 from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.trials.journal import set_torn_end_aside
+from chorale.tuner.trials.journal_file import set_torn_end_aside
 from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
 MAX_REPEATS = 2  # how often in a row the sampler may repeat itself before the grid decides
+
+_log = logging.getLogger("chorale.search")
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -216,6 +220,23 @@ class Search:
 STORAGE_VARIABLE = "CHORALE_STORAGE"
 
 
+def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
+    """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
+
+    A file that cannot be used is set aside, and another is made out of `recorded`.
+    """
+    try:
+        return Search(plan, open_storage(url, journal), recorded)
+    except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
+        if url is not None:
+            if isinstance(error, ChoraleError):
+                raise
+            raise _unreachable(error) from None
+        _log.warning("%s cannot be used (%s); a new one is made from the journal", journal, _one_line(error))
+        _log.warning("the former is now %s", set_file_aside(journal))
+    return Search(plan, open_storage(None, journal), recorded)
+
+
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, or one in the file `journal`.
 
@@ -230,8 +251,16 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     except ChoraleError:
         raise
     except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
-        way_out = "check `storage`; without it a journal file is used"
-        raise Unavailable("the Optuna storage must be reachable", error, way_out) from None
+        raise _unreachable(error) from None
+
+
+def _unreachable(error: Exception) -> Unavailable:
+    way_out = "check `storage`; without it a journal file is used"
+    return Unavailable("the Optuna storage must be reachable", error, way_out)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def storage_in_memory() -> BaseStorage:

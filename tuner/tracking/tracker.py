@@ -17,6 +17,7 @@ from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.local_database import DamagedDatabase, require_undamaged, set_database_aside
 from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
 from chorale.tuner.tracking.run_content import (
     STATUS,
@@ -36,6 +37,7 @@ _log = logging.getLogger("chorale.tracking")
 LAUNCH_ID = "chorale.launch_id"
 PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
+NOTICE_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 
 Reply = TypeVar("Reply")
@@ -121,6 +123,10 @@ class Tracker:
         experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
         return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
 
+    def abandon(self) -> None:
+        """Upload nothing more: another process goes on with this launch."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     def _finish_once(
         self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str, patience_s: float
     ) -> None:
@@ -128,12 +134,19 @@ class Tracker:
         uploaded = -1
         while not last.done() and uploaded < len(self._runs):
             uploaded = len(self._runs)
-            try:
-                last.result(timeout=patience_s)
-            except StillBusy:
-                _log.info("%d trials are in MLflow, %d are finished", uploaded, len(trials))
+            self._await_upload(last, patience_s, len(trials))
         if not last.done():
             self._problem = f"MLflow at {redacted(self._uri)} is slow"
+
+    def _await_upload(self, last: Future[None], patience_s: float, trials: int) -> None:
+        """Wait for the upload for `patience_s`; say at least every `NOTICE_S` what is waited for."""
+        for pause_s in _pauses(patience_s):
+            try:
+                last.result(timeout=pause_s)
+                break
+            except StillBusy:
+                text = "waiting for MLflow at %s: it has %d of %d trials (ctrl-C ends this; --resume uploads the rest)"
+                _log.warning(text, self._uri, len(self._runs), trials)
 
     @property
     def mlflow(self) -> MlflowStore | None:
@@ -164,8 +177,7 @@ class Tracker:
 
     def _open(self) -> None:
         """Find out which runs of this launch MLflow has; create the parent run if there is none."""
-        if self._mlflow is None:
-            self._mlflow = MlflowStore(self._uri, self._home.artifacts)
+        self._mlflow = self._connected()
         launch, mlflow = self._store.launch, self._mlflow
         self._experiment_id = mlflow.experiment(self._campaign.tracking.experiment or self._campaign.name)
         self._runs = mlflow.runs(self._experiment_id, LAUNCH_ID, launch.launch_id, TRIAL_ID)
@@ -180,6 +192,23 @@ class Tracker:
         mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign))
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
+
+    def _connected(self) -> MlflowStore:
+        """Return the store; a damaged database in a file makes way for a new one, as journals have everything."""
+        try:
+            if self._mlflow is not None:
+                require_undamaged(self._uri)
+            return self._mlflow or MlflowStore(self._uri, self._home.artifacts)
+        except DamagedDatabase as error:
+            _log.warning("%s: it is now %s, and a new one begins", error.value, set_database_aside(self._uri))
+            return MlflowStore(self._uri, self._home.artifacts)
+
+    def _is_damaged(self) -> bool:
+        try:
+            require_undamaged(self._uri)
+        except DamagedDatabase:
+            return True
+        return False
 
     def _parent_tags(self) -> dict[str, str]:
         launch_id = self._store.launch.launch_id
@@ -196,6 +225,7 @@ class Tracker:
         if run is not None and run.finished:
             return
         began_s = self._clock()
+        self._store.require_ours()  # else another process tells MLflow of this trial
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
@@ -220,7 +250,7 @@ class Tracker:
             self._upload_trial(record)
 
     def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
-        if self._failures or not self._parent_run_id:
+        if self._failures or not self._parent_run_id or self._store.is_resumed or self._is_damaged():
             self._catch_up(trials)
         else:
             for record in trials:
@@ -241,3 +271,9 @@ class Tracker:
         if self._mlflow is None:
             raise Unavailable("MLflow must be connected", self._uri, "start the campaign again with --resume")
         return self._mlflow
+
+
+def _pauses(patience_s: float) -> list[float]:
+    """Return waits of at most `NOTICE_S` that add up to `patience_s`."""
+    whole, rest = divmod(patience_s, NOTICE_S)
+    return [NOTICE_S] * int(whole) + ([rest] if rest else [])

@@ -8,15 +8,15 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.trials.journal import Launch, check_same_conditions, conditions_of, launch_codec, launch_folders
+from chorale.tuner.trials.journal import Launch, check_same_conditions, conditions_of, launch_folders
+from chorale.tuner.trials.journal_file import read_journal, whole_lines
+from chorale.tuner.trials.journal_lines import parse_lines
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
-from chorale.tuner.trials.store import JOURNAL, Store, is_begun, line_codec, read_launch
+from chorale.tuner.trials.store import JOURNAL, Store, is_begun, read_launch, require_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,13 @@ class LaunchSnapshot:
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
     """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
-    content = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
-        launch = launch_codec.validate_json(lines[0])
-        records = [line_codec.validate_json(line) for line in lines[1:]]
-    except (IndexError, ValidationError) as error:
-        rule, way_out = "the journal of a launch must be readable", "look at it on the machine of the service"
-        raise CheckFailed(rule, f"launch {folder.name}", way_out) from error
-    finals = [record for record in records if isinstance(record, FinalComparison)]
-    trials = tuple(record for record in records if not isinstance(record, FinalComparison))
-    return LaunchSnapshot(folder, launch, trials, finals[-1] if finals else None)
+        content = parse_lines(whole_lines(read_journal(folder / JOURNAL)))
+        launch = require_whole(content, folder)
+    except InvalidInput as error:
+        raise CheckFailed(rule, f"launch {folder.name}: {error.value}", way_out) from error
+    return LaunchSnapshot(folder, launch, content.records, content.final)
 
 
 _log = logging.getLogger("chorale.tune")
@@ -69,11 +65,11 @@ def open_store(
     conditions; its budget, search space and sampler may differ.
     """
     folders = launch_folders(home, campaign.name)
-    begun = [folder for folder in folders if is_begun(folder)]
+    begun = [folder for folder in folders if is_begun(folder)] if resume or launch_id is not None else []
     if launch_id is not None:
         begun = [folder for folder in begun if read_launch(folder).launch_id == launch_id]
     conditions = conditions_of(campaign, topology)
-    if begun and (resume or launch_id is not None):
+    if begun:
         store = Store(begun[-1], patience_s=patience_s)
         try:
             check_same_conditions(store.launch, conditions)

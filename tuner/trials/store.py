@@ -6,31 +6,31 @@ import logging
 import os
 import tempfile
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
-
-from pydantic import Field, TypeAdapter, ValidationError
 
 from chorale.runners.measurement.file_lock import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.trials.journal import Journal, Launch, Write, launch_codec
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.journal_file import Journal, JournalLost, Write, read_journal, whole_lines
+from chorale.tuner.trials.journal_lines import (
+    JournalContent,
+    WriterChange,
+    launch_line,
+    parse_lines,
+    record_line,
+)
 from chorale.tuner.trials.records import FinalComparison, TrialRecord
 
 _log = logging.getLogger("chorale.store")
 
-Record = TypeVar("Record")
-
-line_codec: TypeAdapter[TrialRecord | FinalComparison] = TypeAdapter(
-    Annotated[TrialRecord | FinalComparison, Field(discriminator="state")]
-)
-"""Reads and writes the lines of a journal after the first; reading checks every field."""
-
 MAX_UNSAVED = 3
 JOURNAL = "trials.jsonl"
+LAUNCH_COPY = "launch.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +60,55 @@ class Store:
         way_out = "wait for the other process, or start a new launch without --resume"
         refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
         self._lock = acquire_lock(folder / "lock", patience_s, refusal)
-        self.journal = Journal(folder / JOURNAL, write)
+        try:
+            self.journal = Journal(folder / JOURNAL, write, patience_s)
+        except BaseException:
+            self._lock.release()
+            raise
         self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
         self._saved_files: set[Path] = set()
-        lines = self.journal.lines()
-        if launch is not None:
-            lines = [launch_codec.dump_json(launch)]
-            self.journal.append(lines[0])
-        self.launch = _read(launch_codec.validate_json, lines[:1], folder, 1)
         self.trials: list[TrialRecord] = []
         self.final: FinalComparison | None = None
-        for number, line in enumerate(lines[1:], 2):
-            self._take(_read(line_codec.validate_json, [line], folder, number))
+        self.is_resumed = launch is None
+        try:
+            self.launch = self._opened(launch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, launch: Launch | None) -> Launch:
+        """Begin the journal with `launch`; without it, take in what is there and write that we go on with it."""
+        if launch is not None:
+            self._begin(launch_line(launch))
+            return launch
         if self.journal.torn_bytes:
             aside = f"{self.journal.path.name}.torn"
             _log.warning("the journal ended in an unfinished line; it was set aside in %s", aside)
+        content = parse_lines(self.journal.lines())
+        begun = require_whole(content, self.folder)
+        self.trials, self.final = list(content.records), content.final
+        self._pending.append(_Unsaved(record_line(WriterChange(uuid.uuid4().hex))))
+        self._save()
+        return begun
+
+    def _begin(self, line: bytes) -> None:
+        """Write the first line, and a copy of it beside the journal, from which it can be repaired."""
+        write_file(self.folder / LAUNCH_COPY, line + b"\n")
+        try:
+            self.journal.append(line)
+        except OSError as error:
+            way_out = "free some space, or point CHORALE_HOME at another folder"
+            raise Unavailable("a journal must be writable", f"{self.folder}: {error.strerror}", way_out) from error
 
     def add(self, record: TrialRecord | FinalComparison) -> None:
-        """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning."""
-        line = line_codec.dump_json(record)
-        self._take(record)
-        self._pending.append(_Unsaved(line))
+        """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning.
+
+        JournalLost, and the record counts for nothing, if another process goes on with this launch.
+        """
+        self._pending.append(_Unsaved(record_line(record)))
         self._save()
+        self._take(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
         """Keep a schedule and a program under their content ids; does nothing for those already there."""
@@ -141,6 +167,10 @@ class Store:
             )
             raise Unavailable(rule, self._complaint, way_out)
 
+    def require_ours(self) -> None:
+        """Raise JournalLost if another process goes on with this launch."""
+        self.journal.require_ours()
+
     def close(self) -> None:
         """Release the folder. Safe to call twice."""
         self.journal.close()
@@ -164,6 +194,9 @@ class Store:
         while self._pending:
             try:
                 self._write(self._pending[0])
+            except JournalLost:
+                self._pending.clear()
+                raise
             except (OSError, Unavailable) as error:
                 if not self._complaint:
                     _log.error("cannot save results: %s; they are kept in memory and tried again", error)
@@ -179,22 +212,23 @@ class Store:
 def is_begun(folder: Path) -> bool:
     """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
     journal = folder / JOURNAL
-    return journal.exists() and b"\n" in journal.read_bytes()
+    return journal.exists() and b"\n" in read_journal(journal)
 
 
 def read_launch(folder: Path) -> Launch:
     """Return the launch in `folder`, which another process may be working on."""
-    with (folder / JOURNAL).open("rb") as journal:
-        return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
+    return require_whole(parse_lines(whole_lines(read_journal(folder / JOURNAL))[:1]), folder)
 
 
-def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, number: int) -> Record:
-    try:
-        return parse(lines[0])
-    except (IndexError, ValidationError):
-        value = f"line {number} of {folder / 'trials.jsonl'}"
-        way_out = "restore the line from a copy, or start a new launch without --resume"
-        raise InvalidInput("every line of a journal must be a record", value, way_out) from None
+def require_whole(content: JournalContent, folder: Path) -> Launch:
+    """Return the launch of a journal in `folder`. Raises InvalidInput that names the first damaged line."""
+    if content.damaged or content.launch is None:
+        damage = f"line {content.damaged[0].number}" if content.damaged else "line 1"
+        reason = f" ({content.damaged[0].reason})" if content.damaged else ""
+        way_out = f"see `chorale campaign check {folder.parent.name}`, then `chorale campaign repair`"
+        value = f"{damage} of {folder / JOURNAL}{reason}"
+        raise InvalidInput("every line of a journal must be a record", value, way_out)
+    return content.launch
 
 
 def _rescue(pending: Iterable[_Unsaved], folder: Path) -> str:

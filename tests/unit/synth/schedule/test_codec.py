@@ -113,3 +113,10 @@ def test_parquet_of_others_is_refused():
     pq.write_table(pa.table({"step": [1, 2]}), sink)
     with pytest.raises(InvalidInput, match="columns and metadata"):
         from_parquet(sink.getvalue(), parse_topology)
+
+
+def test_a_parquet_file_whose_names_are_not_utf8_is_refused():
+    content = to_parquet(make())
+    assert content.count(b"chunk") > 1
+    with pytest.raises(InvalidInput):
+        from_parquet(content.replace(b"chunk", b"ch\xffnk"), parse_topology)

@@ -69,7 +69,8 @@ def test_minutes_may_end_it(home: Home):
     slow = [dict(json.loads(line)) for line in (report.folder / "trials.jsonl").read_text().splitlines()]
     for number, line in enumerate(record for record in slow if "started_unix_s" in record and "candidate" in record):
         line["started_unix_s"], line["seconds"] = 1e9 + 10 * number, 10.0
-    (report.folder / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in slow))
+    unsealed = [{key: value for key, value in line.items() if key != "crc32"} for line in slow]
+    (report.folder / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unsealed))
     after = forecast(campaign, topology, home)
     assert (after["trial_seconds"], after["seconds"], after["stopped_by"]) == (10.0, 60.0, "budget.minutes")
     assert "ends by budget.minutes" in lines_of(campaign, after)

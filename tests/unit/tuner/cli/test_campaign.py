@@ -1,0 +1,143 @@
+"""`chorale campaign check | repair`: one damaged line costs one trial, and other files are made anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.trials.store import Store
+from tests.campaigns import small_campaign
+from tests.command import chorale
+from tests.fakes import InlineWorkers
+from tests.unit.tuner.launch.test_takeover import tracked
+
+
+def launch(home: Home, resume: bool = False) -> TuneReport:
+    campaign = small_campaign()
+    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))
+    progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
+    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workers, progress)
+
+
+@pytest.fixture
+def journal(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The journal of a finished launch of six trials."""
+    monkeypatch.setenv("CHORALE_HOME", str(home.root))
+    return launch(home).folder / "trials.jsonl"
+
+
+def damage(journal: Path, number: int, content: bytes) -> None:
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[number - 1] = content
+    journal.write_bytes(b"".join(lines))
+
+
+def test_whole_files_are_whole(journal: Path, capsys: Any) -> None:
+    done = chorale(capsys, "campaign", "check", "small", "--json")
+    assert (done.code, done.document["ok"], done.document["trials"]) == (0, True, 6)
+
+
+def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) -> None:
+    before = journal.read_bytes()
+    lines = before.splitlines(keepends=True)
+    damage(journal, 4, lines[3].replace(b'"seconds":', b'"seconds":1', 1))  # still a record: the checksum tells
+    checked = chorale(capsys, "campaign", "check", "small", "--json")
+    assert checked.code == 1
+    assert checked.document["damaged_lines"] == [{"line": 4, "reason": "changed since it was written"}]
+    assert "chorale campaign repair small" in checked.stderr
+    damaged = journal.read_bytes()
+    repaired = chorale(capsys, "campaign", "repair", "small", "--json")
+    assert repaired.code == 0, repaired.stderr
+    assert "lost line 4: changed since it was written" in repaired.document["done"]
+    assert repaired.document["after"]["trials"] == 5
+    assert journal.with_name("trials.jsonl.backup-1").read_bytes() == damaged
+    assert journal.read_bytes().startswith(b"".join([*lines[:3], *lines[4:]]))
+    report = launch(home, resume=True)
+    assert len({trial.trial_id for trial in report.trials}) == len(report.trials) == 6
+    assert set(tracked(home).values()) == {1}
+
+
+def test_a_damaged_first_line_comes_back_from_its_copy(journal: Path, home: Home, capsys: Any) -> None:
+    first = journal.read_bytes().splitlines()[0]
+    damage(journal, 1, b"\x00\xff garbage\n")
+    assert chorale(capsys, "campaign", "repair", "small").code == 0
+    assert journal.read_bytes().splitlines()[0] == first
+    journal.with_name("launch.json").unlink()
+    damage(journal, 1, b"garbage\n")
+    refused = chorale(capsys, "campaign", "repair", "small")
+    assert (refused.code, refused.stderr.count("\n")) == (1, 1)
+
+
+def test_a_trial_recorded_twice_is_recorded_once(journal: Path, capsys: Any) -> None:
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
+    assert chorale(capsys, "campaign", "check", "small", "--json").document["repeated"]
+    assert chorale(capsys, "campaign", "repair", "small").code == 0
+    assert chorale(capsys, "campaign", "check", "small").code == 0
+
+
+def break_file(path: Path, how: str) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"\x89garbage\n" * 300)
+
+
+@pytest.mark.parametrize(
+    ("how", "repair"),
+    [
+        ("garbage", True),
+        ("endless", False),
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("garbage", False), ("folder", True))],
+        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("endless", True), ("folder", False))],
+    ],
+)
+def test_optuna_and_mlflow_are_made_anew(journal: Path, home: Home, capsys: Any, how: str, repair: bool) -> None:
+    """By `repair`, or by a launch that goes on."""
+    break_file(journal.with_name("optuna.journal"), how)
+    break_file(home.root / "mlflow.db", "garbage" if how == "endless" else how)
+    problems = chorale(capsys, "campaign", "check", "small", "--json").document["problems"]
+    assert [problem.split(":")[0] for problem in problems] == ["Optuna", "MLflow"]
+    if repair:
+        assert chorale(capsys, "campaign", "repair", "small").code == 0
+    else:
+        assert launch(home, resume=True).tracked.problem is None
+    store = Store(journal.parent)
+    store.close()
+    assert set(tracked(home)) == {trial.trial_id for trial in store.trials}
+    assert chorale(capsys, "campaign", "check", "small").code == 0
+
+
+@pytest.mark.parametrize("how", ["folder", "endless"])
+@pytest.mark.parametrize("name", ["trials.jsonl", "lock"])
+def test_a_journal_or_lock_that_is_no_file_is_refused(journal: Path, home: Home, name: str, how: str) -> None:
+    break_file(journal.with_name(name), how)
+    if (name, how) == ("lock", "endless"):
+        return  # a lock is never read
+    with pytest.raises(Exception, match="must be") as caught:
+        launch(home, resume=True)
+    assert type(caught.value).__name__ in ("InvalidInput", "Unavailable")
+
+
+def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:
+    store = Store(journal.parent)
+    assert chorale(capsys, "campaign", "repair", "small").code == 3
+    store.close()
+    assert json.loads(journal.read_bytes().splitlines()[-1])["state"] == "writer"
+    assert os.path.exists(journal)
