@@ -62,6 +62,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Run a job and write down which collectives it calls, at which sizes, how often and how long they take.",
     ),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
+    "replay": ("replay", "Say how good the tuner is: replay its search and its answers on recorded runs."),
     "table": (
         "table",
         "Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
