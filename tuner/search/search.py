@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.synth.errors import Unavailable
+from chorale.tuner.search.acquisition import AcquisitionOptimizer
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -24,10 +27,10 @@ from chorale.tuner.search.samplers import (
     make_sampler,
     suggested_candidate,
 )
-from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats
+from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import set_torn_end_aside
-from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
+from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
@@ -76,7 +79,10 @@ class SearchPlan:
         if not isinstance(record, CompleteTrial):
             return None
         resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
-        return [record.speedup, *map(float, resources)]
+        weights = np.array([size.weight for size in record.sizes])
+        speedup = np.exp(np.average([log_speedup(size) for size in record.sizes], weights=weights))
+        values = [float(speedup), *map(float, resources)]
+        return values if np.all(np.isfinite(values)) else None
 
 
 class Search:
@@ -94,6 +100,7 @@ class Search:
         self._plan = plan
         self._distributions = distributions_of(plan.space.dimensions)
         self._records: dict[Candidate, TrialRecord] = {}
+        self._notes: Counter[str] = Counter()
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
         for trial in recorded:
             if trial.candidate in plan.space:
@@ -122,8 +129,7 @@ class Search:
             planned = self._planned()
             if planned is not None:
                 self._study.enqueue_trial(active_parameters(planned, self._plan.space))
-            trial = self._study.ask()
-            candidate = suggested_candidate(trial, self._plan.space, self._distributions)
+            trial, candidate = self._suggested()
             if candidate in self._taken or candidate not in self._plan.space:
                 self._answer_repeat(trial, candidate)
                 continue
@@ -136,11 +142,39 @@ class Search:
     def tell(self, ticket: int, record: TrialRecord) -> None:
         """Report the record of the suggestion with this ticket."""
         self._remember(record)
-        self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
+        values, state = self._plan.values(record), _state(record)
+        if state == TrialState.COMPLETE and values is None:
+            state = TrialState.FAIL  # measured, but no number that a sampler could take
+        self._study.tell(ticket, values, state=state, skip_if_finished=True)
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """What stood in for the sampler or its model when these broke down, and how often."""
+        return dict(self._choice.notes + self._notes)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
         return self._study.get_trials()
+
+    def _suggested(self) -> tuple[Trial, Candidate]:
+        """Ask the sampler; where it breaks down on what it was told, chance decides."""
+        try:
+            return self._asked()
+        except _ARITHMETIC:
+            self._notes[f"the sampler {self._plan.sampler} broke down, and a point was drawn at random"] += 1
+            sampler, self._study.sampler = self._study.sampler, make_sampler("random", self._plan.seed)
+            try:
+                return self._asked()
+            finally:
+                self._study.sampler = sampler
+
+    def _asked(self) -> tuple[Trial, Candidate]:
+        trial = self._study.ask()
+        try:
+            return trial, suggested_candidate(trial, self._plan.space, self._distributions)
+        except _ARITHMETIC:
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            raise
 
     def _planned(self) -> Candidate | None:
         """Return the candidate that must be tried next, None if the sampler may choose."""
@@ -160,7 +194,7 @@ class Search:
     def _remember(self, record: TrialRecord) -> None:
         self._records[record.candidate] = record
         if isinstance(record, CompleteTrial):
-            self._gains[record.candidate] = np.log([size.speedup for size in record.sizes])
+            self._gains[record.candidate] = np.array([log_speedup(size) for size in record.sizes])
 
     def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
         self._repeats += 1
@@ -210,6 +244,18 @@ class Search:
                         user_attrs={TRIAL_ID: record.trial_id},
                     )
                 )
+
+
+_ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
+"""How samplers and their models break down on data that they do not expect."""
+
+
+def log_speedup(size: SizeResult) -> float:
+    """Return the logarithm of the speed-up at a size; nan where times are none, such as zero."""
+    try:
+        return math.log(size.speedup)
+    except (ValueError, ArithmeticError):
+        return math.nan
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
