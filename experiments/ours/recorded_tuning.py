@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from chorale.runners.recorded.reader import RecordedConfiguration
 from chorale.runners.recorded.table import RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
-from chorale.tuner.search.search import Search, SearchPlan, storage_in_memory
+from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.storage import storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 

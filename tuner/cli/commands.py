@@ -63,6 +63,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
     "campaign": ("campaign", "Check and repair the files of campaigns: journals, Optuna's and MLflow's."),
+    "replay": ("replay", "Say how good the tuner is: replay its search and its answers on recorded runs."),
     "table": (
         "table",
         "Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",

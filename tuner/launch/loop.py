@@ -18,6 +18,7 @@ from chorale.tuner.launch.executions import report_executions
 from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
+from chorale.tuner.search.failures import search_failure
 from chorale.tuner.search.search import Search, Suggestion
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, TrialRecord, finalists, trial_id
 from chorale.tuner.trials.store import Store
@@ -241,5 +242,4 @@ class TrialLoop:
         except ChoraleError:
             raise
         except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
-            way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
-            raise Unavailable("the Optuna storage must keep working", error, way_out) from error
+            raise search_failure(error) from error

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import optuna
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from chorale.synth.errors import ChoraleError, Unavailable
-from chorale.tuner.config.address import with_password
+from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.damaged_files import set_file_aside
+from chorale.tuner.search.acquisition import AcquisitionOptimizer
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -27,10 +26,10 @@ from chorale.tuner.search.samplers import (
     make_sampler,
     suggested_candidate,
 )
-from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats
+from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.trials.journal_file import set_torn_end_aside
-from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
+from chorale.tuner.search.storage import open_storage, unreachable
+from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
@@ -81,7 +80,10 @@ class SearchPlan:
         if not isinstance(record, CompleteTrial):
             return None
         resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
-        return [record.speedup, *map(float, resources)]
+        weights = np.array([size.weight for size in record.sizes])
+        speedup = np.exp(np.average([log_speedup(size) for size in record.sizes], weights=weights))
+        values = [float(speedup), *map(float, resources)]
+        return values if np.all(np.isfinite(values)) else None
 
 
 class Search:
@@ -99,6 +101,7 @@ class Search:
         self._plan = plan
         self._distributions = distributions_of(plan.space.dimensions)
         self._records: dict[Candidate, TrialRecord] = {}
+        self._notes: Counter[str] = Counter()
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
         for trial in recorded:
             if trial.candidate in plan.space:
@@ -127,8 +130,7 @@ class Search:
             planned = self._planned()
             if planned is not None:
                 self._study.enqueue_trial(active_parameters(planned, self._plan.space))
-            trial = self._study.ask()
-            candidate = suggested_candidate(trial, self._plan.space, self._distributions)
+            trial, candidate = self._suggested()
             if candidate in self._taken or candidate not in self._plan.space:
                 self._answer_repeat(trial, candidate)
                 continue
@@ -141,11 +143,39 @@ class Search:
     def tell(self, ticket: int, record: TrialRecord) -> None:
         """Report the record of the suggestion with this ticket."""
         self._remember(record)
-        self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
+        values, state = self._plan.values(record), _state(record)
+        if state == TrialState.COMPLETE and values is None:
+            state = TrialState.FAIL  # measured, but no number that a sampler could take
+        self._study.tell(ticket, values, state=state, skip_if_finished=True)
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """What stood in for the sampler or its model when these broke down, and how often."""
+        return dict(self._choice.notes + self._notes)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
         return self._study.get_trials()
+
+    def _suggested(self) -> tuple[Trial, Candidate]:
+        """Ask the sampler; where it breaks down on what it was told, chance decides."""
+        try:
+            return self._asked()
+        except _ARITHMETIC:
+            self._notes[f"the sampler {self._plan.sampler} broke down, and a point was drawn at random"] += 1
+            sampler, self._study.sampler = self._study.sampler, make_sampler("random", self._plan.seed)
+            try:
+                return self._asked()
+            finally:
+                self._study.sampler = sampler
+
+    def _asked(self) -> tuple[Trial, Candidate]:
+        trial = self._study.ask()
+        try:
+            return trial, suggested_candidate(trial, self._plan.space, self._distributions)
+        except _ARITHMETIC:
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            raise
 
     def _planned(self) -> Candidate | None:
         """Return the candidate that must be tried next, None if the sampler may choose."""
@@ -165,7 +195,7 @@ class Search:
     def _remember(self, record: TrialRecord) -> None:
         self._records[record.candidate] = record
         if isinstance(record, CompleteTrial):
-            self._gains[record.candidate] = np.log([size.speedup for size in record.sizes])
+            self._gains[record.candidate] = np.array([log_speedup(size) for size in record.sizes])
 
     def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
         self._repeats += 1
@@ -217,9 +247,6 @@ class Search:
                 )
 
 
-STORAGE_VARIABLE = "CHORALE_STORAGE"
-
-
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
     """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
 
@@ -231,59 +258,26 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
         if url is not None:
             if isinstance(error, ChoraleError):
                 raise
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
         _log.warning("%s cannot be used (%s); a new one is made from the journal", journal, _one_line(error))
         _log.warning("the former is now %s", set_file_aside(journal))
     return Search(plan, open_storage(None, journal), recorded)
 
 
-def open_storage(url: str | None, journal: Path) -> BaseStorage:
-    """Return the Optuna storage at `url`, or one in the file `journal`.
+_ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
+"""How samplers and their models break down on data that they do not expect."""
 
-    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
-    the file; a torn end that a crash left is set aside.
-    """
+
+def log_speedup(size: SizeResult) -> float:
+    """Return the logarithm of the speed-up at a size; nan where times are none, such as zero."""
     try:
-        if url is not None:
-            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
-        set_torn_end_aside(journal)
-        return JournalStorage(StudyJournal(str(journal)))
-    except ChoraleError:
-        raise
-    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
-        raise _unreachable(error) from None
-
-
-def _unreachable(error: Exception) -> Unavailable:
-    way_out = "check `storage`; without it a journal file is used"
-    return Unavailable("the Optuna storage must be reachable", error, way_out)
+        return math.log(size.speedup)
+    except (ValueError, ArithmeticError):
+        return math.nan
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
-
-
-def storage_in_memory() -> BaseStorage:
-    """Return an Optuna storage that ends with the process."""
-    return InMemoryStorage()
-
-
-class StudyJournal(JournalFileBackend):
-    """Optuna's journal without a sync for every line: asking writes a line per dimension.
-
-    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
-    """
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add `logs`. Raises OSError, with the file as it was, if they cannot be written in full."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        before = os.path.getsize(self._file_path)
-        try:
-            with open(self._file_path, "ab") as journal:
-                journal.write(text.encode())
-        except OSError:
-            os.truncate(self._file_path, before)
-            raise
 
 
 def _state(record: TrialRecord) -> TrialState:

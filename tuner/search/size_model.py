@@ -1,18 +1,16 @@
-"""The next point to try, by expected improvement under a Gaussian process over parameters and sizes.
+"""A Gaussian process over parameters and sizes.
 
 Parameters are axes along which points are more or less far apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import ndtr
-from threadpoolctl import ThreadpoolController
 
 from chorale.tuner.trials.records import Candidate
 
@@ -62,6 +60,11 @@ _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 change over the range of a parameter, over how many doublings of the size they correlate, their spread, their noise."""
 
 
+MOST_SURPRISE = 6.0
+"""Deviations of the prior that parameters of the covariance may be away from what is expected: without variance in the
+values the likelihood would send them to infinity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Posterior:
     """Mean and standard deviation of each output at each point, arrays of (points, outputs)."""
@@ -100,13 +103,27 @@ class SizeModel:
         self._doubt = np.array([*[_DOUBT["scale"]] * count, *list(_DOUBT.values())[1:]])
         self._parameters = self._expected
 
+    @property
+    def _reach(self) -> Floats:
+        return np.asarray(MOST_SURPRISE * self._doubt)
+
+    def reset(self) -> None:
+        """Forget what was fitted; the noise is then what is expected, never nothing."""
+        self._parameters = self._expected
+
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
         """Choose the parameters of the covariance that explain `values` (points, sizes; mean zero) best."""
         distances = [axis.distances(points, points) for axis in self._axes]
         # The line search may try parameters that no number can hold, and steps back from them by itself.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             optimum = minimize(
-                self._misfit, self._parameters, (distances, values), "L-BFGS-B", True, options={"maxiter": _STEPS}
+                self._misfit,
+                self._parameters,
+                (distances, values),
+                "L-BFGS-B",
+                True,
+                bounds=list(zip(self._expected - self._reach, self._expected + self._reach, strict=True)),
+                options={"maxiter": _STEPS},
             )
         if np.all(np.isfinite(optimum.x)):
             self._parameters = optimum.x
@@ -182,83 +199,3 @@ def _matern(distance: Floats) -> Floats:
 def _trace(vectors: Floats, slope: Floats) -> Floats:
     """Return the diagonal of vectors^T slope vectors."""
     return np.asarray(np.sum(vectors * (slope @ vectors), axis=0))
-
-
-GROWTH = 1.25
-"""The covariance is fitted again when there are that many times as many observations."""
-
-MAX_UNTRIED = 4000
-"""Points that are compared for one choice; of more, a random sample."""
-
-_LINEAR_ALGEBRA = ThreadpoolController()
-"""Threads of the linear algebra below numpy and scipy. On matrices of a few hundred rows threads wait for each
-other: on a busy machine a choice took fifty times as long with two threads as with one."""
-
-
-class AcquisitionOptimizer:
-    """Chooses the point with the highest expected improvement.
-
-    points:   all points of the space
-    together: whether one point must serve all sizes; else each size may have a best point of its own
-    weights:  how much each size counts; none: all the same
-    """
-
-    def __init__(
-        self,
-        points: Sequence[Candidate],
-        sizes_bytes: Sequence[int],
-        together: bool,
-        seed: int,
-        weights: Sequence[float] = (),
-    ) -> None:
-        self._points = points
-        self._number = {point: number for number, point in enumerate(points)}
-        self._model = SizeModel(axes_of(points), sizes_bytes)
-        sizes = len(sizes_bytes)
-        counts = np.array(weights or [1.0] * sizes)
-        self._outputs = (counts / counts.sum())[None, :] if together else np.eye(sizes)
-        self._counts = np.ones(1) if together else counts
-        self._random = np.random.default_rng(seed)
-        self._fitted = 0
-
-    def next(
-        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
-    ) -> Candidate:
-        """Return a point that is none of these; there must be one.
-
-        gains:  logarithm of the speed-up over the baseline at each size, of points that were measured: at least one
-        failed: points that gave no measurement; they count as slow as the slowest
-        busy:   pending points; until their results they are taken to be average (constant liar: Ginsbourger,
-                Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
-        """
-        with _LINEAR_ALGEBRA.limit(limits=1, user_api="blas"):
-            return self._next(gains, failed, busy)
-
-    def _next(
-        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
-    ) -> Candidate:
-        measured = np.array(list(gains.values()))
-        middle = measured.mean(axis=0)
-        lies = [measured.min(axis=0)] * len(failed) + [middle] * len(busy)
-        values = np.array([*measured, *lies]) - middle
-        tried = np.array([self._number[point] for point in (*gains, *failed, *busy)])
-        if len(tried) >= GROWTH * self._fitted:
-            self._model.fit(tried, values)
-            self._fitted = len(tried)
-        others = self._untried(tried)
-        posterior = self._model.posterior(tried, values, others, self._outputs)
-        reached = np.maximum(measured @ self._outputs.T, 0.0).max(axis=0)
-        expected = _expected_improvement(posterior, reached - self._outputs @ middle) @ self._counts
-        return self._points[int(others[np.argmax(expected)])]
-
-    def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the untried points in random order, so that ties are broken at random."""
-        others = self._random.permutation(np.setdiff1d(np.arange(len(self._points)), tried))
-        return others[:MAX_UNTRIED]
-
-
-def _expected_improvement(posterior: Posterior, reached: Floats) -> Floats:
-    """Return by how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15)."""
-    standard = (posterior.mean - reached) / posterior.deviation
-    density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(posterior.deviation * (standard * ndtr(standard) + density))

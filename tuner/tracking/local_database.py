@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from chorale.synth.errors import Unavailable
 from chorale.tuner.files.damaged_files import set_file_aside
 
 CHECK_LIMIT_S = 5.0
+DATABASE_ATTEMPTS = 2
 _STEPS_PER_LOOK = 100_000
 _WAY_OUT = "`chorale campaign repair NAME` sets it aside and makes a new one from the journals"
 
@@ -52,6 +54,14 @@ def set_database_aside(uri: str) -> Path:
             file.with_name(file.name + suffix).rename(aside.with_name(aside.name + suffix))
     _forget(uri)
     return aside
+
+
+def try_databases_seldom() -> None:
+    """A database that does not answer must cost seconds: MLflow would try ten times, for 100 s."""
+    from mlflow.store.db import utils  # noqa: PLC0415
+
+    utils.MAX_RETRY_COUNT = DATABASE_ATTEMPTS
+    os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
 
 
 def _damage(file: Path) -> str | None:

@@ -17,7 +17,7 @@ from chorale.runners.measurement.private_folder import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
-from chorale.tuner.tracking.local_database import require_undamaged
+from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
 from chorale.tuner.tracking.private_store import create_database, without_credentials
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
 MAX_TAG_CHARACTERS = 4000
-DATABASE_ATTEMPTS = 2
 
 # An unreachable server must cost seconds, not the minutes of MLflow's defaults. MLflow must not repeat requests: a run
 # whose creation was answered too late would be created twice. Callers look for the run first, then try again.
@@ -279,19 +278,11 @@ def _spare_the_disk(connection: object, _record: object) -> None:
         connection.execute("PRAGMA synchronous=NORMAL")
 
 
-def _try_databases_seldom() -> None:
-    """A database that does not answer must cost seconds: MLflow would try ten times, for 100 s."""
-    from mlflow.store.db import utils  # noqa: PLC0415
-
-    utils.MAX_RETRY_COUNT = DATABASE_ATTEMPTS
-    os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
-
-
 def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     create_database(uri)
     if not uri.startswith(("http://", "https://")):
-        _try_databases_seldom()
+        try_databases_seldom()
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
     # first into the environment, where it would look like a setting of the user.
     setting = os.environ.get(URI_VARIABLE)

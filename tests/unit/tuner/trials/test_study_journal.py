@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.search.search import StudyJournal
+from chorale.tuner.search.storage import StudyJournal
 
 
 @contextmanager

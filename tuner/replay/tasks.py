@@ -1,0 +1,153 @@
+"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library beside them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.runners.recorded.reader import RecordedConfiguration
+from chorale.runners.recorded.table import RecordedTable
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.values import Value
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.records import Candidate
+
+Floats = NDArray[np.float64]
+
+PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
+LARGEST_BYTES = 2**30
+"""Sizes beyond take most of the time of a record and say little."""
+
+MIN_SHARE = 0.8
+"""Of the configurations that must have been measured at a size for it to count."""
+
+_CHUNKS, _INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
+
+
+@dataclass(frozen=True, eq=False)
+class GridTask:
+    """times_s: recorded times (candidates, sizes), taken for true ones; library_s: of the library (sizes)"""
+
+    name: str
+    collective: str
+    candidates: tuple[Candidate, ...]
+    sizes_bytes: tuple[int, ...]
+    times_s: Floats
+    library_s: Floats
+
+    def space(self, seed: int) -> SearchSpace:
+        """Return the search space, the values of each parameter in random order: nobody knows what to prefer."""
+        random = np.random.default_rng(seed)
+        rows = [candidate.parameters for candidate in self.candidates]
+        columns = {name: list(dict.fromkeys(row[name] for row in rows)) for name in PARAMETERS}
+        dimensions: dict[str, tuple[Value, ...]] = {
+            name: tuple(values[index] for index in random.permutation(len(values))) for name, values in columns.items()
+        }
+        return SearchSpace(dimensions, _Recorded(frozenset(self.candidates)))
+
+    @property
+    def best_s(self) -> Floats:
+        """The best time at each size, the library's included."""
+        return np.asarray(np.minimum(self.times_s.min(axis=0), self.library_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What a search over the record knows beforehand: what was recorded."""
+
+    candidates: frozenset[Candidate]
+
+    def matters(self, parameter: str, method: str) -> bool:
+        default = Candidate(method).parameters[parameter]
+        return any(one.parameters[parameter] != default for one in self.candidates if one.method == method)
+
+    def reason_not_to_try(self, candidate: Candidate) -> str | None:
+        return None if candidate in self.candidates else "it was not recorded"
+
+
+def replay_tasks(table: RecordedTable) -> list[GridTask]:
+    """Return the tasks of a record, in its order.
+
+    A collective on a fabric is a task if at least two configurations were measured beside the library. Runs with wrong
+    results and runs that were none, see `chorale.runners.recorded.fallbacks`, do not count. InvalidInput without tasks.
+    """
+    tasks = [
+        task
+        for fabric in table.fabrics
+        for collective in table.collectives(fabric)
+        if (task := _task(table, fabric, collective)) is not None
+    ]
+    if not tasks:
+        rule = "a record must have two configurations or more of a collective on a fabric beside those of the library"
+        raise InvalidInput(rule, ", ".join(table.fabrics) or "no runs", "give more files, the library's own among them")
+    return tasks
+
+
+def _task(table: RecordedTable, fabric: str, collective: str) -> GridTask | None:
+    by_placement = [_placed(table, fabric, collective, in_place) for in_place in (True, False)]
+    tasks = [task for task in by_placement if task is not None]
+    return max(tasks, key=lambda task: task.times_s.size) if tasks else None
+
+
+def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
+    programs = [one for one in table.configurations(fabric, collective) if one.in_place == in_place]
+    libraries = [one for one in table.libraries(fabric, collective) if one.in_place == in_place]
+    measured = {one: _usable(table, one) for one in (*programs, *libraries)}
+    library_sizes = set().union(*(measured[one] for one in libraries)) if libraries else set()
+    sizes = _sizes([measured[one] for one in programs], library_sizes)
+    complete = [one for one in programs if sizes and set(sizes) <= set(measured[one])]
+    if len(complete) < 2:
+        return None
+    library = [min(_fastest(table, one, size) for one in libraries if size in measured[one]) for size in sizes]
+    times = [[_fastest(table, one, size) for size in sizes] for one in complete]
+    name = f"{collective} {fabric}"
+    return GridTask(name, collective, tuple(_candidates(complete)), sizes, np.array(times), np.array(library))
+
+
+def _usable(table: RecordedTable, one: RecordedConfiguration) -> frozenset[int]:
+    """Return the sizes at which a configuration ran its schedule and was right."""
+    sizes = (size for size in table.sizes_bytes(one) if size <= LARGEST_BYTES)
+    return frozenset(size for size in sizes if not table.fell_back(one, size) and table.is_correct(one, size))
+
+
+def _sizes(measured: Sequence[frozenset[int]], library: set[int]) -> tuple[int, ...]:
+    """Return the sizes at which most configurations and the library were measured; those with few do not count."""
+    counts = Counter(size for sizes in measured for size in sizes)
+    usual = max(counts.values(), default=0)
+    return tuple(sorted(size for size in library if counts[size] >= MIN_SHARE * usual > 0))
+
+
+def _fastest(table: RecordedTable, one: RecordedConfiguration, size_bytes: int) -> float:
+    return min(table.times_s(one, size_bytes))
+
+
+def _candidates(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
+    """Yield a point of a search space for each; those that their parameters do not tell apart are named apart."""
+    plain = [_candidate(one) for one in configurations]
+    counts = Counter(plain)
+    for one, candidate in zip(configurations, plain, strict=True):
+        method = candidate.method if counts[candidate] == 1 else f"{candidate.method} {one.origin.schedule}"
+        yield replace(candidate, method=method)
+
+
+def _candidate(configuration: RecordedConfiguration) -> Candidate:
+    origin = configuration.origin
+    chunks, instances = _CHUNKS.search(origin.schedule), _INSTANCES.search(origin.schedule)
+    copies = origin.instances or (int(instances[1]) if instances else 1)
+    return Candidate(
+        origin.generator,
+        k=origin.k,
+        chunks=int(chunks[1]) if chunks else None,
+        instances=max(copies, 1),
+        buffer_bytes=configuration.buffer_bytes,
+    )
+
+
+def named_tasks(tasks: Iterable[GridTask], name: str) -> list[GridTask]:
+    """Return the tasks whose name has `name` in it."""
+    return [task for task in tasks if name in task.name]

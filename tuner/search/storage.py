@@ -1,0 +1,64 @@
+"""Where Optuna keeps studies: a database of the user's, or a file beside the journal of the launch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.tuner.config.address import with_password
+from chorale.tuner.trials.journal_file import set_torn_end_aside
+
+STORAGE_VARIABLE = "CHORALE_STORAGE"
+
+
+def open_storage(url: str | None, journal: Path) -> BaseStorage:
+    """Return the Optuna storage at `url`, or one in the file `journal`.
+
+    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
+    the file; a torn end that a crash left is set aside.
+    """
+    try:
+        if url is not None:
+            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
+        set_torn_end_aside(journal)
+        return JournalStorage(StudyJournal(str(journal)))
+    except ChoraleError:
+        raise
+    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+        raise unreachable(error) from None
+
+
+def unreachable(error: Exception) -> Unavailable:
+    """Return what an error of Optuna's storages means to the user."""
+    way_out = "check `storage`; without it a journal file is used"
+    return Unavailable("the Optuna storage must be reachable", error, way_out)
+
+
+def storage_in_memory() -> BaseStorage:
+    """Return an Optuna storage that ends with the process."""
+    return InMemoryStorage()
+
+
+class StudyJournal(JournalFileBackend):
+    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+
+    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    """
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add `logs`. Raises OSError, with the file as it was, if they cannot be written in full."""
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        before = os.path.getsize(self._file_path)
+        try:
+            with open(self._file_path, "ab") as journal:
+                journal.write(text.encode())
+        except OSError:
+            os.truncate(self._file_path, before)
+            raise
