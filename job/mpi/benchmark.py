@@ -94,7 +94,7 @@ def _row(size_bytes: int, mpi: Sequence[float], chorale: Sequence[float]) -> dic
 
 def _compiled(folder: Path) -> Path:
     program = folder / "collective_times"
-    command = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
+    command: list[str | Path] = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
     if done.returncode:
         raise Unavailable("mpicc must compile a program", done.stderr.strip()[-500:], "install a C compiler")
