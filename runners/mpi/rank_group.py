@@ -46,18 +46,18 @@ class MpiRankGroup:
     def load(
         self,
         programs: Sequence[Program],
-        library: int,
+        library: Sequence[str],
         native: NativeLibraries,
         transport: tuple[str, str | None],
         deadline: float,
     ) -> None:
-        """Give every rank its part of `programs`, and then of `library` algorithms for the same collective.
+        """Give every rank its part of `programs`, and then of MPI's algorithms `library` for the same collective.
 
         transport: `mpi` or `tcp`, and the device of the latter
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = [
-            [RankPart.of_program(program, rank).to_json() for program in programs] + [call] * library
+            [RankPart.of_program(program, rank).to_json() for program in programs] + [call] * len(library)
             for rank in self.ranks
         ]
         command = {
@@ -65,6 +65,7 @@ class MpiRankGroup:
             "libraries": [str(native.engine), str(native.messages)],
             "transport": transport,
             "limit_s": deadline - time.monotonic(),
+            "library": list(library),
             "each": parts,
         }
         self.request(command, deadline, "the programs were loaded")
@@ -134,7 +135,8 @@ class MpiRankGroup:
             if self._job.deaths():
                 raise self._death()
             message = answer.get("message", f"it said {answer['answer']} instead of {kind}")
-            raise RunStopped(FailureKind.CRASH, f"rank {answer['rank']} failed: {message}", answer["rank"])
+            reason = " ".join(str(message).split())  # MPI's own errors have many lines
+            raise RunStopped(FailureKind.CRASH, f"rank {answer['rank']} failed: {reason}", answer["rank"])
         return answer
 
     def _death(self) -> RunStopped:

@@ -11,10 +11,13 @@ from chorale.runners.engine.library import Engine
 from chorale.runners.engine.meeting import TOKEN_BYTES, addresses_for, listen
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.execution.rank_part import LoadedPart, load_parts
+from chorale.runners.mpi.algorithms import PREFIX, ForcedAlgorithm, MpiAlgorithms
 from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.messages import MpiMessages
 from chorale.runners.mpi.native_libraries import NativeLibraries, native_libraries
 from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
+from chorale.runners.mpi.variables import ToolInterface
+from chorale.synth.collective import CollectiveName
 
 
 class RankPrograms:
@@ -25,6 +28,9 @@ class RankPrograms:
         self._for_messages, self._for_calls = world.Dup(), world.Dup()
         self._engine: Engine | None = None
         self._programs: list[LoadedPart] = []
+        self._library: list[str] = []  # the last ones of these are MPI's
+        self._forced: dict[tuple[CollectiveName, str], ForcedAlgorithm] = {}
+        self._tools: ToolInterface | None = None  # only where an algorithm is chosen
         self._addresses: list[str] = []  # of other engines; none where MPI carries their messages
         self._token = b""
 
@@ -33,6 +39,9 @@ class RankPrograms:
         if self._engine is None:
             self._engine = self._new_engine(NativeLibraries(*map(Path, command["libraries"])), *command["transport"])
         self._programs = load_parts(self._engine, self._programs, command["part"])
+        self._library = command["library"]
+        for name in self._library:
+            self._force(name)
         if self._addresses:
             self._engine.connect(self._addresses, self._token, max(0.0, command["limit_s"]))
 
@@ -41,8 +50,21 @@ class RankPrograms:
         program = self._programs[task["program"]]
         memory = program.memory(self._rank, task)
         if program.number is None or self._engine is None:
-            return memory, LibraryRun(program.collective, memory, self._for_calls)
+            name = self._library[task["program"] - len(self._programs)]
+            return memory, LibraryRun(program.collective, memory, self._for_calls, self._force(name))
         return memory, ProgramRun(self._engine, program.work(memory, task), memory)
+
+    def _force(self, name: str) -> ForcedAlgorithm | None:
+        """Return the algorithm of which `name` is that in a request, None where MPI chooses. The first time all ranks
+        call this together."""
+        if not name.startswith(PREFIX):
+            return None
+        key = self._programs[-1].collective.name, name
+        if key not in self._forced:
+            self._tools = self._tools or ToolInterface()
+            algorithms = MpiAlgorithms(self._tools)
+            self._forced[key] = algorithms.force(self._for_calls, key[0], name.removeprefix(PREFIX))
+        return self._forced[key]
 
     def _new_engine(self, libraries: NativeLibraries, transport: str, interface: str | None) -> Engine:
         if not libraries.exist:

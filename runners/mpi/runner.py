@@ -12,6 +12,7 @@ from chorale.runners.api.validation import RequestFault, memory_shortage, valida
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.fabric.honesty import dishonest_size
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
+from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
 from chorale.runners.mpi.native_libraries import native_libraries
 from chorale.runners.mpi.rank_group import MpiRankGroup
@@ -19,7 +20,8 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
 LIBRARY_ALGORITHMS = ("mpi",)
-"""MPI's own algorithms: the call of the collective's name, which chooses by itself."""
+"""MPI's own algorithms: the call of the collective's name, which chooses by itself. Those that it chooses among are
+measured where a request names them (see `chorale.runners.mpi.algorithms`)."""
 
 _WORK_BYTES = 40  # per element, to make and to check data
 
@@ -62,7 +64,7 @@ class MpiRunner:
         InvalidInput if it is not clear where.
         """
         environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
-        if (fault := validate_request(request, self.library, _faults)) is not None:
+        if (fault := _fault_of(request)) is not None:
             return RunFailure(*fault, environment=environment)
         finished = False
         try:
@@ -78,7 +80,7 @@ class MpiRunner:
         return outcome
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """MPI has an algorithm for every collective."""
+        """MPI has an algorithm for every collective. Requests may name those besides that `mpi_algorithms` lists."""
         return LIBRARY_ALGORITHMS
 
     @property
@@ -112,7 +114,7 @@ class MpiRunner:
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
-        group.load(list(request.programs.values()), len(request.library), native, self._transport, deadline)
+        group.load(list(request.programs.values()), request.library, native, self._transport, deadline)
         rounds = MeasurementRounds(group, request, deadline)
         results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6
@@ -136,6 +138,17 @@ class MpiRunner:
         return run_failure_of(
             stopped, self._group.blocked_ranks() if stuck and self._group is not None else {}, environment
         )
+
+
+def _fault_of(request: RunRequest) -> RequestFault | None:
+    """Return why `request` cannot run; MPI is asked for its algorithms where the request names others than its own
+    choice."""
+    try:
+        chosen = mpi_algorithms() if set(request.library) - set(LIBRARY_ALGORITHMS) else {}
+    except Unavailable as missing:
+        return FailureKind.UNAVAILABLE, str(missing)
+    library = lambda collective: (*LIBRARY_ALGORITHMS, *chosen.get(collective, ()))  # noqa: E731
+    return validate_request(request, library, _faults)
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:

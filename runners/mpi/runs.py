@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from chorale.runners.api.elements import Vector
 from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.execution.rounds import StuckInstruction
+from chorale.runners.mpi.algorithms import ForcedAlgorithm
 from chorale.synth.collective import Collective, CollectiveName
 
 
@@ -88,14 +90,19 @@ def _stuck_instruction(line: str) -> StuckInstruction:
 class LibraryRun:
     """Implements `RankRun` with a call that returns when the rank has its result, however long that takes."""
 
-    def __init__(self, collective: Collective, memory: RankMemory, communicator: MPI.Comm) -> None:
+    def __init__(
+        self, collective: Collective, memory: RankMemory, communicator: MPI.Comm, algorithm: ForcedAlgorithm | None
+    ) -> None:
+        """algorithm: for the call; None where MPI chooses"""
         self.blocked: list[StuckInstruction] = []
         self.execution: Execution | None = None
         self._collective = collective
         self._memory = memory
-        self._communicator = communicator
+        self._communicator = communicator if algorithm is None else algorithm.communicator
+        self._algorithm = algorithm
 
     def run(self, start_s: float, limit_s: float) -> float | None:
-        time.sleep(max(0.0, start_s - time.monotonic()))
-        run_collective(self._communicator, self._collective, self._memory.input, self._memory.output)
-        return time.monotonic()
+        with nullcontext() if self._algorithm is None else self._algorithm.forced():
+            time.sleep(max(0.0, start_s - time.monotonic()))
+            run_collective(self._communicator, self._collective, self._memory.input, self._memory.output)
+            return time.monotonic()

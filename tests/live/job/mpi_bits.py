@@ -1,6 +1,7 @@
 """An MPI program that adds numbers of many magnitudes at two sizes, and prints a digest of each result.
 
-The bits tell which algorithm of the MPI added, as each has an order of additions of its own.
+The bits tell which algorithm of the MPI added, as each has an order of additions of its own. The sums are made by each
+algorithm that an argument names, chosen while MPI runs, and then by MPI's own choice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
+from chorale.runners.mpi.algorithms import MpiAlgorithms
+from chorale.runners.mpi.variables import ToolInterface
+from chorale.synth.collective import CollectiveName
 from tests.live.job.job_rank import contribution
 
 SIZES = (1024, 16384)
@@ -19,6 +23,16 @@ SIZES = (1024, 16384)
 def main() -> None:
     """Be a rank."""
     world = MPI.COMM_WORLD
+    tools = ToolInterface()
+    for name in sys.argv[1:]:
+        algorithm = MpiAlgorithms(tools).force(world, CollectiveName.ALLREDUCE, name)
+        with algorithm.forced():
+            say_digests(algorithm.communicator)
+    say_digests(world)
+
+
+def say_digests(world: MPI.Comm) -> None:
+    """Write the digests of sums on `world`."""
     digests = []
     for size_bytes in SIZES:
         vector = contribution(world.rank, size_bytes // 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,21 @@ def is_open_mpi() -> bool:
 
 def bits(**variables: str) -> tuple[str, str]:
     """Return the digests of a small and a large result under `variables`."""
-    command = [find_mpiexec(), "-n", str(RANKS), sys.executable, "-m", "tests.live.job.mpi_bits"]
+    [digests] = all_bits((), variables)
+    return digests
+
+
+def all_bits(algorithms: Sequence[str], variables: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the digests by each of `algorithms`, which are chosen one after the other, and then by MPI's choice."""
+    command = [find_mpiexec(), "-n", str(RANKS), sys.executable, "-m", "tests.live.job.mpi_bits", *algorithms]
     settings = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
     settings |= {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_coll_tuned_priority": "90"}
     done = subprocess.run(
         command, env={**os.environ, **settings, **variables}, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("bits ")]
-    _, small, large = line.split()
-    return small, large
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("bits ")]
+    return [(small, large) for _, small, large in lines]
 
 
 def forced(algorithm: str) -> tuple[str, str]:
@@ -66,3 +72,9 @@ def test_each_size_runs_the_algorithm_that_the_table_says(capsys, tmp_path):
     assert ring[1] != doubling[1]
     assert bits(**exported(capsys, tmp_path, ("recursive_doubling", "ring"))) == (doubling[0], ring[1])
     assert bits(**exported(capsys, tmp_path, ("ring", "recursive_doubling"))) == (ring[0], doubling[1])
+
+
+def test_an_algorithm_that_is_chosen_while_mpi_runs_is_the_one_that_runs():
+    ring, doubling, usual = forced("ring"), forced("recursive_doubling"), bits()
+    found = all_bits(("ring", "recursive_doubling", "ring"), {})
+    assert found == [ring, doubling, ring, usual]
