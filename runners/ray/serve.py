@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from chorale.runners.process_launch.ports import port_lines
 from chorale.runners.ray.cluster import RayCluster
 from chorale.synth.errors import Unavailable
 
@@ -27,8 +28,8 @@ def serve_application(
     """Serve what `build` returns, an ASGI application made in the replica, until SIGINT or SIGTERM.
 
     One replica, which Serve restarts when it dies. The HTTP server listens on `host` on every node of the cluster
-    that has one, by default the head only. `ready` is called once requests are answered. Unavailable if the port
-    is taken or the cluster does not start.
+    that has one, by default the head only. `ready` is called once requests are answered; then the log says which ports
+    are open to whom. Unavailable if the port is taken or the cluster does not start.
     """
     with RayCluster(address):
         from ray import serve  # noqa: PLC0415  # a second to import
@@ -42,6 +43,7 @@ def serve_application(
             raise Unavailable("the service must be able to start", f"{host}:{port}: {error}", way_out) from error
         try:
             ready()
+            _log.info("listening:\n  %s", "\n  ".join(port_lines()))
             _wait_for_signal()
         finally:
             serve.shutdown()  # type: ignore[no-untyped-call]
