@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chorale.runners.process_launch.ports import port_lines
-from chorale.runners.ray.cluster import RayCluster
+from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
 APPLICATION = "chorale"
@@ -57,6 +57,7 @@ def application_of(build: Callable[[], Any]) -> Any:
     from ray import serve  # noqa: PLC0415  # a second to import
 
     def application() -> Any:  # Serve takes only plain functions for builders
+        _listen_on_node_only()
         return build()
 
     settings: dict[str, Any] = {
@@ -66,6 +67,16 @@ def application_of(build: Callable[[], Any]) -> Any:
         "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()
+
+
+def _listen_on_node_only() -> None:
+    """Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces."""
+    from ray.serve._private import replica  # noqa: PLC0415  # there is no setting for it
+
+    add_port = replica.add_port_to_grpc_server
+    node = ray.util.get_node_ip_address()
+    address = f"[{node}]:0" if ":" in node else f"{node}:0"
+    replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
 
 
 def _wait_for_signal() -> None:
