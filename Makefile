@@ -5,17 +5,25 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart demo-job test test-slow sanitizers soak random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
+# Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
+CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
+
+.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	rm -f $(REPORTS)
+	$(PIP) --report $(VENV)/pip.json --upgrade pip
+	$(PIP) --report $(VENV)/dev.json -e '.[dev]'
+	$(CHECK_HASHES) $(VENV)/pip.json $(VENV)/dev.json || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m chorale.runners.oneccl.install || echo 'warning: no oneccl runner: see above'
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mpi]' || echo 'warning: no mpi runner: see above'
-	$(BIN)/python -m pip install --quiet -c constraints.txt 'torch==2.13.0+cpu' || echo 'warning: torch is not installed: no build for CPUs only is offered here'
+	$(PIP) --report $(VENV)/mpi.json -e '.[mpi]' || echo 'warning: no mpi runner: see above'
+	$(PIP) --report $(VENV)/torch.json 'torch==2.13.0+cpu' || echo 'warning: torch is not installed: no build for CPUs only is offered here'
+	$(CHECK_HASHES) $(VENV)/mpi.json $(VENV)/torch.json || { rm -rf $(VENV); exit 1; }
 	touch $(INSTALLED)
 
 $(KERNELS): $(INSTALLED)
@@ -67,6 +75,14 @@ reproduce: setup
 
 reproduce-quick: setup
 	$(BIN)/python -m chorale.experiments.framework.reproduce --quick
+
+# The SHA-256 of what was downloaded, after a change of constraints.txt: look at the difference before it is kept.
+hashes: $(INSTALLED)
+	$(PYTHON) -I -S deploy/supply_chain/hashes.py add $(REPORTS)
+
+# What is installed, as CycloneDX, and the licenses of third parties: build/bill-of-materials.cdx.json, build/third-party-notices.txt.
+bill: $(INSTALLED)
+	$(BIN)/python -m deploy.supply_chain.bill build
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from chorale.runners.ray.cluster import RayCluster
+from chorale.runners.process_launch.ports import port_lines
+from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
 APPLICATION = "chorale"
@@ -27,8 +28,8 @@ def serve_application(
     """Serve what `build` returns, an ASGI application made in the replica, until SIGINT or SIGTERM.
 
     One replica, which Serve restarts when it dies. The HTTP server listens on `host` on every node of the cluster
-    that has one, by default the head only. `ready` is called once requests are answered. Unavailable if the port
-    is taken or the cluster does not start.
+    that has one, by default the head only. `ready` is called once requests are answered; then the log says which ports
+    are open to whom. Unavailable if the port is taken or the cluster does not start.
     """
     with RayCluster(address):
         from ray import serve  # noqa: PLC0415  # a second to import
@@ -42,6 +43,7 @@ def serve_application(
             raise Unavailable("the service must be able to start", f"{host}:{port}: {error}", way_out) from error
         try:
             ready()
+            _log.info("listening:\n  %s", "\n  ".join(port_lines()))
             _wait_for_signal()
         finally:
             serve.shutdown()  # type: ignore[no-untyped-call]
@@ -55,6 +57,7 @@ def application_of(build: Callable[[], Any]) -> Any:
     from ray import serve  # noqa: PLC0415  # a second to import
 
     def application() -> Any:  # Serve takes only plain functions for builders
+        _listen_on_node_only()
         return build()
 
     settings: dict[str, Any] = {
@@ -64,6 +67,16 @@ def application_of(build: Callable[[], Any]) -> Any:
         "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()
+
+
+def _listen_on_node_only() -> None:
+    """Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces."""
+    from ray.serve._private import replica  # noqa: PLC0415  # there is no setting for it
+
+    add_port = replica.add_port_to_grpc_server
+    node = ray.util.get_node_ip_address()
+    address = f"[{node}]:0" if ":" in node else f"{node}:0"
+    replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
 
 
 def _wait_for_signal() -> None:

@@ -41,6 +41,8 @@ def serve(
 ) -> None:
     """Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.
 
+    Who may do what, over which port and file: docs/operations/threat-model.md.
+
     Jobs, results and the audit log are kept under $CHORALE_HOME/service: what was queued or running when the service
     stopped goes on at its next start. The API is described at /openapi.json.
 

