@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from chorale.runners.ray import proxy_guard
 from chorale.runners.ray.cluster import RayCluster
 from chorale.synth.errors import Unavailable
 
@@ -30,6 +31,7 @@ def serve_application(
     that has one, by default the head only. `ready` is called once requests are answered. Unavailable if the port
     is taken or the cluster does not start.
     """
+    proxy_guard.install()
     with RayCluster(address):
         from ray import serve  # noqa: PLC0415  # a second to import
 
