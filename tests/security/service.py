@@ -46,9 +46,11 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 1_000_000.0
+        self.ticks = False
 
     def __call__(self) -> float:
-        """Return seconds since the epoch."""
+        """Return seconds since the epoch; a second more each time where the clock `ticks`."""
+        self.now_s += self.ticks
         return self.now_s
 
 
@@ -97,9 +99,10 @@ def attacked(
     settings.chmod(0o600)
     tokens = {role: token for role, (token, _) in made.items()}
     this = Attacked(home, {**tokens, "local": local_token(home)}, None)  # type: ignore[arg-type]  # set below
-    store, networks = JobStore(home.service), NetworkPlanner(limits or JobLimits(), planning=planning)
+    limits = limits or JobLimits()
+    store, networks = JobStore(home.service), NetworkPlanner(limits, planning=planning)
     planner = JobPlanner(networks, store, folder)
-    scheduler = JobScheduler(store, planner, this.backend, this.clock, slots=1)
+    scheduler = JobScheduler(store, planner, this.backend, this.clock, 1, limits.job_s, lambda: this.clock.now_s)
     campaigns = Campaigns(home, this.launches, store, networks, load_settings(None, home))
     access = load_access(None, "127.0.0.1", home, this.clock)
     api = create_api(scheduler, campaigns, access, AuditLog(home.service, this.clock), BodyLimits())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,14 +15,16 @@ MOST_WAITING = 8
 class Turns:
     """At most `slots` holders at once. Thread-safe.
 
-    Among owners that wait, the one with the fewest holders goes next, then the one that was served longest ago; the
-    requests of an owner go in their order. most_waiting: of one owner; more are refused at once.
+    Among owners that wait, the one with the fewest holders goes next, then the one that was served longest ago, or
+    never; the requests of an owner go in their order. most_waiting: of one owner; more are refused at once.
     """
 
     def __init__(self, slots: int, most_waiting: int = MOST_WAITING) -> None:
         self._free = slots
         self._most_waiting = most_waiting
-        self._waiting: OrderedDict[str, deque[threading.Event]] = OrderedDict()  # by owner, served longest ago first
+        self._waiting: dict[str, deque[threading.Event]] = {}  # by owner
+        self._served: dict[str, int] = {}  # by owner: number of the last turn; owners are as many as there are tokens
+        self._turn = 0
         self._holders: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -58,12 +60,12 @@ class Turns:
     def _grant(self) -> None:
         """Give free slots to those whose turn it is."""
         while self._free and self._waiting:
-            owner = min(self._waiting, key=lambda name: self._holders[name])  # of equals the one served longest ago
+            owner = min(self._waiting, key=lambda name: (self._holders[name], self._served.get(name, 0)))
             queue = self._waiting[owner]
             queue.popleft().set()
+            if not queue:
+                del self._waiting[owner]
+            self._turn += 1
+            self._served[owner] = self._turn
             self._free -= 1
             self._holders[owner] += 1
-            if queue:
-                self._waiting.move_to_end(owner)
-            else:
-                del self._waiting[owner]
