@@ -61,15 +61,21 @@ def notices(packages: Sequence[Distribution]) -> str:
 
 def license_of(package: Distribution) -> str:
     """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
-    metadata = package.metadata
-    named = metadata.get("License-Expression") or ""
-    classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
-    short = (metadata.get("License") or "").strip().partition("\n")[0]
+    named = _stated(package, "License-Expression")
+    classifiers = [
+        line.rpartition(" :: ")[2] for line in package.metadata.get_all("Classifier") or [] if "License ::" in line
+    ]
+    short = _stated(package, "License").partition("\n")[0]
     return named or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
 
 
+def _stated(package: Distribution, field: str) -> str:
+    values = package.metadata.get_all(field) or [""]
+    return str(values[0]).strip()
+
+
 def _component(package: Distribution, hashes: Mapping[str, str]) -> dict[str, Any]:
-    named = package.metadata.get("License-Expression")
+    named = _stated(package, "License-Expression")
     terms = {"expression": named} if named else {"license": {"name": license_of(package)}}
     stem = f"{_normal(package.metadata['Name'])}-{package.version}"
     digests = [{"alg": "SHA-256", "content": digest} for file, digest in sorted(hashes.items()) if _stem(file) == stem]

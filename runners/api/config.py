@@ -77,6 +77,27 @@ class MeasurerRequest:
     count: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Whether requests to a service may set an option that takes text of any kind; options without it are closed.
+
+    from_requests: False for paths, commands, variables, hosts and what else makes a machine do something: these come
+                   from the service's own settings. True for text that only names a thing of ours.
+    """
+
+    from_requests: bool
+    content: bool = False
+    """Whether requests may give what is in a file, as a mapping, in place of its path."""
+
+
+SERVER_ONLY = Exposure(from_requests=False)
+"""Mark of options that requests never set; their values are not shown to callers either."""
+PATH_OR_CONTENT = Exposure(from_requests=False, content=True)
+"""Mark of options that are a path, or the content of a file: only the latter is for requests."""
+FROM_REQUESTS = Exposure(from_requests=True)
+"""Mark of options with free text that requests may set."""
+
+
 class RunnerConfig(BaseModel, ABC):
     """Base of the classes that declare a runner; the fields of each are its options, an instance is a runner to be.
 
@@ -89,6 +110,8 @@ class RunnerConfig(BaseModel, ABC):
     is_nested:   whether campaigns have its options in a section named like it, inside `runner`
     not_compared: options on which measured times do not depend
     preconditions: findings of `chorale doctor` that must be good, in the order in which they are mended
+
+    An option that takes text, a path or a mapping says by an `Exposure` whether requests to a service may set it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

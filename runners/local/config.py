@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
+from chorale.runners.api.config import SERVER_ONLY, Capabilities, Fractional, MeasurerRequest, RunnerConfig
 
 
 class LocalConfig(RunnerConfig):
@@ -25,7 +25,9 @@ class LocalConfig(RunnerConfig):
         description="On links that a process emulates (the default), on the fabric that is up (where one is named), "
         "or by shared memory.",
     )
-    fabric: str | None = Field(default=None, description="Name of the fabric; by default the one for the topology.")
+    fabric: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Name of the fabric; by default the one for the topology."
+    )
     link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
         default=None,
         description="Rate of an emulated link in Mbit/s; by default the one that a probe finds this machine to carry.",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import MeasurerRequest
+from chorale.runners.api.config import SERVER_ONLY, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
 
 
@@ -19,14 +19,14 @@ class MpiConfig(FabricConfig):
     summary: ClassVar[str] = "over MPI, on the fabric that is up or a cluster"
     preconditions: ClassVar[tuple[str, ...]] = ("mpi4py", "mpiexec")
 
-    hosts: str | None = Field(
+    hosts: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Hosts of a cluster, a comma list or @FILE; by default those of the scheduler's job."
     )
     transport: Literal["mpi", "tcp"] = Field(
         default="mpi",
         description="What carries programs: MPI's messages, or TCP of the engine (within a host shared memory).",
     )
-    interface: str | None = Field(
+    interface: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Network device of the engine's TCP; by default the first that is up."
     )
 

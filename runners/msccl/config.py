@@ -8,7 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from chorale.runners.api.base import ResourceRequest, Runner
-from chorale.runners.api.config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
+from chorale.runners.api.config import (
+    SERVER_ONLY,
+    ByteCount,
+    Capabilities,
+    MeasurerRequest,
+    NameList,
+    RunnerConfig,
+    VariableList,
+)
 from chorale.runners.msccl.options import gpus_per_machine
 from chorale.runners.msccl.runtimes import MSCCL, require_runtime
 from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
@@ -29,23 +37,27 @@ class MscclConfig(RunnerConfig):
         default=None,
         description="The library that executes programs; it decides their target. Default: the program's, or msccl.",
     )
-    launcher: Literal["openmpi", "mpich", "srun", "ray"] = Field(
+    launcher: Annotated[Literal["openmpi", "mpich", "srun", "ray"], SERVER_ONLY] = Field(
         default="openmpi",
         description="What starts a process for each GPU: mpirun, mpiexec, Slurm, or MPICH on nodes that Ray lends.",
     )
-    hosts: Annotated[list[str], NameList] = Field(
+    hosts: Annotated[list[str], NameList, SERVER_ONLY] = Field(
         default=[], description="Nodes in the order of their ranks; by default this one, or the allocation."
     )
     gpus_per_node: int | None = Field(
         default=None, ge=1, description="By default what the hosts, or the boxes of the topology, come to."
     )
-    tests_folder: str | None = Field(default=None, description="Folder of nccl-tests on the nodes; else the PATH.")
-    library_folder: str | None = Field(default=None, description="Folder of the runtime's library on the nodes.")
-    shared_folder: str | None = Field(
+    tests_folder: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Folder of nccl-tests on the nodes; else the PATH."
+    )
+    library_folder: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Folder of the runtime's library on the nodes."
+    )
+    shared_folder: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Folder that all nodes see under one path, for jobs; needed on several nodes."
     )
     iterations: int = Field(default=50, ge=1, le=10**6, description="Calls that a launch times; a repetition each.")
-    variables: Annotated[dict[str, str], VariableList] = Field(
+    variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
         default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."
     )
     in_place: bool = Field(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chorale.runners.process_launch.ports import port_lines
+from chorale.runners.ray import proxy_guard
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
@@ -31,6 +32,7 @@ def serve_application(
     that has one, by default the head only. `ready` is called once requests are answered; then the log says which ports
     are open to whom. Unavailable if the port is taken or the cluster does not start.
     """
+    proxy_guard.install()
     with RayCluster(address):
         from ray import serve  # noqa: PLC0415  # a second to import
 
@@ -71,10 +73,11 @@ def application_of(build: Callable[[], Any]) -> Any:
 
 def _listen_on_node_only() -> None:
     """Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces."""
-    from ray.serve._private import replica  # noqa: PLC0415  # there is no setting for it
+    from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
 
+    replica: Any = module
     add_port = replica.add_port_to_grpc_server
-    node = ray.util.get_node_ip_address()
+    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     address = f"[{node}]:0" if ":" in node else f"{node}:0"
     replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
 

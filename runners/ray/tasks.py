@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Completion
@@ -12,6 +15,8 @@ from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
 
+MEMORY_SLACK = 2
+"""How much more than it said a computation may take: what is reserved is not all used."""
 MAX_TASK_RETRIES = 2
 """How often a computation is begun again after the death of its worker."""
 
@@ -49,8 +54,32 @@ class _ProgressBoard:
         return progress
 
 
-def _run(computation: Computation, argument: Any, board: Any, key: str) -> Any:
-    return computation(argument, lambda done, total: board.pin.remote(key, done, total))
+def _run(computation: Computation, argument: Any, board: Any, key: str, memory_bytes: int) -> Any:
+    with memory_limit(MEMORY_SLACK * memory_bytes):
+        return computation(argument, lambda done, total: board.pin.remote(key, done, total))
+
+
+@contextmanager
+def memory_limit(more_bytes: int) -> Iterator[None]:
+    """Let this process take at most `more_bytes` of private memory beside what it has, during the block.
+
+    What wants more gets a MemoryError; native code that does not expect that ends the process.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _private_bytes() + more_bytes
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _private_bytes() -> int:
+    """Return the private memory of this process, reserved or used, as RLIMIT_DATA counts it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmData:")).split()[1]) * 1024
 
 
 class RayTaskBackend:
@@ -79,7 +108,7 @@ class RayTaskBackend:
     def start(self, key: str, computation: Computation, argument: Any, memory_bytes: int) -> None:
         """Begin `computation(argument, progress)` as soon as a node has room."""
         task = self._run.options(memory=memory_bytes)
-        self._references[key] = task.remote(computation, argument, self._board, key)
+        self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
         """Kill the worker of `key`; `ended` reports it as cancelled, unless it ended before."""
@@ -123,6 +152,8 @@ def _value_of(reference: Any) -> Any:
     except ray.exceptions.OutOfMemoryError as error:
         return TaskFailure(TaskFailureKind.MEMORY, error)
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, MemoryError):
+            return TaskFailure(TaskFailureKind.MEMORY, error.cause)
         is_refusal = isinstance(error.cause, ChoraleError)
         return TaskFailure(TaskFailureKind.REFUSED if is_refusal else TaskFailureKind.CRASH, error.cause)
     except ray.exceptions.RayError as error:

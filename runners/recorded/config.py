@@ -8,7 +8,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.runners.api.config import (
+    FROM_REQUESTS,
+    ByteCount,
+    Capabilities,
+    MeasurerRequest,
+    RunnerConfig,
+    TimeSource,
+)
 
 
 class RecordedConfig(RunnerConfig):
@@ -18,11 +25,13 @@ class RecordedConfig(RunnerConfig):
     summary: ClassVar[str] = "measurements of an earlier run on GPUs"
     capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.RECORD, buffers=True, unprivileged=True)
 
-    generator: str = Field(default="ForestColl", description="Whose recorded schedules programs stand for.")
+    generator: Annotated[str, FROM_REQUESTS] = Field(
+        default="ForestColl", description="Whose recorded schedules programs stand for."
+    )
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
         default=None, description="Buffer of each connection, 64KiB to 8MiB; by default the runtime's 4MiB."
     )
-    schedule: str | None = Field(
+    schedule: Annotated[str | None, FROM_REQUESTS] = Field(
         default=None, description="Name of the recorded schedule that every program stands for."
     )
 

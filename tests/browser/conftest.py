@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.integration.test_service import free_port, serving
+from tests.integration.test_service import free_port, serving, token_of
 
 FLAGS = [
     "--no-sandbox",
@@ -36,24 +36,25 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[str]:
-    """The address of a running `chorale serve`."""
+def service(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[tuple[str, str]]:
+    """The address of a running `chorale serve`, and the token of this machine."""
     port = free_port()
     home: Path = tmp_path_factory.mktemp("service")
     shutil.copy(mlflow_template, home / "mlflow.db")
     with serving(home, port):
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", token_of(home)
 
 
 @pytest.fixture
-def page(browser: Browser, service: str) -> Iterator[Page]:
-    """A page on the service; anything that the console complains about fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=service, accept_downloads=True)
+def page(browser: Browser, service: tuple[str, str]) -> Iterator[Page]:
+    """A page on the service, by the link that `chorale serve` prints; a complaint of the console fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=service[0], accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(60_000)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"/#token={service[1]}")
     yield page
     context.close()
     expected = ("status of 4", "ERR_INTERNET_DISCONNECTED")  # refusals and the cut line that tests ask for

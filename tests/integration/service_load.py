@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx2
 import numpy as np
 
-from tests.integration.test_service import free_port, serving
+from tests.integration.test_service import free_port, serving, token_of
 
 ALLOWED = (200, 202, 429)
 KNOWN = {"topology": "torus:4x4", "method": "bfb", "collective": "allreduce"}
@@ -28,9 +28,9 @@ KNOWN = {"topology": "torus:4x4", "method": "bfb", "collective": "allreduce"}
 class Client:
     """One client: asks, waits a little, asks again."""
 
-    def __init__(self, url: str, seed: int, result: str) -> None:
+    def __init__(self, url: str, token: str, seed: int, result: str) -> None:
         self._random = random.Random(seed)  # not for secrets
-        self._http = httpx2.AsyncClient(base_url=url, timeout=60)
+        self._http = httpx2.AsyncClient(base_url=url, timeout=60, headers={"Authorization": f"Bearer {token}"})
         self._result = result
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.statuses: Counter[int] = Counter()
@@ -60,9 +60,9 @@ class Client:
         return await self._http.post("/v1/syntheses", json=KNOWN if kind == "known" else new)
 
 
-async def load(url: str, clients: int, seconds: float, seed: int, result: str) -> dict[str, object]:
+async def load(url: str, token: str, clients: int, seconds: float, seed: int, result: str) -> dict[str, object]:
     """Return what `clients` clients saw in `seconds` seconds."""
-    crowd = [Client(url, seed + number, result) for number in range(clients)]
+    crowd = [Client(url, token, seed + number, result) for number in range(clients)]
     until_s = time.monotonic() + seconds
     await asyncio.gather(*(client.work(until_s) for client in crowd))
     statuses = sum((client.statuses for client in crowd), Counter())
@@ -96,7 +96,8 @@ def main() -> int:
         while job["result"] is None:
             time.sleep(0.2)
             job = client.get(f"/v1/jobs/{job['id']}").json()
-        found = asyncio.run(load(f"http://127.0.0.1:{port}", asked.clients, asked.seconds, asked.seed, job["result"]))
+        url, token = f"http://127.0.0.1:{port}", token_of(Path(folder))
+        found = asyncio.run(load(url, token, asked.clients, asked.seconds, asked.seed, job["result"]))
     json.dump(found, sys.stdout, indent=2)
     return 0 if all(int(status) in ALLOWED for status in found["statuses"]) else 1  # type: ignore[attr-defined]
 

@@ -85,6 +85,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "serve",
         "Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.",
     ),
+    "token": ("token", "Make, list and revoke tokens of the HTTP service; a running service follows at once."),
     "doctor": (
         "doctor",
         "Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here.",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import time
 from typing import Annotated
 
 import typer
-import yaml
 
 from chorale.runners.ray.serve import serve_application
-from chorale.synth.errors import InvalidInput
-from chorale.tuner.cli.output import people, results
+from chorale.tuner.cli.output import people
+from chorale.tuner.cli.token import print_entry
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import load_access
-from chorale.tuner.service.access import make_token as new_token
+from chorale.tuner.service.access import is_loopback
 from chorale.tuner.service.jobs.limits import JobLimits
+from chorale.tuner.service.settings import load_settings
+from chorale.tuner.service.tokens import load_access, local_token
 
 GIB = 2**30
 
@@ -25,21 +25,42 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need --tokens.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token file.")] = (
+        "127.0.0.1"
+    ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8600,
     tokens: Annotated[
-        str | None, typer.Option(metavar="FILE", help="YAML file of tokens: who may call, with which quotas.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."
+        ),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
+        ),
     ] = None,
     make_token: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Print a new token and its entry for the token file, and exit.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."
+        ),
     ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.")
     ] = None,
     max_nodes: Annotated[int, typer.Option(min=2, help="Largest network that a job may have.")] = 16_384,
+    max_links: Annotated[int, typer.Option(min=2, help="Most links that a network may have.")] = 2**21,
     max_memory_gib: Annotated[int, typer.Option(min=1, help="Most memory that a job may need, by its estimate.")] = 8,
+    max_job_s: Annotated[int, typer.Option(min=1, help="Seconds after which a job is stopped.")] = 3600,
+    max_campaign_minutes: Annotated[int, typer.Option(min=1, help="Longest search of a campaign.")] = 1440,
 ) -> None:
     """Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.
+
+    Every request needs a token, on loopback too: the first start makes one for this machine, in
+    $CHORALE_HOME/service/local-token (mode 0600), and prints a link to the page with it. `chorale token` makes others,
+    with a role: reader, planner, operator or administrator. Runners that start processes are those of the settings.
 
     Who may do what, over which port and file: docs/operations/threat-model.md.
 
@@ -49,23 +70,23 @@ def serve(
     Example: chorale serve --port 8600
     """
     if make_token is not None:
-        _print_token(make_token)
+        print_entry(make_token)
         return
     from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
 
-    load_access(tokens, host)  # an invalid file is refused here rather than in the replica
     home = Home.from_environment()
-    limits = JobLimits(max_nodes, max_memory_gib * GIB)
     home.create(home.service)
-    settings = ServiceSettings(home.root, host, tokens, limits)
-    serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))
+    load_access(tokens, host, home, time.time)  # an invalid file is refused here rather than in the replica
+    load_settings(settings, home)
+    limits = JobLimits(
+        max_nodes, max_memory_gib * GIB, max_links, job_s=max_job_s, campaign_minutes=max_campaign_minutes
+    )
+    service = ServiceSettings(home.root, host, tokens, settings, limits)
 
+    def ready() -> None:
+        people.print(f"serving on http://{host}:{port}")
+        if is_loopback(host):
+            link = f"http://{host}:{port}/#token={local_token(home)}"
+            people.print("the page, for you alone:", link, soft_wrap=True, highlight=False, markup=False)
 
-def _print_token(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-        raise InvalidInput("a name of a token must have letters, digits, `_`, `.` and `-`", name, "choose another name")
-    token, digest = new_token()
-    results.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
-    typer.echo(token)
-    results.print("and add this entry to the list `tokens` of the token file:", highlight=False)
-    typer.echo(yaml.safe_dump([{"name": name, "sha256": digest, "jobs": 20, "requests_per_minute": 600}]), nl=False)
+    serve_application(service.build, host, port, address, ready)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.address import Address
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
@@ -25,7 +26,9 @@ from chorale.tuner.config.values import (
 class SearchSection(CampaignSection):
     """Values of each dimension, as a list or a range."""
 
-    methods: list[str] = Field(min_length=1, max_length=MAX_VALUES, description="Synthesis methods.")
+    methods: Annotated[list[str], FROM_REQUESTS] = Field(
+        min_length=1, max_length=MAX_VALUES, description="Synthesis methods."
+    )
     k: OptionalCounts = Field(
         default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
     )
@@ -69,8 +72,11 @@ class ScreeningSection(CampaignSection):
     )
     simulated: int = Field(default=16, ge=0, le=10**4, description="How many of the best are simulated as well.")
     alpha_us: float = Field(default=10.0, ge=0, le=10**6, description="Cost of a message in both models.")
-    calibration: str | None = Field(
-        default=None, description="File of `chorale run --calibrate --json`, in place of alpha and the link rate."
+    calibration: Annotated[str | dict[str, Any] | None, PATH_OR_CONTENT] = Field(
+        default=None,
+        description=(
+            "File of `chorale run --calibrate --json`, or what is in it, in place of alpha and the link rate."
+        ),
     )
 
 
@@ -99,7 +105,7 @@ class BudgetSection(CampaignSection):
 class TrackingSection(CampaignSection):
     """Where runs are recorded."""
 
-    mlflow_uri: Address | None = Field(
+    mlflow_uri: Annotated[Address | None, SERVER_ONLY] = Field(
         default=None, description="MLflow server or database; MLFLOW_TRACKING_URI, or SQLite in the data folder."
     )
     experiment: str | None = Field(
@@ -133,7 +139,9 @@ class Campaign(CampaignSection):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the campaign and of its data folder."
     )
-    topology: str = Field(min_length=1, max_length=4096, description="Topology spec, as on the command line.")
+    topology: Annotated[str, FROM_REQUESTS] = Field(
+        min_length=1, max_length=4096, description="Topology spec, as on the command line."
+    )
     collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
     sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
     weights: list[Weight] | None = Field(
@@ -164,7 +172,7 @@ class Campaign(CampaignSection):
             "the trials that nothing beats in both; samplers tpe, nsga2 and random can do it."
         ),
     )
-    baselines: list[str] = Field(
+    baselines: Annotated[list[str], FROM_REQUESTS] = Field(
         default=["ring"],
         min_length=1,
         max_length=10,
@@ -201,7 +209,9 @@ class Campaign(CampaignSection):
         default=3, ge=1, le=64, description="Trials under way at once; one is measured, the others are prepared."
     )
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
-    storage: Address | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
+    storage: Annotated[Address | None, SERVER_ONLY] = Field(
+        default=None, description="Optuna storage URL; by default a journal file."
+    )
     register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.local.config import LocalConfig
 from chorale.tuner.config.values import CampaignSection
@@ -52,10 +52,12 @@ class RunnerSection(CampaignSection):
 
     runner: ClassVar[type[RunnerConfig]]
 
-    kind: str = Field(description="The runner.")
+    kind: Annotated[str, FROM_REQUESTS] = Field(description="The runner.")
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
-    needs: NeedsSection = Field(default=NeedsSection(), description="What a node must have to measure on it.")
-    at_once: int = Field(
+    needs: Annotated[NeedsSection, SERVER_ONLY] = Field(
+        default=NeedsSection(), description="What a node must have to measure on it."
+    )
+    at_once: Annotated[int, SERVER_ONLY] = Field(
         default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
     )
 

@@ -40,6 +40,11 @@ def load_calibration(path: str) -> Calibration:
     except ValueError as error:
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
         raise InvalidInput("a calibration file must be JSON", f"{path}: {error}", way_out) from None
+    return calibration_of(document)
+
+
+def calibration_of(document: Any) -> Calibration:
+    """Return the calibration that `document` is, or has under the key `calibration`."""
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
 
@@ -81,19 +86,22 @@ class Pricing:
     settings: Mapping[str, str | None]
 
     @staticmethod
-    def of(options: Mapping[str, str | None], calibration_path: str | None) -> Pricing:
-        """Return the pricing by `options` (keys of `DEFAULTS`, None for the default), or by a calibration file.
+    def of(options: Mapping[str, str | None], calibration: str | Mapping[str, Any] | None) -> Pricing:
+        """Return the pricing by `options` (keys of `DEFAULTS`, None for the default), or by a calibration.
 
+        calibration: path of a file, or what is in it
         Raises InvalidInput for both at once.
         """
-        if calibration_path is None:
+        if calibration is None:
             settings = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
             return Pricing(NetworkModel.of(**settings), None, settings)  # type: ignore[arg-type]  # None is the rate only
         named = [name for name, value in options.items() if value is not None]
         if named:
             rule = "--calibration holds latencies and rates already"
             raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of the two")
-        return Pricing(None, load_calibration(calibration_path), {"calibration": calibration_path})
+        if isinstance(calibration, str):
+            return Pricing(None, load_calibration(calibration), {"calibration": calibration})
+        return Pricing(None, calibration_of(calibration), {"calibration": "given"})
 
     def network(self, topology: Topology) -> NetworkModel:
         """Return the model for `topology`; InvalidInput if the model does not fit or no rate of links is known."""

@@ -22,6 +22,9 @@ from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.trials.records import TrialRecord
 
 MLFLOW_PAUSE_S = 10.0
+SERVER_TRIES, LOCAL_TRIES = 8640, 3
+"""How often MLflow is tried again at the end: a server that is away may come back within a day; a folder of this
+machine that cannot be written stays so."""
 FORMER_SELF_S = 300.0
 """How long a restarted launch waits for the lock of its former process, which may end later than its node seems to; a
 file server may release the lock later still."""
@@ -66,6 +69,8 @@ class DetachedLaunch:
         self._stop = threading.Event()
         self._report: TuneReport | None = None
         self._error: ChoraleError | None = None
+        uri = self._campaign.tracking.address(self._home.mlflow_uri)
+        self._tries = SERVER_TRIES if uri.startswith(("http://", "https://")) else LOCAL_TRIES
         self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
         self._thread.start()
 
@@ -74,7 +79,7 @@ class DetachedLaunch:
         ended = not self._thread.is_alive()  # before looking at the report, which is there before the end
         state = LaunchState.RUNNING
         if ended:
-            state = LaunchState.ENDED if self._report else LaunchState.FAILED
+            state = LaunchState.FAILED if self._error or not self._report else LaunchState.ENDED
         done = self._listener.done
         return LaunchStatus(
             state, self._campaign.budget.trials, done, self._listener.between(received, done), self._error
@@ -105,6 +110,10 @@ class DetachedLaunch:
                 try_again=self._try_again,
                 patience_s=FORMER_SELF_S,
             )
+            problem = self._report.tracked.problem
+            if problem is not None and not self._stop.is_set():
+                rule, way_out = "what was measured must reach MLflow", "repair what it says, then resume the campaign"
+                self._error = CheckFailed(rule, problem, way_out)
         except ChoraleError as error:
             self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel
         except Exception as error:  # reported by `status`: nobody else sees what ends a thread
@@ -112,8 +121,9 @@ class DetachedLaunch:
             self._error = CheckFailed("a launch must end with a report", value, "report this, then go on with --resume")
 
     def _try_again(self) -> bool:
-        """Wait before MLflow is tried again; nobody waits for a detached launch to end."""
-        return not self._stop.wait(MLFLOW_PAUSE_S)
+        """Wait before MLflow is tried again, if it may be; nobody waits for a detached launch to end."""
+        self._tries -= 1
+        return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
     def _workers(self, make: Callable[[], RayWorkers]) -> Workers:
         return _Stoppable(make(), self._stop)

@@ -1,22 +1,21 @@
-"""Who may call: tokens from a file, their quotas, and the errors that have an HTTP status of their own."""
+"""Who may call: roles, quotas, callers by their tokens, and the errors that have an HTTP status of their own."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
-import secrets
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from enum import IntEnum
 
-import yaml
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from chorale.tuner.files.read_write import read_file
+from chorale.tuner.service.throttle import FailureThrottle
 
 
 class TooManyRequests(ChoraleError):
@@ -31,10 +30,15 @@ class NotAllowed(ChoraleError):
     """No token, or one that is not known."""
 
 
+class NotPermitted(ChoraleError):
+    """The token is known, its role is not enough."""
+
+
 _STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
     (TooManyRequests, 429),
     (NotFound, 404),
     (NotAllowed, 401),
+    (NotPermitted, 403),
     (InvalidInput, 422),
     (CheckFailed, 409),
     (Unavailable, 503),
@@ -46,73 +50,88 @@ def status_of(error: ChoraleError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-TOKEN_PREFIX = "chorale-"  # noqa: S105  # not a secret: it makes leaked tokens easy to find
-TOKEN_BYTES = 32
-LOCAL_JOBS = 1000
+class CallerRole(IntEnum):
+    """What a token may do; each role may do what those before it may."""
+
+    READER = 1  # results whose key it knows, and what is registered
+    PLANNER = 2  # synthesis, bounds, prices, programs; campaigns that start no runner of a machine
+    OPERATOR = 3  # campaigns on runners that an administrator has described as profiles
+    ADMINISTRATOR = 4  # jobs and campaigns of everybody
+
+    @property
+    def text(self) -> str:
+        """The role as token files and commands have it."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The owner of a token, with quotas. requests_per_minute None: unlimited."""
+    """The owner of a token. requests_per_minute None: unlimited; expires_unix_s None: never."""
 
     name: str
     max_jobs: int
     requests_per_minute: int | None = None
-    sees_all: bool = False
+    role: CallerRole = CallerRole.PLANNER
+    expires_unix_s: float | None = None
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether jobs and campaigns of others are shown and obeyed."""
+        return self.role is CallerRole.ADMINISTRATOR
 
-LOCAL = Caller("local", LOCAL_JOBS, sees_all=True)
-"""The caller without a token, where the service listens on loopback only."""
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    jobs: Annotated[int, Field(ge=1, le=100_000)] = 20
-    requests_per_minute: Annotated[int, Field(ge=1, le=10**6)] = 600
-    admin: bool = False
-
-    def caller(self) -> Caller:
-        return Caller(self.name, self.jobs, self.requests_per_minute, self.admin)
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    tokens: Annotated[list[_Entry], Field(min_length=1)]
+    def require(self, role: CallerRole, what: str) -> None:
+        """Raise NotPermitted unless the role is at least `role`, which `what` takes."""
+        if self.role < role:
+            rule = f"{what} takes the role {role.text} or a higher one"
+            raise NotPermitted(rule, f"the token {self.name} of a {self.role.text}", "use another token")
 
 
 class Access:
-    """Knows callers by the SHA-256 of their tokens. Without tokens everybody is `LOCAL`."""
+    """Knows callers by the SHA-256 of their tokens.
 
-    def __init__(self, callers: dict[str, Caller] | None) -> None:
+    callers:    returns them by digest, read anew where they may have changed
+    local_only: whether only this machine reaches the service, so that requests must name it as their host
+    """
+
+    def __init__(
+        self,
+        callers: Callable[[], Mapping[str, Caller]],
+        local_only: bool = False,
+        unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.local_only = local_only
         self._callers = callers
+        self._unix_s = unix_s
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._failures = FailureThrottle(unix_s)
 
-    @property
-    def needs_token(self) -> bool:
-        return self._callers is not None
-
-    def caller(self, authorization: str | None) -> Caller:
+    def caller(self, authorization: str | None, client: str = "") -> Caller:
         """Return who sent the header `Authorization: Bearer TOKEN`; count the request against the quota.
 
-        Raises NotAllowed without a known token and TooManyRequests above the quota of requests.
+        Raises NotAllowed without a known token that is valid, TooManyRequests above the quota of requests, and to a
+        `client` that has sent too many wrong tokens. A right token is accepted from it all the same: tokens cannot be
+        guessed, and behind one address there may be many people.
         """
-        if self._callers is None:
-            return LOCAL
         scheme, _, token = (authorization or "").partition(" ")
-        digest = _digest(token.strip()) if scheme.lower() == "bearer" else ""
+        digest = digest_of(token.strip()) if scheme.lower() == "bearer" else ""
         current = None
-        for stored_digest, caller in self._callers.items():  # all are compared, so that the time tells nothing
+        for stored_digest, caller in self._callers().items():  # all are compared, so that the time tells nothing
             if hmac.compare_digest(stored_digest, digest):
                 current = caller
-        if current is None:
-            rule = "a request must carry a token that the service knows"
-            raise NotAllowed(rule, "another one" if digest else "none", "send `Authorization: Bearer TOKEN`")
+        if current is None or self._is_expired(current):
+            raise self._refusal("none" if not digest else "another one" if current is None else "expired", client)
         self._count(current)
         return current
+
+    def _is_expired(self, caller: Caller) -> bool:
+        return caller.expires_unix_s is not None and caller.expires_unix_s <= self._unix_s()
+
+    def _refusal(self, value: str, client: str) -> ChoraleError:
+        if value != "none" and not self._failures.admits(client):
+            rule = f"a client may send at most {self._failures.most} wrong tokens a minute"
+            return TooManyRequests(rule, "more", "wait a minute, then send a token that the service knows")
+        rule = "a request must carry a token that the service knows and that is valid"
+        return NotAllowed(rule, value, "send `Authorization: Bearer TOKEN`; `chorale token create` makes one")
 
     def _count(self, caller: Caller) -> None:
         if caller.requests_per_minute is None:
@@ -120,33 +139,6 @@ class Access:
         if not self._limiter.hit(RateLimitItemPerMinute(caller.requests_per_minute), caller.name):
             rule = f"a token may send at most {caller.requests_per_minute} requests a minute"
             raise TooManyRequests(rule, "more", "wait a minute, or poll less often")
-
-
-def load_access(path: str | None, host: str) -> Access:
-    """Return the access rules of the token file at `path`; without one, of a service on loopback only.
-
-    InvalidInput for a broken file, or for a host that others can reach without a token file.
-    """
-    if path is None:
-        if not is_loopback(host):
-            rule = "a service that others can reach must have a token file"
-            raise InvalidInput(rule, f"--host {host} without --tokens", "see `chorale serve --make-token NAME`")
-        return Access(None)
-    try:
-        file = _File.model_validate(yaml.safe_load(read_file(path)))
-    except yaml.YAMLError as error:
-        raise InvalidInput("a token file must be YAML", f"{path}: {error}", "write `tokens:` and a list") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        value = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise InvalidInput("a token file must have entries of name and sha256", value, "repair it") from error
-    return Access({entry.sha256: entry.caller() for entry in file.tokens})
-
-
-def make_token() -> tuple[str, str]:
-    """Return a new token and its SHA-256, which is all that the token file needs."""
-    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    return token, _digest(token)
 
 
 def is_loopback(host: str) -> bool:
@@ -159,5 +151,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _digest(token: str) -> str:
+def digest_of(token: str) -> str:
+    """Return what is kept of a token: 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -20,7 +20,11 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: str = Field(description="Path of the token file on the head of the cluster.")
+    settings: str | None = Field(
+        default=None, description="Path of the server's own settings, with runners by profile."
+    )
     max_nodes: int = Field(default=16_384, ge=2)
+    max_links: int = Field(default=2**21, ge=2)
     max_memory_gib: int = Field(default=8, ge=1)
 
 
@@ -35,7 +39,7 @@ def application(arguments: dict[str, Any]) -> Any:
     def build() -> Any:
         home = Home.from_environment()
         home.create(home.service)
-        limits = JobLimits(checked.max_nodes, checked.max_memory_gib * GIB)
-        return ServiceSettings(home.root, "0.0.0.0", checked.tokens, limits).build()  # noqa: S104
+        limits = JobLimits(checked.max_nodes, checked.max_memory_gib * GIB, checked.max_links)
+        return ServiceSettings(home.root, "0.0.0.0", checked.tokens, checked.settings, limits).build()  # noqa: S104
 
     return application_of(build)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import subprocess
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from chorale.tuner.service.access import load_access
+from chorale.tuner.files.home import Home
 from chorale.tuner.service.deployed import Arguments
+from chorale.tuner.service.tokens import load_access
 from tests.unit.deploy.pins import pinned
 
 ROOT = Path(__file__).parents[3]
@@ -162,5 +164,5 @@ def test_a_made_token_file_is_one_that_the_service_reads(tmp_path):
         [ROOT / "deploy" / "make-secrets", tmp_path / "secrets"], capture_output=True, text=True, check=True
     )
     token = made.stdout.split()[-1]
-    access = load_access(str(tmp_path / "secrets" / "tokens.yaml"), "0.0.0.0")
+    access = load_access(str(tmp_path / "secrets" / "tokens.yaml"), "0.0.0.0", Home(tmp_path), time.time)
     assert access.caller(f"Bearer {token}").name == "admin"

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ValidationError
-
-from chorale.runners.api.registry import RUNNERS
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
+from chorale.tuner.service.campaigns.registered import registered
+from chorale.tuner.service.campaigns.requested import requested_campaign
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import NetworkPlanner
+from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
 from chorale.tuner.trials.open_launch import LaunchSnapshot, read_snapshot
 from chorale.tuner.trials.records import CompleteTrial
 
 STORED = "stored"
 """State of a campaign without a launch in the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What was launched. runner: its profile, or its kind."""
+
+    name: str
+    runner: str
 
 
 class LaunchBackend(Protocol):
@@ -79,19 +87,29 @@ class DetachedLaunches:
 class Campaigns:
     """The campaigns of the service, as routes use them; every campaign belongs to the token that launched it first."""
 
-    def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, networks: NetworkPlanner) -> None:
+    def __init__(
+        self,
+        home: Home,
+        launches: LaunchBackend,
+        store: JobStore,
+        networks: NetworkPlanner,
+        settings: ServerSettings | None = None,
+    ) -> None:
         self.home = home
+        self._settings = settings or ServerSettings()
         self._launches = launches
         self._store = store
         self._networks = networks
 
-    def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> str:
-        """Check a campaign and launch it; return its name.
+    def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> Launched:
+        """Check a campaign and launch it; return its name and its runner.
 
-        Raises InvalidInput for what is wrong with it, TooManyRequests while another campaign of the caller runs.
+        Raises InvalidInput for what is wrong with it, NotPermitted where the caller may not have its runner, and
+        TooManyRequests while another campaign of the caller runs.
         """
-        campaign = _checked(document, caller)
-        topology = self._networks.plan(campaign.topology).topology
+        minutes = self._networks.limits.campaign_minutes
+        campaign, profile = requested_campaign(document, self._settings, caller, minutes)
+        topology = self.network(campaign.topology, caller)
         check_methods(campaign)
         check_runner(campaign, topology)
         owner = self._store.campaign_owner(campaign.name)
@@ -99,26 +117,42 @@ class Campaigns:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
         self._require_idle(caller)
         self._store.claim_campaign(campaign.name, caller.name)
+        self._store.save_profile(campaign.name, profile)
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
         self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
-        return campaign.name
+        return Launched(campaign.name, profile or campaign.runner.kind)
 
-    def network(self, spec: str) -> Topology:
+    def network(self, spec: str, caller: Caller) -> Topology:
         """Return the network of a spec within the limits of the service."""
-        return self._networks.plan(spec).topology
+        return self._networks.plan(spec, caller.name).topology
+
+    def best(
+        self, spec: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
+    ) -> Any:
+        """Return what the registry has: the facts of the entry, or one of its files, verified within the limits."""
+        topology = self.network(spec, caller)
+        question = (self.home, topology, collective, size_bytes, alias, kind)
+        return self._networks.planning.call(caller.name, registered, *question)
+
+    def profile_of(self, name: str) -> str | None:
+        """Return the profile of a campaign's runner."""
+        return self._store.profile_of(name)
 
     def stop(self, name: str, caller: Caller) -> None:
         """Ask a launch to end; what was measured stays."""
         self._require_visible(name, caller)
         self._launches.stop(name)
 
-    def resume(self, name: str, caller: Caller) -> None:
-        """Go on with the newest launch of a campaign."""
+    def resume(self, name: str, caller: Caller) -> Launched:
+        """Go on with the newest launch of a campaign, its runner as the profile is now."""
         document = stored_campaign(self.snapshot(name, caller).launch)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
-        self.launch(document, True, caller)
+        profile = self.profile_of(name)
+        if profile is not None:
+            document["runner"] = {"profile": profile}
+        return self.launch(document, True, caller)
 
     def names(self, caller: Caller) -> list[str]:
         """Return the campaigns that the caller may see, by name."""
@@ -170,21 +204,3 @@ class Campaigns:
 def _status(actor: DetachedActor) -> LaunchStatus:
     status: LaunchStatus = actor.call("status", 0, timeout_s=10.0)
     return status
-
-
-def _checked(document: dict[str, Any], caller: Caller) -> Campaign:
-    try:
-        campaign = Campaign.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(map(str, first["loc"]))
-        rule = "a campaign must be as `chorale tune --schema` says"
-        raise InvalidInput(rule, f"{location}: {first['msg']}", "repair this key") from error
-    if campaign.tracking.mlflow_uri is not None or campaign.storage is not None:
-        rule = "a campaign of the service is tracked and stored where the service says"
-        raise InvalidInput(rule, "tracking.mlflow_uri or storage", "leave both out")
-    if not (campaign.runner.capabilities.unprivileged or caller.sees_all):
-        kinds = ", ".join(kind for kind, runner in RUNNERS.items() if runner.capabilities.unprivileged)
-        rule = f"`runner.kind` must be one of {kinds}; the others are for administrators"
-        raise InvalidInput(rule, campaign.runner.kind, "choose one of them, or ask an administrator")
-    return campaign

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chorale.tuner.service.http.audit import AuditLog
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -53,26 +50,6 @@ class _JobCollector(Collector):
         yield family
 
 
-MAX_BYTES, MAX_FILES = 16 * 2**20, 8
-
-
-class AuditLog:
-    """Lines of JSON in `folder`/audit.jsonl; older files are kept beside it, up to `MAX_FILES`."""
-
-    def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
-        self._unix_s = unix_s
-        self._handler = RotatingFileHandler(folder / "audit.jsonl", maxBytes=MAX_BYTES, backupCount=MAX_FILES)
-        self._handler.setFormatter(logging.Formatter("%(message)s"))
-
-    def note(self, **facts: Any) -> None:
-        """Write one line; a full disk is reported by logging and stops nothing."""
-        text = json.dumps({"unix_s": round(self._unix_s(), 3), **facts})
-        self._handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
-
-    def close(self) -> None:
-        self._handler.close()
-
-
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -80,7 +57,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _READ_ONLY_METHODS = ("GET", "HEAD")
-_AUDITED_STATUSES = (401, 429)
+_REFUSALS = (401, 403, 429)
+_FACTS = ("token", "role", "campaign", "runner")
 
 
 class AccessLog:
@@ -115,13 +93,10 @@ class AccessLog:
     def _record(self, scope: Scope, status: int, location: str | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.answered(scope["method"], route, status, seconds)
-        if scope["method"] not in _READ_ONLY_METHODS or status in _AUDITED_STATUSES:
-            client = scope.get("client")
-            self._audit.note(
-                caller=scope.get("state", {}).get("caller"),
-                method=scope["method"],
-                route=route,
-                status=status,
-                place=location,
-                client=None if client is None else client[0],
-            )
+        is_refusal = status in _REFUSALS
+        if scope["method"] in _READ_ONLY_METHODS and not is_refusal:
+            return
+        client, state = scope.get("client"), scope.get("state", {})
+        facts = {name: state.get(name) for name in _FACTS}
+        facts |= {"method": scope["method"], "route": route, "status": status, "place": location}
+        self._audit.note("" if client is None else client[0], is_refusal or facts["token"] is None, **facts)

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -21,28 +21,35 @@ from starlette.exceptions import HTTPException
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, load_access, status_of
+from chorale.tuner.service.access import Access, status_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
-from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics
+from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, Metrics
+from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.dependencies import CurrentCaller
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.redaction import redacted
 from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
 from chorale.tuner.service.http.responses import REFUSALS, HealthView
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.settings import load_settings
+from chorale.tuner.service.tokens import load_access
 
 TITLE = "Chorale"
-PLANNING_THREADS = 4
-"""Threads that plan jobs; other requests have their own."""
+REQUEST_THREADS, PLANNING_THREADS = 64, 128
+"""Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
+PLANNING_PROCESSES = 2
 
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
     """Run the scheduler as long as the application."""
     api.state.planning = CapacityLimiter(PLANNING_THREADS)
+    to_thread.current_default_thread_limiter().total_tokens = REQUEST_THREADS
     api.state.scheduler.start()
     yield
     api.state.scheduler.close()
@@ -73,7 +80,7 @@ def create_api(
     page = resources.files("chorale.tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
     _add_refusals(api)
-    api.add_middleware(RequestLimits, limits=body_limits, local_only=not access.needs_token)
+    api.add_middleware(RequestLimits, limits=body_limits, local_only=access.local_only)
     api.add_middleware(AccessLog, audit=audit, metrics=metrics)
     return api
 
@@ -109,7 +116,7 @@ def _add_refusals(api: FastAPI) -> None:
 
 
 def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = None) -> JSONResponse:
-    facts = {"rule": rule, "value": value[:500], "way_out": way_out}
+    facts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
 
 
@@ -117,22 +124,27 @@ def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = No
 class ServiceSettings:
     """The options of `chorale serve`.
 
-    home: data folder; jobs, results and the audit log are in its folder for the service, which must exist
+    home:     data folder; jobs, results and the audit log are in its folder for the service, which must exist
+    tokens:   path of the token file, None for that of `home`
+    settings: path of the server's own settings, None for those of `home`
     """
 
     home: Path
     host: str = "127.0.0.1"
     tokens: str | None = None
+    settings: str | None = None
     limits: JobLimits = field(default_factory=JobLimits)
     body_limits: BodyLimits = field(default_factory=BodyLimits)
 
     def build(self) -> FastAPI:
         """Return the application; its scheduler works while the application runs."""
-        folder = Home(self.home).service
-        access = load_access(self.tokens, self.host)
-        audit = AuditLog(folder, time.time)
-        store = JobStore(folder)
-        networks = NetworkPlanner(self.limits)
-        scheduler = JobScheduler(store, JobPlanner(networks, store, self.home), RayTaskBackend(), time.time)
-        campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, networks)
+        home, limits = Home(self.home), self.limits
+        access = load_access(self.tokens, self.host, home, time.time)
+        settings = load_settings(self.settings, home)
+        audit, store = AuditLog(home.service, time.time), JobStore(home.service)
+        planning = PlanningProcesses(PLANNING_PROCESSES, limits.plan_s, limits.plan_bytes)
+        networks = NetworkPlanner(limits, planning=planning)
+        planner = JobPlanner(networks, store, self.home)
+        scheduler = JobScheduler(store, planner, RayTaskBackend(), time.time, limit_s=limits.job_s)
+        campaigns = Campaigns(home, DetachedLaunches(), store, networks, settings)
         return create_api(scheduler, campaigns, access, audit, self.body_limits)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
 from chorale.tuner.service.access import Caller, NotFound
 from chorale.tuner.service.campaigns.campaigns import Campaigns
-from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
+from chorale.tuner.service.campaigns.requested import public_campaign
+from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns, CurrentPlanner, note_campaign
+from chorale.tuner.service.http.redaction import redacted
 from chorale.tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
 from chorale.tuner.service.jobs.job_specs import CollectiveText
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
 from chorale.tuner.trials.open_launch import LaunchSnapshot
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
-from chorale.tuner.trials.tuning_table import SizeClass
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
@@ -26,7 +25,10 @@ FileKind = Literal["schedule", "program"]
 
 
 class CampaignBody(BaseModel):
-    """A campaign file, as YAML would be read: see `chorale tune --schema`."""
+    """A campaign file, as YAML would be read: see `chorale tune --schema`.
+
+    Paths, addresses and hosts are the service's own; runners that start processes are `runner: {profile: NAME}`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,10 +40,11 @@ campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 
 @campaign_router.post("", response_model=LaunchedView, status_code=202, summary="Launch a campaign")
-def launch(body: CampaignBody, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
-    name = campaigns.launch(body.campaign, body.resume, caller)
-    return {"name": name, "state": campaigns.state(name, caller)[0]}
+    launched = campaigns.launch(body.campaign, body.resume, caller)
+    note_campaign(request, launched.name, launched.runner)
+    return {"name": launched.name, "state": campaigns.state(launched.name, caller)[0]}
 
 
 @campaign_router.get("", response_model=CampaignsView, summary="The caller's campaigns")
@@ -65,8 +68,8 @@ def campaign(
         "name": name,
         "launch": snapshot.launch.number,
         "state": state,
-        "error": error,
-        "campaign": dict(snapshot.launch.campaign),
+        "error": _shown(error),
+        "campaign": public_campaign(snapshot.launch.campaign, campaigns.profile_of(name)),
         "started_s": snapshot.launch.started_unix_s,
         "trials": [_trial(trial) for trial in snapshot.trials[after:]],
         "counts": dict(Counter(trial.state for trial in snapshot.trials)),
@@ -75,16 +78,17 @@ def campaign(
 
 
 @campaign_router.post("/{name}/stop", response_model=LaunchedView, status_code=202, summary="Stop a campaign")
-def stop(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+def stop(name: Name, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Ask the launch to end; what was measured stays, and it can be resumed."""
+    note_campaign(request, name, campaigns.profile_of(name))
     campaigns.stop(name, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
 @campaign_router.post("/{name}/resume", response_model=LaunchedView, status_code=202, summary="Resume a campaign")
-def resume(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+def resume(name: Name, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Go on with the newest launch: nothing that finished is measured again."""
-    campaigns.resume(name, caller)
+    note_campaign(request, name, campaigns.resume(name, caller).runner)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
@@ -105,7 +109,7 @@ def file(
 
 def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
     state, error = campaigns.state(name, caller)
-    row = {"name": name, "state": state, "error": error, "launches": 0, "trials": 0}
+    row = {"name": name, "state": state, "error": _shown(error), "launches": 0, "trials": 0}
     row |= {"topology": None, "collective": None, "budget": None}
     try:
         snapshot = campaigns.snapshot(name, caller)
@@ -131,8 +135,12 @@ def _trial(trial: TrialRecord) -> dict[str, Any]:
         "sizes": [_size(size) for size in trial.sizes] if isinstance(trial, CompleteTrial) else [],
         "speedup": trial.speedup if isinstance(trial, CompleteTrial) else None,
         "seconds": trial.seconds,
-        "reason": reason,
+        "reason": _shown(reason),
     }
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else redacted(text)
 
 
 def _size(size: SizeResult) -> dict[str, Any]:
@@ -166,24 +174,15 @@ def best(
     topology: Spec,
     collective: CollectiveText,
     size_bytes: Size,
-    _caller: CurrentCaller,
+    caller: CurrentCaller,
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
-) -> dict[str, Any]:
+) -> Any:
     """Return its manifest; `exact` is false where a neighbouring class of sizes answers.
 
     `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
     """
-    registered = _registered(campaigns, topology, collective, size_bytes, alias)
-    return {
-        "model": registered.version.name,
-        "version": registered.version.version,
-        "size_range_bytes": [registered.size_class.min_bytes, registered.size_class.max_bytes],
-        "exact": registered.size_class == SizeClass.of(size_bytes),
-        "library": registered.library,
-        "measured": dict(registered.measured),
-        "manifest": dict(registered.manifest),
-    }
+    return campaigns.best(topology, caller, collective, size_bytes, alias)
 
 
 @best_router.get("/{kind}", summary="Its schedule or its program", response_class=Response)
@@ -192,18 +191,12 @@ def best_file(
     topology: Spec,
     collective: CollectiveText,
     size_bytes: Size,
-    _caller: CurrentCaller,
+    caller: CurrentCaller,
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
 ) -> Response:
     """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
-    program = _registered(campaigns, topology, collective, size_bytes, alias).program
-    content, name = (program.schedule, "schedule.parquet") if kind == "schedule" else (program.program, "program.xml")
+    content = campaigns.best(topology, caller, collective, size_bytes, alias, kind)
+    name = "schedule.parquet" if kind == "schedule" else "program.xml"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)
-
-
-def _registered(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> RegistryEntry:
-    network = campaigns.network(topology)
-    home = campaigns.home
-    return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, collective, size_bytes, alias)

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from chorale.tuner.service.access import Access, Caller
+from chorale.tuner.service.access import Access, Caller, CallerRole
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 
-_bearer = HTTPBearer(auto_error=False, description="A token from the service's token file.")
+_bearer = HTTPBearer(auto_error=False, description="A token that the service knows; see `chorale token`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
@@ -22,9 +22,25 @@ def _scheduler(request: Request) -> JobScheduler:
 
 def _caller(request: Request, credentials: Credentials) -> Caller:
     access: Access = request.app.state.access
-    caller = access.caller(None if credentials is None else f"{credentials.scheme} {credentials.credentials}")
-    request.state.caller = caller.name
+    client = "" if request.client is None else request.client.host
+    header = None if credentials is None else f"{credentials.scheme} {credentials.credentials}"
+    caller = access.caller(header, client)
+    request.state.token, request.state.role = caller.name, caller.role.text
     return caller
+
+
+CurrentCaller = Annotated[Caller, Depends(_caller)]
+"""The caller; the request is refused without one."""
+
+
+def _planner(caller: CurrentCaller) -> Caller:
+    caller.require(CallerRole.PLANNER, "this request")
+    return caller
+
+
+def note_campaign(request: Request, name: str, runner: str | None = None) -> None:
+    """Let the audit log say which campaign a request is about, and on which runner."""
+    request.state.campaign, request.state.runner = name, runner
 
 
 def _campaigns(request: Request) -> Campaigns:
@@ -34,5 +50,5 @@ def _campaigns(request: Request) -> Campaigns:
 
 CurrentCampaigns = Annotated[Campaigns, Depends(_campaigns)]
 CurrentScheduler = Annotated[JobScheduler, Depends(_scheduler)]
-CurrentCaller = Annotated[Caller, Depends(_caller)]
-"""The caller; the request is refused without one."""
+CurrentPlanner = Annotated[Caller, Depends(_planner)]
+"""The caller; the request is refused to readers."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 from fastapi.responses import FileResponse
 
 from chorale.tuner.service.access import NotFound
-from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentScheduler
+from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentPlanner, CurrentScheduler
 from chorale.tuner.service.http.responses import JobsView, JobView, ResultView
 from chorale.tuner.service.http.schedule_view import schedule_view
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
@@ -26,7 +26,7 @@ submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_STORED)
 Submit = Callable[[AnyJobSpec], Awaitable[Job]]
 
 
-def _submission(request: Request, response: Response, caller: CurrentCaller, scheduler: CurrentScheduler) -> Submit:
+def _submission(request: Request, response: Response, caller: CurrentPlanner, scheduler: CurrentScheduler) -> Submit:
     """Return the function that plans and queues a job in one of the threads for planning, which may take seconds."""
 
     async def submit(spec: AnyJobSpec) -> Job:
@@ -96,7 +96,7 @@ def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Jo
 
 
 @job_router.delete("/{job_id}", response_model=JobView, summary="Cancel a job")
-def cancel(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
+def cancel(job_id: JobId, caller: CurrentPlanner, scheduler: CurrentScheduler) -> Job:
     """Take a job off the queue, or stop it; 409 for one that has ended."""
     return scheduler.cancel(job_id, caller)
 
@@ -126,14 +126,14 @@ def file(key: Key, name: FileName, _caller: CurrentCaller, scheduler: CurrentSch
 
 @result_router.get("/{key}/picture", summary="Places of nodes, loads of links, the tree of a root")
 def picture(
-    key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler, root: Annotated[int, Query(ge=0, le=2**20)] = 0
+    key: Key, caller: CurrentCaller, scheduler: CurrentScheduler, root: Annotated[int, Query(ge=0, le=2**20)] = 0
 ) -> dict[str, Any]:
     """Return what is drawn of the schedule of a synthesis."""
     _document(scheduler, key)
     path = scheduler.store.file(key, SCHEDULE_FILE)
     if path is None:
         raise NotFound("a picture is drawn of a schedule", key, "take the result of a synthesis")
-    return schedule_view(path.read_bytes(), root)
+    return scheduler.planning.call(caller.name, schedule_view, path.read_bytes(), root)
 
 
 def _document(scheduler: JobScheduler, key: str) -> dict[str, Any]:

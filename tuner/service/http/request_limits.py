@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
+WITH_BODY = ("POST", "PUT", "PATCH")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -21,10 +23,10 @@ class BodyLimits:
 
 
 class RequestLimits:
-    """Refuses bodies that are too large (413) or too slow (408), and on loopback requests for other hosts (421).
+    """Refuses bodies that are too large (413), too slow (408) or not JSON (415), requests of pages elsewhere that would
+    change something (403), and on loopback requests for other hosts (421).
 
-    The last keeps a web page elsewhere from talking to a service without tokens by having its own name resolve to
-    this machine; it cannot send JSON across origins without asking first, which is never granted.
+    The last keeps a web page elsewhere from talking to the service by having its own name resolve to this machine.
     """
 
     def __init__(self, app: ASGIApp, limits: BodyLimits, local_only: bool) -> None:
@@ -36,12 +38,16 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        refusal = self._refusal(headers) or _foreign(scope["method"], headers)
         if refusal is None:
-            if scope["method"] not in ("POST", "PUT", "PATCH"):
+            if scope["method"] not in WITH_BODY:
                 await self._app(scope, receive, send)
                 return
             body = await self._body(receive)
+            if isinstance(body, bytes):
+                is_empty = not body and scope["method"] != "POST"  # a form can send an empty POST
+                body = body if is_empty else _not_json(headers) or body
             if isinstance(body, bytes):
                 await self._app(scope, _replay(body, receive), send)
                 return
@@ -79,6 +85,27 @@ class RequestLimits:
     def _too_large(self, value: str) -> tuple[int, str, str, str]:
         rule = f"a body must have at most {self._limits.body_bytes} bytes"
         return 413, rule, f"{value} bytes", "name the network by a spec, or send less"
+
+
+def _foreign(method: str, headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
+    """Refuse what changes something and comes from a page of another origin; browsers say so, others say nothing."""
+    if method in READ_ONLY_METHODS:
+        return None
+    rule, way_out = "a page elsewhere must not change anything here", "use the page of the service itself"
+    site = headers.get(b"sec-fetch-site", b"none").decode("latin-1")
+    if site not in ("same-origin", "none"):
+        return 403, rule, f"Sec-Fetch-Site: {site}", way_out
+    origin, host = headers.get(b"origin"), headers.get(b"host", b"")
+    if origin is not None and origin.partition(b"://")[2].lower() != host.lower():
+        return 403, rule, f"Origin: {origin.decode('latin-1')}", way_out
+    return None
+
+
+def _not_json(headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
+    kind = headers.get(b"content-type", b"").decode("latin-1")
+    if kind.partition(";")[0].strip().lower() == "application/json":
+        return None
+    return 415, "a request must be sent as JSON", kind or "no type", "send `Content-Type: application/json`"
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -152,10 +152,12 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     for status, description in (
         (400, "The request did not come whole, or is not JSON."),
         (401, "No token, or one that is not known."),
+        (403, "The role of the token is not enough, or a page elsewhere sent the request."),
         (404, "There is nothing of that name."),
         (408, "The body took too long."),
         (409, "What is asked for is not true, or not possible now."),
         (413, "The body is too large."),
+        (415, "The body is not said to be JSON."),
         (421, "The request was meant for another host."),
         (422, "The request breaks a rule."),
         (429, "A quota is used up."),

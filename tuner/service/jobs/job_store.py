@@ -132,6 +132,12 @@ _campaigns = sql.Table(
     sql.Column("name", sql.String, primary_key=True),
     sql.Column("owner", sql.String, index=True),
 )
+_profiles = sql.Table(
+    "profiles",
+    _metadata,
+    sql.Column("campaign", sql.String, primary_key=True),
+    sql.Column("profile", sql.String),
+)
 
 
 class JobStore:
@@ -222,6 +228,19 @@ class JobStore:
         with self._engine.connect() as connection:
             row = connection.execute(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name)).first()
         return None if row is None else str(row.owner)
+
+    def save_profile(self, campaign: str, profile: str | None) -> None:
+        """Record which profile the runner of a campaign's newest launch is of; None for none."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.delete(_profiles).where(_profiles.c.campaign == campaign))
+            if profile is not None:
+                connection.execute(sql.insert(_profiles).values(campaign=campaign, profile=profile))
+
+    def profile_of(self, campaign: str) -> str | None:
+        """Return the profile that the runner of a campaign's newest launch is of."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sql.select(_profiles.c.profile).where(_profiles.c.campaign == campaign)).first()
+        return None if row is None else str(row.profile)
 
     def campaigns_of(self, owner: str) -> list[str]:
         """Return the names of the campaigns of `owner`."""

@@ -15,6 +15,7 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.registry import TooLarge
 from chorale.synth.topology.spec import parse_topology, plan_topology
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.service.jobs.planning import InlinePlanning, Planning
 
 BASE_BYTES = 340 * 2**20
 """A worker with everything imported and its kernels loaded."""
@@ -28,10 +29,22 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The most that one job may ask for."""
+    """The most that one job, request or campaign may ask for.
+
+    memory_bytes: of a job, by its estimate; its process gets at most twice that and what it had before
+    links:        of a network, switches and all, which is known before it is built
+    plan_s, plan_bytes: what a request may take before it is answered, in a process of its own
+    job_s:        a job is stopped after that, its wait for room in the cluster included
+    campaign_minutes: longest search of a campaign
+    """
 
     nodes: int = 16_384
     memory_bytes: int = 8 * _GIB
+    links: int = 2**21
+    plan_s: float = 60.0
+    plan_bytes: int = 2 * _GIB
+    job_s: float = 3600.0
+    campaign_minutes: float = 1440.0
 
 
 def memory_estimate(nodes: int) -> int:
@@ -52,8 +65,18 @@ def require_affordable(nodes: int, subject: str, limits: JobLimits) -> int:
     return estimate
 
 
+def require_affordable_links(links: int, subject: str, limits: JobLimits) -> None:
+    """Raise InvalidInput for a network with more links than `limits` has."""
+    if links > limits.links:
+        rule = f"a network must have at most {limits.links} links"
+        raise InvalidInput(rule, f"{subject}: {links} links", "choose a network with fewer links")
+
+
 def network_too_large(error: TooLarge, limits: JobLimits) -> InvalidInput:
     """Return the refusal of a network that is beyond every limit, with the estimate."""
+    if error.nodes <= limits.nodes:
+        rule = f"a network must have at most {limits.links} links"
+        return InvalidInput(rule, f"{error.value}: {error.links} links", "choose a network with fewer links")
     estimate = _gib_text(memory_estimate(error.nodes))
     rule = f"a job must have at most {limits.nodes} nodes"
     return InvalidInput(rule, f"{error.value}: {error.nodes} nodes, about {estimate}", "choose a smaller network")
@@ -84,17 +107,19 @@ class PlannedNetwork:
 class NetworkPlanner:
     """Plans and builds the networks of requests, and caches those used last. Thread-safe.
 
-    cached_links: most links of all cached networks together; a larger network is never cached.
+    cached_links: most links of all cached networks together; a larger network is never cached
+    planning:     where networks are built
     """
 
-    def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS) -> None:
+    def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS, planning: Planning | None = None) -> None:
         self.limits = limits
+        self.planning = planning or InlinePlanning()
         self._cached_links = cached_links
         self._cache: OrderedDict[str, PlannedNetwork] = OrderedDict()
         self._lock = threading.Lock()
 
-    def plan(self, source: NetworkSource) -> PlannedNetwork:
-        """Return the network of a spec or a document. Nothing is read from files.
+    def plan(self, source: NetworkSource, owner: str = "") -> PlannedNetwork:
+        """Return the network of a spec or a document, in a turn of `owner`. Nothing is read from files.
 
         The size is checked before anything is built. InvalidInput says what is wrong, or gives the estimate of memory
         that is beyond the limits.
@@ -102,7 +127,7 @@ class NetworkPlanner:
         key = _source_key(source)
         planned = self._cached(key)
         if planned is None:
-            planned = self._planned(source)
+            planned = self.planning.call(owner, built_network, source, self.limits)
             self._add(key, planned)
         return planned
 
@@ -110,19 +135,6 @@ class NetworkPlanner:
         """Return the network of an earlier `plan`; None if it is no longer cached."""
         planned = self._cached(_source_key(source))
         return None if planned is None else planned.topology
-
-    def _planned(self, source: NetworkSource) -> PlannedNetwork:
-        if isinstance(source, dict):
-            nodes = source.get("nodes")
-            count = len(nodes) if isinstance(nodes, list) else 0
-            memory_bytes = require_affordable(count, "the network", self.limits)
-            return PlannedNetwork(network_of(source), memory_bytes)
-        try:
-            plan = plan_topology(source)
-        except TooLarge as error:
-            raise network_too_large(error, self.limits) from error
-        memory_bytes = require_affordable(plan.nodes, source, self.limits)
-        return PlannedNetwork(check_topology(plan.build()), memory_bytes)
 
     def _cached(self, key: str) -> PlannedNetwork | None:
         with self._lock:
@@ -137,6 +149,24 @@ class NetworkPlanner:
             self._cache[key] = planned
             while sum(len(entry.topology.links) for entry in self._cache.values()) > self._cached_links:
                 self._cache.popitem(last=False)
+
+
+def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
+    """Return the network of a spec or a document; its size is checked before it is built, and after."""
+    if isinstance(source, dict):
+        for key, require in (("nodes", require_affordable), ("links", require_affordable_links)):
+            entries = source.get(key)
+            require(len(entries) if isinstance(entries, list) else 0, "the network", limits)
+        topology = network_of(source)
+        require_affordable_links(len(topology.links), "the network", limits)
+        return PlannedNetwork(topology, require_affordable(topology.node_count, "the network", limits))
+    try:
+        plan = plan_topology(source)
+    except TooLarge as error:
+        raise network_too_large(error, limits) from error
+    memory_bytes = require_affordable(plan.nodes, source, limits)
+    require_affordable_links(plan.links, source, limits)
+    return PlannedNetwork(check_topology(plan.build()), memory_bytes)
 
 
 def network_of(source: NetworkSource) -> Topology:

@@ -27,6 +27,7 @@ from chorale.tuner.service.jobs.job_specs import (
 )
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
+from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
 
 VERSION = 1
@@ -62,13 +63,18 @@ class JobPlanner:
         self._store = store
         self._home = home
 
-    def plan(self, spec: AnyJobSpec) -> JobPlan:
-        """Return the plan of `spec`; raise InvalidInput for what is not possible."""
+    @property
+    def planning(self) -> Planning:
+        """Where networks are built and looked at."""
+        return self._networks.planning
+
+    def plan(self, spec: AnyJobSpec, owner: str = "") -> JobPlan:
+        """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""
         match spec:
             case SynthesisSpec():
-                return self._synthesis(spec)
+                return self._synthesis(spec, owner)
             case BoundSpec():
-                return self._bound(spec)
+                return self._bound(spec, owner)
             case FindSpec():
                 return self._find(spec)
             case ProgramSpec():
@@ -88,21 +94,22 @@ class JobPlanner:
             home=self._home,
         )
 
-    def _synthesis(self, spec: SynthesisSpec) -> JobPlan:
+    def _synthesis(self, spec: SynthesisSpec, owner: str) -> JobPlan:
         method = method_named(spec.method)
         _require_options(method, spec)
-        network = self._networks.plan(spec.topology)
+        network = self._networks.plan(spec.topology, owner)
         topology, collective = network.topology, _collective(spec, network.topology)
         if collective.name not in method.collectives:
             rule = f"{method.name} makes {', '.join(method.collectives)}"
             raise InvalidInput(rule, spec.collective, "choose another method or collective")
-        in_columns = form_of(spec.method, topology, collective, spec.options()) == "columns"
-        renameable = not collective.is_rooted and spec.size_bytes is None and in_columns
-        shape = _key(spec, shape=shape_key(topology)) if renameable else None
+        shape_of_network = None
+        if not collective.is_rooted and spec.size_bytes is None:
+            shape_of_network = self._networks.planning.call(owner, shape_in_columns, spec, topology)
+        shape = None if shape_of_network is None else _key(spec, shape=shape_of_network)
         return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)
 
-    def _bound(self, spec: BoundSpec) -> JobPlan:
-        topology = self._networks.plan(spec.topology).topology
+    def _bound(self, spec: BoundSpec, owner: str) -> JobPlan:
+        topology = self._networks.plan(spec.topology, owner).topology
         _collective(spec, topology)
         memory_bytes = memory_estimate(min(topology.node_count, _BOUND_NODES))
         return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
@@ -143,6 +150,12 @@ class JobPlanner:
         if path is None:
             raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
         return path.read_bytes()
+
+
+def shape_in_columns(spec: SynthesisSpec, topology: Topology) -> str | None:
+    """Return the shape of the network, None where the schedule of `spec` on it is no table of columns."""
+    in_columns = form_of(spec.method, topology, _collective(spec, topology), spec.options()) == "columns"
+    return shape_key(topology) if in_columns else None
 
 
 def _require_options(method: Method, spec: SynthesisSpec) -> None:

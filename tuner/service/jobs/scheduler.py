@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
 from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
+from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
 
 _log = logging.getLogger("chorale.service")
@@ -29,7 +32,9 @@ class _Computation:
 
     kind: str
     jobs: list[Job]
+    started_s: float
     shape: str | None = None
+    is_late: bool = False
 
 
 class JobScheduler:
@@ -38,7 +43,7 @@ class JobScheduler:
     Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
     served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
     computation. What was queued or running when the service stopped is queued again at its start, and planned again
-    when its turn comes.
+    when its turn comes. limit_s: a computation that takes longer is stopped, and its jobs have failed.
     """
 
     def __init__(
@@ -48,12 +53,16 @@ class JobScheduler:
         backend: TaskBackend,
         unix_s: Callable[[], float],
         slots: int | None = None,
+        limit_s: float = math.inf,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self._planner = planner
         self._backend = backend
         self._slots = slots or max(1, backend.cpus)
         self._unix_s = unix_s
+        self._limit_s = limit_s
+        self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
         self._waiting = {job.id: _requeued(job) for job in store.unfinished()}
         self._plans: dict[str, JobPlan] = {}  # by id of a waiting job
@@ -63,6 +72,11 @@ class JobScheduler:
         self._last_started_s: dict[str, float] = {}  # by owner
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="job-scheduler", daemon=True)
+
+    @property
+    def planning(self) -> Planning:
+        """What requests are planned by, and answered by where that takes much."""
+        return self._planner.planning
 
     def start(self) -> None:
         """Begin to work on the queue."""
@@ -74,6 +88,7 @@ class JobScheduler:
         if self._thread.is_alive():
             self._thread.join(timeout=10)
         self._backend.close()
+        self.planning.close()
         self.store.close()
 
     def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
@@ -82,7 +97,7 @@ class JobScheduler:
         Raises InvalidInput for what is not possible, and TooManyRequests where the caller has as many unfinished jobs
         as the token allows.
         """
-        plan = self._planner.plan(spec)
+        plan = self._planner.plan(spec, caller.name)
         now_s = self._unix_s()
         job = Job(
             id=uuid.uuid4().hex,
@@ -165,6 +180,7 @@ class JobScheduler:
     def _turn(self) -> None:
         with self._lock:
             cancelled, self._cancelled = self._cancelled, set()
+            cancelled |= self._late()
         for key in cancelled:
             self._backend.cancel(key)
         while self._start_next():
@@ -175,6 +191,14 @@ class JobScheduler:
         for key, completion in self._backend.ended(POLL_S).items():
             self._settle(key, completion.value)
         self._progress |= {key: Progress(*counts) for key, counts in self._backend.progress().items()}
+
+    def _late(self) -> set[str]:
+        """Return the keys of computations that have just become too late."""
+        now_s = self._monotonic_s()
+        late = {key for key, one in self._running.items() if now_s - one.started_s > self._limit_s and not one.is_late}
+        for key in late:
+            self._running[key].is_late = True
+        return late
 
     def _start_next(self) -> bool:
         """Start the job whose turn it is, or settle it; False if there is none."""
@@ -193,7 +217,7 @@ class JobScheduler:
             if job.key in self._running:
                 self._running[job.key].jobs.append(job)
                 return True
-            self._running[job.key] = _Computation(job.kind, [job])
+            self._running[job.key] = _Computation(job.kind, [job], self._monotonic_s())
         self._begin(job, plan)
         return True
 
@@ -201,7 +225,7 @@ class JobScheduler:
         """Start the computation of `job`, which has no plan yet if it comes from before a restart."""
         try:
             _require_memory(job.memory_bytes, self._backend.largest_memory_bytes)
-            plan = plan or self._planner.plan(job.spec)
+            plan = plan or self._planner.plan(job.spec, f"queue of {job.owner}")
             task = self._planner.task(plan)
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
@@ -237,6 +261,8 @@ class JobScheduler:
             for job in computation.jobs:
                 if not isinstance(value, TaskFailure):
                     self._finish(job, JobState.DONE, cached=value.cached)
+                elif value.kind == TaskFailureKind.CANCELLED and computation.is_late:
+                    self._finish(job, JobState.FAILED, error=_too_late(self._limit_s))
                 elif value.kind == TaskFailureKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
@@ -272,6 +298,11 @@ def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
         value = f"{memory_bytes} bytes, the largest node has {largest_bytes}"
         rule = "a job must fit into the memory of a node"
         raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
+
+
+def _too_late(limit_s: float) -> ErrorFacts:
+    rule = f"a job must end within {limit_s:g} s"
+    return ErrorFacts(kind="time", rule=rule, value="more", way_out="choose a smaller network or another method")
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:

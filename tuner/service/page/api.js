@@ -10,6 +10,15 @@ export class Refusal extends Error {
 
 const TOKEN = "chorale-token";
 
+// The link that `chorale serve` prints carries a token behind the #, which browsers send nowhere. It moves from the
+// address bar, and thus from the history, into the storage of this tab.
+export function takeToken() {
+  const [, token] = location.hash.match(/^#token=([A-Za-z0-9_.-]+)$/) ?? [];
+  if (!token) return;
+  sessionStorage.setItem(TOKEN, token);
+  history.replaceState(null, "", location.pathname);
+}
+
 async function send(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(options.headers ?? {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };

@@ -1,6 +1,6 @@
 // Which view is shown, whether the service answers, and what went wrong.
 
-import { get } from "./api.js";
+import { get, takeToken } from "./api.js";
 import { campaigns } from "./campaigns.js";
 import { compare } from "./compare.js";
 import { design } from "./design.js";
@@ -16,6 +16,7 @@ function alertOf(error) {
 }
 
 async function show() {
+  takeToken();
   const [name, ...rest] = location.hash.slice(1).split("/");
   const view = VIEWS[name] ? name : "design";
   shown.stopped = true;

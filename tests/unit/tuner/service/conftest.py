@@ -12,10 +12,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access
+from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns
-from chorale.tuner.service.http.access_log import AuditLog
 from chorale.tuner.service.http.application import create_api
+from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.request_limits import BodyLimits
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
@@ -24,6 +24,9 @@ from chorale.tuner.service.jobs.scheduler import JobScheduler
 from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
 
 URL = "http://127.0.0.1:8600"
+LOCAL_TOKEN = "chorale-of-this-machine"
+LOCAL = {digest_of(LOCAL_TOKEN): Caller("local", 1000, None, CallerRole.ADMINISTRATOR)}
+BEARER = {"Authorization": f"Bearer {LOCAL_TOKEN}"}
 
 
 class Service:
@@ -55,14 +58,16 @@ def start_service(
     limits: JobLimits | None = None,
     launches: FakeLaunches | None = None,
 ) -> TestClient:
+    """Return a client of a new service: with the token of this machine, or without any on one of `access`."""
     clock = itertools.count(1000)
     store, networks = JobStore(folder), NetworkPlanner(limits or JobLimits())
     scheduler = JobScheduler(store, JobPlanner(networks, store, folder), backend, lambda: float(next(clock)), slots=1)
     campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
     audit = AuditLog(folder, lambda: 0.0)
     body_limits = BodyLimits(body_bytes=100_000, body_s=1.0)
-    api = create_api(scheduler, campaigns, access or Access(None), audit, body_limits)
-    return TestClient(api, base_url=URL, raise_server_exceptions=False)
+    api = create_api(scheduler, campaigns, access or Access(lambda: LOCAL, local_only=True), audit, body_limits)
+    headers = BEARER if access is None else None
+    return TestClient(api, base_url=URL, raise_server_exceptions=False, headers=headers)
 
 
 @pytest.fixture

@@ -21,11 +21,13 @@ from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.build_cache import verified_from_cache
+from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.service.access import Access, Caller, load_access, make_token
+from chorale.tuner.service.access import Access, Caller, CallerRole
 from chorale.tuner.service.jobs import job_store
 from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
 from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.tokens import load_access, make_token
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
@@ -204,8 +206,9 @@ TOKENS = {name: make_token() for name in ("alice", "bob", "root")}
 
 
 def access_of(jobs: int = 20, requests: int = 1000) -> Access:
-    callers = {digest: Caller(name, jobs, requests, name == "root") for name, (_, digest) in TOKENS.items()}
-    return Access(callers)
+    roles = {name: CallerRole.PLANNER for name in TOKENS} | {"root": CallerRole.ADMINISTRATOR}
+    callers = {digest: Caller(name, jobs, requests, roles[name]) for name, (_, digest) in TOKENS.items()}
+    return Access(lambda: callers)
 
 
 def test_without_a_known_token_nothing_is_answered_but_health(tmp_path):
@@ -215,7 +218,7 @@ def test_without_a_known_token_nothing_is_answered_but_health(tmp_path):
             assert client.get(path, headers={"Authorization": "Bearer chorale-wrong"}).status_code == 401
             assert client.get(path, headers={"Authorization": f"Basic {TOKENS['bob'][0]}"}).status_code == 401
         assert client.get("/healthz").json()["ok"] is True
-    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "refused.jsonl").read_text().splitlines()]
     assert [line["status"] for line in lines] == [401] * 6
 
 
@@ -285,7 +288,7 @@ def test_hostile_requests_are_refused(service: Service):
         content=json.dumps({"topology": "ring:4", "method": "bfb"}),
         headers={"Content-Type": "text/plain"},
     )
-    assert plain.status_code == 422  # a page elsewhere can send text without asking first, but not JSON
+    assert plain.status_code == 415  # a page elsewhere can send text without asking first, but not JSON
 
 
 def test_the_largest_body_may_also_come_without_a_length(service: Service):
@@ -297,15 +300,16 @@ def test_the_largest_body_may_also_come_without_a_length(service: Service):
 
 
 def test_a_service_for_others_needs_tokens(tmp_path):
+    home = Home(tmp_path)
     with pytest.raises(InvalidInput, match="token file"):
-        load_access(None, "0.0.0.0")
+        load_access(None, "0.0.0.0", home, time.time)
     token, digest = make_token()
     path = tmp_path / "tokens.yaml"
     path.write_text(f"tokens:\n- name: alice\n  sha256: {digest}\n")
-    assert load_access(str(path), "0.0.0.0").caller(f"Bearer {token}").name == "alice"
+    assert load_access(str(path), "0.0.0.0", home, time.time).caller(f"Bearer {token}").name == "alice"
     path.write_text("tokens:\n- name: alice\n  sha256: short\n")
     with pytest.raises(InvalidInput, match="sha256"):
-        load_access(str(path), "0.0.0.0")
+        load_access(str(path), "0.0.0.0", home, time.time)
 
 
 def test_a_job_beyond_the_memory_of_every_node_fails_at_once(tmp_path):

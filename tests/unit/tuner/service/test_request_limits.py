@@ -26,7 +26,11 @@ async def answered(messages: AsyncIterator[dict[str, Any]], **headers: str) -> t
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    lines = [(b"host", b"127.0.0.1:8600"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    lines = [
+        (b"host", b"127.0.0.1:8600"),
+        (b"content-type", b"application/json"),
+        *((name.encode(), value.encode()) for name, value in headers.items()),
+    ]
     scope = {"type": "http", "method": "POST", "headers": lines}
     await RequestLimits(application, LIMITS, local_only=True)(scope, lambda: anext(messages), send)  # type: ignore[arg-type]
     return sent[0]["status"], json.loads(sent[1]["body"])

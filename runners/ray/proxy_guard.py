@@ -1,0 +1,60 @@
+"""What the proxies of Ray Serve answer themselves, under `/-/`: their health to who asks for this host, no more."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from typing import Any
+
+IMPORT_PATH = f"{__name__}:guards"
+VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+"""Ray calls what it names in every proxy; it must be in the environment of the processes that start the cluster."""
+PREFIX, HEALTH = "/-/", "/-/healthz"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def install() -> None:
+    """Have the proxies of a cluster that this process starts guarded."""
+    os.environ.setdefault(VARIABLE, IMPORT_PATH)
+
+
+def guards() -> list[Any]:
+    """Return the middlewares of a proxy, as Ray asks for them."""
+    from starlette.middleware import Middleware  # noqa: PLC0415  # Serve's own, which not everybody has
+
+    return [Middleware(ProxyGuard)]
+
+
+class ProxyGuard:
+    """Middleware: of `/-/` only the health is answered, and on loopback only to requests that name this machine."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, or pass it on."""
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self._app(scope, receive, send)
+        elif scope["path"] != HEALTH:
+            await _refuse(send, 404)
+        elif _arrived_on_loopback(scope) and _host_name(scope) not in LOOPBACK_NAMES:
+            await _refuse(send, 421)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _arrived_on_loopback(scope: Any) -> bool:
+    try:
+        return ipaddress.ip_address((scope.get("server") or ("",))[0]).is_loopback
+    except ValueError:
+        return True  # a socket without an address: of this machine
+
+
+def _host_name(scope: Any) -> str:
+    host: str = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+    return host if host.endswith("]") else host.rsplit(":", 1)[0]
+
+
+async def _refuse(send: Any, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b""})

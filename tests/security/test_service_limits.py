@@ -1,0 +1,196 @@
+"""How much one caller may take: links, memory, time, turns; everything that is asked for has an end."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chorale.runners.ray.tasks import memory_limit
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.service.access import TooManyRequests
+from chorale.tuner.service.jobs.limits import JobLimits, built_network
+from chorale.tuner.service.jobs.planning import PlanningProcesses
+from chorale.tuner.service.jobs.turns import Turns
+from tests.security.service import CAMPAIGN, attacked
+
+MIB = 2**20
+MANY_LINKS = "complete:5000"
+WAIT_S = 60.0
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_every_route_that_takes_a_network_has_a_budget_of_links(tmp_path: Path):
+    query = "collective=allreduce&size_bytes=1024"
+    with attacked(tmp_path) as service:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answers = [
+            service.ask("POST", "/v1/syntheses", "planner", {"topology": MANY_LINKS, "method": "bfb"}),
+            service.ask("POST", "/v1/bounds", "planner", {"topology": MANY_LINKS}),
+            service.launch("planner", topology=MANY_LINKS),
+            *(service.ask("GET", f"/v1/best{kind}?topology={MANY_LINKS}&{query}", "reader") for kind in KINDS),
+        ]
+        grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert [answer.status_code for answer in answers] == [422] * 6
+    assert all("links" in answer.json()["error"]["rule"] for answer in answers)
+    assert grown_mib < 100
+
+
+KINDS = ("", "/schedule", "/program")
+
+
+def test_documents_have_the_same_budget(tmp_path: Path):
+    document = to_json(parse_topology("complete:4"))
+    with attacked(tmp_path, JobLimits(links=11)) as service:
+        body = {"topology": document, "method": "bfb"}
+        assert "links" in service.ask("POST", "/v1/syntheses", "planner", body).json()["error"]["rule"]
+    with attacked(tmp_path, JobLimits(links=12)) as service:
+        assert service.ask("POST", "/v1/syntheses", "planner", body).status_code == 202
+
+
+def test_planning_that_takes_too_much_memory_costs_the_request_and_not_the_service():
+    planning = PlanningProcesses(1, seconds=300, memory_bytes=64 * MIB)
+    own_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InvalidInput, match="must be planned within"):
+        planning.call("flood", built_network, MANY_LINKS, JobLimits(links=10**9))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own_before < 100 * 1024
+    assert planning.call("flood", built_network, "ring:4", JobLimits()).topology.node_count == 4
+    with pytest.raises(InvalidInput, match="links"):
+        planning.call("flood", built_network, MANY_LINKS, JobLimits())
+    planning.close()
+
+
+def test_planning_that_takes_too_long_is_ended():
+    planning = PlanningProcesses(1, seconds=0.01, memory_bytes=64 * MIB)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=r"within 0\.01 s"):
+            planning.call("flood", built_network, "ring:4", JobLimits())
+    planning.close()
+
+
+class GatedPlanning:
+    """Planning by turns at one process, which a test holds."""
+
+    def __init__(self) -> None:
+        self.turns = Turns(1)
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.order: list[str] = []
+
+    def call(self, owner: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it when the gate is open."""
+        with self.turns.turn(owner):
+            self.entered.set()
+            assert self.open.wait(WAIT_S)
+            self.order.append(owner)
+            return function(*arguments)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_under_a_flood_of_one_token_the_requests_of_another_are_planned_in_turn(tmp_path: Path):
+    planning = GatedPlanning()
+    with attacked(tmp_path, planning=planning, jobs=1000) as service, ThreadPoolExecutor(64) as threads:
+
+        def ask(role: str, nodes: int) -> int:
+            return int(service.ask("POST", "/v1/bounds", role, {"topology": f"ring:{nodes}"}).status_code)
+
+        first = threads.submit(ask, "planner", 3)
+        assert planning.entered.wait(WAIT_S)
+        flood = [threads.submit(ask, "planner", nodes) for nodes in range(4, 34)]
+        wait_until(lambda: sum(answer.done() for answer in flood) == 22)  # of 30, eight wait; the others are refused
+        quiet = [threads.submit(ask, "operator", nodes) for nodes in range(40, 43)]
+        wait_until(lambda: len(planning.turns._waiting.get("operator", ())) == 3)  # nothing else tells
+        planning.open.set()
+        assert [answer.result() for answer in quiet] == [202] * 3
+        statuses = [answer.result() for answer in flood]
+    assert first.result() == 202
+    assert (statuses.count(202), statuses.count(429)) == (8, 22)
+    assert planning.order[:7] == ["planner", "operator", "planner", "operator", "planner", "operator", "planner"]
+
+
+def test_turns_go_to_whom_holds_least_then_to_whom_waited_longest():
+    turns = Turns(2, most_waiting=3)
+    granted = [turns._enter(owner) for owner in ("a", "a", "a", "a", "b", "c", "b")]
+    assert [event.is_set() for event in granted] == [True, True, False, False, False, False, False]
+    order = []
+    holders = ["a", "a"]
+    waiting = {2: "a", 3: "a", 4: "b", 5: "c", 6: "b"}
+    while waiting:
+        turns._leave(holders.pop(0))
+        (now,) = [number for number in waiting if granted[number].is_set()]
+        holders.append(waiting.pop(now))
+        order.append(holders[-1])
+    assert order == ["b", "c", "a", "b", "a"]
+    for _ in range(3):
+        turns._enter("d")
+    with pytest.raises(TooManyRequests, match="at most 3"):
+        turns._enter("d")
+
+
+def test_under_a_flood_of_jobs_those_of_another_token_take_turns(tmp_path: Path):
+    with attacked(tmp_path, jobs=1000) as service:
+        service.backend.held.set()
+        for role, sizes in (("planner", range(3, 33)), ("operator", range(40, 45))):
+            for nodes in sizes:
+                assert service.ask("POST", "/v1/bounds", role, {"topology": f"ring:{nodes}"}).status_code == 202
+                service.clock.now_s += 1
+            wait_until(lambda: service.backend.started)
+        service.clock.ticks = True  # so that starts are told apart
+        service.backend.held.clear()
+        ended = ("done", "failed")
+        states: list[Any] = []
+
+        def all_ended() -> bool:
+            states[:] = service.ask("GET", "/v1/jobs?limit=100", "local").json()["jobs"]
+            return all(job["state"] in ended for job in states)
+
+        wait_until(all_ended)
+    order = [job["owner"] for job in sorted(states, key=lambda job: job["started_s"])]
+    assert [index for index, owner in enumerate(order) if owner == "operator"] == [1, 3, 5, 7, 9]
+
+
+def test_a_job_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path):
+    with attacked(tmp_path, JobLimits(job_s=100.0)) as service:
+        service.backend.held.set()
+        job = service.ask("POST", "/v1/syntheses", "planner", {"topology": "ring:4", "method": "bfb"}).json()
+        wait_until(lambda: service.backend.started)
+        path = f"/v1/jobs/{job['id']}"
+        assert service.ask("GET", path, "planner").json()["state"] == "running"
+        service.clock.now_s += 101
+        wait_until(lambda: service.ask("GET", path, "planner").json()["state"] not in ("queued", "running"))
+        ended = service.ask("GET", path, "planner").json()
+    assert (ended["state"], ended["error"]["kind"]) == ("failed", "time")
+    assert "100 s" in ended["error"]["rule"]
+
+
+def test_a_computation_gets_no_more_memory_than_its_limit():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(MemoryError), memory_limit(64 * MIB):
+        bytearray(512 * MIB)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    with memory_limit(64 * MIB):
+        assert len(bytearray(16 * MIB)) == 16 * MIB
+
+
+@pytest.mark.parametrize(("given", "minutes"), [({}, 30.0), ({"minutes": 5}, 5.0), ({"minutes": 1e6}, 30.0)])
+def test_every_campaign_has_an_end(tmp_path: Path, given: dict[str, float], minutes: float):
+    with attacked(tmp_path, JobLimits(campaign_minutes=30.0)) as service:
+        assert service.launch("planner", budget={**CAMPAIGN["budget"], **given}).status_code == 202
+        ((campaign, _),) = service.launches.started
+    assert campaign["budget"]["minutes"] == minutes

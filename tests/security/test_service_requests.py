@@ -1,0 +1,244 @@
+"""What requests may not say: paths, commands, names that lead elsewhere; where they may not come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from chorale.runners.api.registry import RUNNERS
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner import SECTIONS
+from chorale.tuner.service.campaigns.requested import exposure, has_pattern, is_closed, takes_text
+from chorale.tuner.service.http.redaction import redacted
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.store import Store
+from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked
+
+CLOSED = {"local": {"fabric"}, "oneccl": {"fabric"}, "simulated": set(), "recorded": set()}
+CLOSED |= {"mpi": {"fabric", "hosts", "interface"}}
+CLOSED |= {"msccl": {"launcher", "hosts", "tests_folder", "library_folder", "shared_folder", "variables"}}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Attacked]:
+    with attacked(tmp_path) as this:
+        yield this
+
+
+@pytest.mark.parametrize("role", ROLES[1:])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        {"kind": "msccl", "msccl": {"launcher": "mpich", "tests_folder": "/tmp/attacker"}},
+        {"kind": "msccl", "msccl": {"library_folder": "/tmp/attacker"}},
+        {"kind": "msccl", "msccl": {"variables": {"LD_PRELOAD": "/tmp/attacker.so"}}},
+        {"kind": "msccl", "msccl": {"hosts": ["attacker.example"]}},
+        {"kind": "msccl", "msccl": {"shared_folder": "/tmp/attacker"}},
+        {"kind": "mpi", "hosts": "@/root/secret"},
+        {"kind": "mpi", "interface": "attacker0"},
+        {"kind": "local", "fabric": "../../attacker"},
+        {"kind": "local"},
+        {"kind": "oneccl"},
+        {"kind": "simulated", "needs": {"gpus": 8}},
+        {"kind": "simulated", "at_once": 64},
+        {"profile": "unknown"},
+        {"profile": ["gpus"]},
+        {"profile": "gpus", "msccl": {"tests_folder": "/tmp/attacker"}},
+        {"profile": "here", "kind": "msccl"},
+    ],
+)
+def test_no_role_names_what_is_started(service: Attacked, role: str, runner: dict[str, Any]):
+    answer = service.launch(role, runner=runner)
+    assert answer.status_code == (403 if role == "planner" and "profile" in runner else 422)
+    assert not service.launches.started
+
+
+def test_a_profile_is_what_the_administrator_wrote_and_is_not_shown(service: Attacked):
+    assert service.launch("operator", runner={"profile": "gpus"}, topology="ring:4").status_code == 202
+    ((campaign, _),) = service.launches.started
+    assert campaign["runner"]["msccl"]["tests_folder"] == "/opt/canary-tests"
+    folder = service.home.campaigns / "attack" / "1"
+    folder.mkdir(parents=True)
+    Store(folder, Launch("launch", 1, {}, dict(campaign), 5.0)).close()
+    for role in ("operator", "administrator"):
+        shown = service.ask("GET", "/v1/campaigns/attack", role)
+        assert shown.status_code == 200
+        assert shown.json()["campaign"]["runner"] == {"kind": "msccl", "profile": "gpus"}
+        for canary in ("canary", "secret-value", str(service.home.root)):
+            assert canary not in shown.text
+    service.launches.stop("attack")
+    assert service.ask("POST", "/v1/campaigns/attack/resume", "operator", {}).status_code == 202
+    assert service.launches.started[-1][0]["runner"] == campaign["runner"]
+
+
+def test_a_stored_campaign_of_a_runner_without_a_profile_is_not_gone_on_with(service: Attacked):
+    assert service.launch("administrator").status_code == 202
+    service.launches.stop("attack")
+    ((campaign, _),) = service.launches.started
+    folder = service.home.campaigns / "attack" / "1"
+    folder.mkdir(parents=True)
+    runner = SECTIONS["msccl"].model_validate({"kind": "msccl", "msccl": {"tests_folder": "/tmp/attacker"}})
+    planted = {**campaign, "runner": runner.model_dump(by_alias=True, mode="json")}
+    Store(folder, Launch("launch", 1, {}, planted, 5.0)).close()
+    assert "attacker" not in service.ask("GET", "/v1/campaigns/attack", "administrator").text
+    assert service.ask("POST", "/v1/campaigns/attack/resume", "administrator", {}).status_code == 422
+    assert len(service.launches.started) == 1
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_option_of_a_runner_that_takes_text_says_who_may_set_it(runner: str):
+    fields = RUNNERS[runner].model_fields
+    silent = [name for name, field in fields.items() if takes_text(field.annotation) and exposure(field) is None]
+    assert silent == [], "mark them as SERVER_ONLY or FROM_REQUESTS, see chorale.runners.api.config"
+    assert {name for name, field in fields.items() if is_closed(field)} == CLOSED.get(runner, set())
+
+
+def test_every_key_of_a_campaign_that_takes_text_says_who_may_set_it():
+    silent = list(_silent(Campaign, ""))
+    assert silent == []
+
+
+def _silent(model: type[BaseModel], path: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and name != "runner":
+            yield from _silent(inner, f"{path}{name}.")
+        elif name != "runner" and takes_text(inner) and exposure(field) is None and not has_pattern(field):
+            yield f"{path}{name}"
+
+
+def test_a_new_field_with_text_is_closed_until_it_is_marked():
+    class Toy(BaseModel):
+        folder: Path = Path()
+        command: list[str] = []
+        environment: dict[str, str] = {}
+        text: str | None = None
+        count: int = 0
+
+    assert [name for name, field in Toy.model_fields.items() if is_closed(field)] == [
+        "folder",
+        "command",
+        "environment",
+        "text",
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES[1:])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"screening": {"candidates": 1, "calibration": "{secret}"}},
+        {"screening": {"calibration": "/nonexistent"}},
+        {"topology": "file:{secret}"},
+        {"topology": "without(file:{secret};0)"},
+        {"storage": "sqlite:///{secret}"},
+        {"storage": "postgresql://user:password@elsewhere.example/x"},
+        {"tracking": {"mlflow_uri": "file:{secret}"}},
+        {"tracking": {"experiment": "../../../x"}},
+        {"tracking": {"experiment": "/tmp/x"}},
+        {"tracking": {"experiment": "a/b"}},
+        {"tracking": {"experiment": ".."}},
+        {"name": "../x"},
+        {"name": "a/b"},
+        {"register": {"model": "../x"}},
+        {"register": {"alias": "../x"}},
+        {"search": {"methods": ["{secret}"]}},
+        {"baselines": ["../{secret}"]},
+        {"search": {"methods": ["bfb"], **{k: {"from": 1, "to": 1000} for k in ("k", "chunks")}}},
+    ],
+)
+def test_requests_have_no_paths_and_nothing_of_files_comes_back(
+    service: Attacked, tmp_path: Path, role: str, changes: dict[str, Any]
+):
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"canary-of-a-file": 1}')
+    filled = json.loads(json.dumps(changes).replace("{secret}", str(secret)))
+    answer = service.launch(role, **filled)
+    assert answer.status_code == 422
+    assert "canary-of-a-file" not in answer.text
+    absent = service.launch(role, **json.loads(json.dumps(changes).replace("{secret}", f"{secret}-absent")))
+    assert absent.status_code == answer.status_code  # whether a file is there is not said either
+    assert absent.text.replace("-absent", "") == answer.text
+    assert not service.launches.started
+
+
+def test_a_calibration_may_be_sent(service: Attacked):
+    values = {"constant_s": 0, "alpha_s": 1e-6, "overhead_s": 0, "unit_bytes_per_s": 1e9, "bandwidth_unit": "link"}
+    calibration = {"format": "chorale-calibration/1", **values, "relative_error": 0.0, "observations": 4}
+    assert service.launch("planner", screening={"calibration": {"format": "other"}}).status_code == 422
+    answer = service.launch("planner", screening={"candidates": 1, "calibration": calibration})
+    assert answer.status_code == 202, answer.text
+
+
+def test_specs_of_jobs_and_queries_read_no_files(service: Attacked, tmp_path: Path):
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"canary-of-a-file": 1}')
+    for spec in (f"file:{secret}", f"file:{secret}-absent", f"without(file:{secret};0)"):
+        for path, body in (("syntheses", {"method": "bfb"}), ("bounds", {})):
+            answer = service.ask("POST", f"/v1/{path}", "planner", {"topology": spec, **body})
+            assert answer.status_code == 422
+            assert "canary" not in answer.text
+        question = f"/v1/best?topology={spec}&collective=allreduce&size_bytes=1024"
+        assert service.ask("GET", question, "reader").status_code == 422
+
+
+FOREIGN = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1:9999"},
+    {"Origin": "null"},
+    {"Sec_Fetch_Site": "cross-site"},
+    {"Sec_Fetch_Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_pages_elsewhere_change_nothing(service: Attacked, headers: dict[str, str]):
+    assert service.launch("local").status_code == 202
+    for verb in ("stop", "resume"):
+        assert service.ask("POST", f"/v1/campaigns/attack/{verb}", "local", {}, **headers).status_code == 403
+    assert service.ask("POST", "/v1/syntheses", "local", {"topology": "ring:4", "method": "bfb"}, **headers).is_error
+    assert service.ask("DELETE", f"/v1/jobs/{'0' * 32}", "local", **headers).status_code == 403
+    assert service.launches.states["attack"][0] == "running"
+
+
+def test_the_page_of_the_service_may_change_things(service: Attacked):
+    headers = {"Origin": "http://127.0.0.1:8600", "Sec_Fetch_Site": "same-origin"}
+    answer = service.ask("POST", "/v1/campaigns", "local", {"campaign": dict(CAMPAIGN)}, **headers)
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data", None])
+def test_forms_and_text_change_nothing(service: Attacked, kind: str | None):
+    assert service.launch("local").status_code == 202
+    headers = {"Authorization": f"Bearer {service.tokens['local']}"} | ({} if kind is None else {"Content-Type": kind})
+    for verb in ("stop", "resume"):
+        answer = service.client.post(f"/v1/campaigns/attack/{verb}", headers=headers)
+        assert answer.status_code == 415
+    assert service.launches.states["attack"][0] == "running"
+
+
+def test_answers_have_no_paths_of_the_server(service: Attacked):
+    service.ask("POST", "/v1/campaigns", "planner", {"campaign": dict(CAMPAIGN)})
+    service.launches.states["attack"] = ("failed", "cannot write /root/data/artifacts/x: sqlite:////root/a.db denied")
+    assert "/root" not in service.ask("GET", "/v1/campaigns", "planner").text
+    (service.home.root / "mlflow.db").mkdir()  # the registry cannot be opened
+    answer = service.ask("GET", "/v1/best?topology=ring:4&collective=allreduce&size_bytes=1024", "reader")
+    assert answer.status_code == 503
+    assert str(service.home.root) not in answer.text
+
+
+def test_what_is_left_out_of_answers():
+    cases = {
+        "/root/x.json: Permission denied": "(path): Permission denied",
+        "[Errno 2]: '/home/a/b'": "[Errno 2]: '(path)'",
+        "sqlite:////data/x.db: closed": "sqlite://(address) closed",
+        "http://user:secret@host/x?y, twice": "http://(address) twice",
+        "see /v1/campaigns and /openapi.json, 3/1040": "see /v1/campaigns and /openapi.json, 3/1040",
+        "write 1/3 or torus:4x4": "write 1/3 or torus:4x4",
+    }
+    assert {text: redacted(text) for text in cases} == cases

@@ -1,0 +1,32 @@
+"""What the registry has for a network, a collective and a size, as the service answers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.trials.tuning_table import SizeClass
+
+
+def registered(
+    home: Home, topology: Topology, collective: str, size_bytes: int, alias: str, kind: str | None
+) -> dict[str, Any] | bytes:
+    """Return the facts of the registered version, or with the `kind` "schedule" or "program" that file, verified.
+
+    CheckFailed where nothing is registered, nothing that verifies, or no program but the library's own algorithm.
+    """
+    entry = load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology, collective, size_bytes, alias)
+    if kind is not None:
+        return entry.program.schedule if kind == "schedule" else entry.program.program
+    return {
+        "model": entry.version.name,
+        "version": entry.version.version,
+        "size_range_bytes": [entry.size_class.min_bytes, entry.size_class.max_bytes],
+        "exact": entry.size_class == SizeClass.of(size_bytes),
+        "library": entry.library,
+        "measured": dict(entry.measured),
+        "manifest": dict(entry.manifest),
+    }

@@ -1,0 +1,61 @@
+"""The server's own settings: runners by name of a profile, and limits. Its administrator writes them to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.service.tokens import require_private
+
+ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class ServerSettings(BaseModel):
+    """The file: each profile is what the section `runner` of a campaign file would be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    runners: dict[ProfileName, AnyRunnerSection] = Field(default={}, description="Runners, by name of a profile.")
+
+    def profile(self, name: object) -> RunnerSection:
+        """Return the runner of the profile `name`; InvalidInput if the administrator wrote none of that name."""
+        section = self.runners.get(name) if isinstance(name, str) else None
+        if section is None:
+            known = ", ".join(self.runners) or "none yet"
+            rule = "`runner.profile` must be one that the settings of the service have"
+            raise InvalidInput(rule, str(name)[:80], f"choose from {known}; the administrator of the service adds some")
+        return section
+
+
+def settings_file(home: Home) -> Path:
+    """Return where `chorale serve` looks for settings."""
+    return home.service / "settings.yaml"
+
+
+def load_settings(path: str | None, home: Home) -> ServerSettings:
+    """Return the settings in the file at `path`, by default in that of `home`, which may be missing.
+
+    InvalidInput for a broken file, and for one that other users may write: it says what is started.
+    """
+    file = settings_file(home) if path is None else Path(path)
+    if path is None and not file.exists():
+        return ServerSettings()
+    require_private(file)
+    try:
+        document: Any = yaml.safe_load(read_file(str(file)))
+        return ServerSettings.model_validate(document if isinstance(document, Mapping) else {"": document})
+    except yaml.YAMLError as error:
+        raise InvalidInput("the settings of the service must be YAML", f"{file}: {error}", "repair the file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        value = f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        rule = "the settings of the service must be runners by name, each as in a campaign file"
+        raise InvalidInput(rule, value, "repair this key") from error
