@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 
@@ -20,7 +20,11 @@ class Home:
     @staticmethod
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder."""
-        return Home(Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute())
+        root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
+        if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
+            way_out = "point CHORALE_HOME at a folder whose name is UTF-8"
+            raise InvalidInput("the path of the data folder must be UTF-8", repr(str(root)), way_out)
+        return Home(root)
 
     @property
     def campaigns(self) -> Path:
