@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart demo-job test test-slow sanitizers soak random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup quickstart demo-job test test-slow sanitizers soak faults fuzz random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -48,6 +48,14 @@ random-collectives: setup
 
 soak: setup
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
+
+# Single faults in the middle of a launch: when each is noticed, when work goes on, what is lost or doubled.
+faults: setup
+	$(BIN)/python -m tests.integration.faults
+
+# Damaged files for every parser, within limits of time and memory.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count 100000 --seed 1
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -17,7 +17,8 @@ import psutil
 
 from chorale.synth.errors import Unavailable
 
-LOOK_S = 1.0
+LOOK_S = 0.2
+CENSUS_S = 1.0
 STOPPED_LIMIT_S = 8.0
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
@@ -54,6 +55,7 @@ class LocalClusterWatch:
         self._needed = {kind: started[kind] for kind in ("gcs_server", "raylet") if kind in started}
         self._descendants: set[psutil.Process] = set()
         self._stopped_since_s: dict[str, float] = {}
+        self._next_census_s = 0.0
         self._closed = threading.Event()
         self._loss: ClusterLost | None = None
         self._handler = _handlers[0] if _handlers else None
@@ -78,8 +80,10 @@ class LocalClusterWatch:
                 return
 
     def _look(self) -> ClusterLost | None:
-        self._add_descendants()
         now_s = time.monotonic()
+        if now_s >= self._next_census_s:
+            self._add_descendants()
+            self._next_census_s = now_s + CENSUS_S
         for kind, process in self._needed.items():
             problem = self._problem(kind, process, now_s)
             if problem:
