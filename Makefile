@@ -10,7 +10,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak faults fuzz random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -57,6 +57,14 @@ random-collectives: setup
 
 soak: setup
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
+
+# Single faults in the middle of a launch: when each is noticed, when work goes on, what is lost or doubled.
+faults: setup
+	$(BIN)/python -m tests.integration.faults
+
+# Damaged files for every parser, within limits of time and memory.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --count 100000 --seed 1
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

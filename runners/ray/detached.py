@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from types import TracebackType
 from typing import Any
 
 from chorale.runners.ray.cluster import NAMESPACE, RayCluster, ray
+from chorale.runners.ray.watch import head_answers
 from chorale.synth.errors import CheckFailed, Unavailable
 
 RETRY_PAUSE_S = 0.5
+SLICE_S = 5.0
+_log = logging.getLogger("chorale.ray")
 POLL_S = 0.05
 REMOVAL_TIMEOUT_S = 10.0
 
@@ -72,15 +76,21 @@ class DetachedActor:
         deadline_s = time.monotonic() + timeout_s
         while True:
             try:
-                left_s = max(RETRY_PAUSE_S, deadline_s - time.monotonic())
+                left_s = min(SLICE_S, max(RETRY_PAUSE_S, deadline_s - time.monotonic()))
                 return ray.get(getattr(self._actor, method).remote(*arguments), timeout=left_s)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
                 self._check_restarting(error, deadline_s)
                 time.sleep(RETRY_PAUSE_S)
-            except ray.exceptions.GetTimeoutError as error:
-                raise self._unavailable(error) from error
+            except ray.exceptions.GetTimeoutError as error:  # a message may be lost for good, so it is sent again
+                if time.monotonic() > deadline_s:
+                    raise self._unavailable(error) from error
+                self._require_head()
+                waited_s = timeout_s - (deadline_s - time.monotonic())
+                _log.warning(
+                    "%s has not answered for %.0f s; it is asked again (ctrl-C ends this)", self.name, waited_s
+                )
 
     def remove(self) -> None:
         """Remove the object for good; return when it answers nobody any more, so that its name is free."""
@@ -94,6 +104,13 @@ class DetachedActor:
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
                 continue
             time.sleep(POLL_S)
+
+    def _require_head(self) -> None:
+        """Raise Unavailable if the head of the cluster does not answer either."""
+        address = ray.get_runtime_context().gcs_address
+        if not head_answers(address, SLICE_S):
+            way_out = "look at the machine of the head, then start the cluster again"
+            raise Unavailable("the Ray cluster must be reachable", f"{address}: no answer", way_out)
 
     def _check_restarting(self, error: Exception, deadline_s: float) -> None:
         try:

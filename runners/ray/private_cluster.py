@@ -29,6 +29,8 @@ def secure_token() -> None:
     Without a home folder that can be written the file lies in a temporary folder of this user. RAY_AUTH_TOKEN, and
     other modes than the token's, are left to who set them.
     """
+    if os.environ.get("RAY_AUTH_TOKEN_PATH") == "":
+        del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would take it for the name of a file
     if "RAY_AUTH_TOKEN" in os.environ or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
     path = _token_path()

@@ -22,6 +22,7 @@ from chorale.runners.ray.cluster import RayCluster
 from chorale.runners.ray.fault_tolerance import RetryPolicy
 from chorale.runners.ray.parcels import SharedValues
 from chorale.runners.ray.pool import RayPool, wait_for_results
+from chorale.runners.ray.watch import ClusterLost
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
@@ -59,6 +60,7 @@ class RayWorkers:
         needs = needs or ResourceRequest()
         self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers))
         self._most_builders = builders
+        self._lost = False
         self._look_again_s = 0.0
         retries = RetryPolicy()
         again = lambda future, value, elsewhere: retries.should_retry(future, value.value, elsewhere)  # noqa: E731 (a callback)
@@ -81,21 +83,33 @@ class RayWorkers:
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         done = [future for future in futures if future.done]
         if not done:
+            self._require_cluster()
             wait_for_results([self._measure_pool, self._build_pool], timeout_s)
             self._balance()
             done = [future for future in futures if future.done]
         return done
 
     def close(self) -> None:
-        self._measure_pool.close("close")
-        self._build_pool.close()
+        if self._lost:
+            self._cluster.kill()
+        else:
+            self._measure_pool.close("close")
+            self._build_pool.close()
         self._cluster.close()
+
+    def _require_cluster(self) -> None:
+        try:
+            self._cluster.check()
+        except ClusterLost:
+            self._lost = True
+            raise
 
     def _await_room(self, needs: ResourceRequest) -> None:
         """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
         deadline_s = time.monotonic() + needs.patience_s
         while not self._measure_pool.has_started or self._cluster.free_cpus < 1:
             wait_for_results([self._measure_pool], POLL_S)
+            self._require_cluster()
             if time.monotonic() > deadline_s:
                 free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
                 rule = f"a campaign needs a node with {needs} to measure, and one CPU to prepare"

@@ -113,14 +113,17 @@ def load_profile(name: str) -> TrainingProfile:
     Raises InvalidInput for a file that is none, naming the key, the value and the way out.
     """
     if name in SHIPPED:
-        return _parse(resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name)
+        return parse_profile(
+            resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name
+        )
     if "/" not in name and not name.endswith(".json"):
         rule = "a profile must be a .json file or one that is shipped"
         raise InvalidInput(rule, name, f"choose from {', '.join(SHIPPED)}")
-    return _parse(read_file(name), name)
+    return parse_profile(read_file(name), name)
 
 
-def _parse(content: bytes, name: str) -> TrainingProfile:
+def parse_profile(content: bytes, name: str) -> TrainingProfile:
+    """Return the profile in the bytes of the file `name`. Raises InvalidInput as `load_profile` does."""
     try:
         return TrainingProfile.model_validate_json(content)
     except ValidationError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 _OTHERS = 0o077
@@ -24,7 +24,11 @@ class Home:
     @staticmethod
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder."""
-        return Home(Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute())
+        root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
+        if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
+            way_out = "point CHORALE_HOME at a folder whose name is UTF-8"
+            raise InvalidInput("the path of the data folder must be UTF-8", repr(str(root)), way_out)
+        return Home(root)
 
     @property
     def campaigns(self) -> Path:

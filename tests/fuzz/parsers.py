@@ -1,0 +1,234 @@
+"""Every parser of files, with samples of what it reads and the damage that suits them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import networkx as nx
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chorale.job.record import CallCount, CallKey, Record, parse_record, record_bytes
+from chorale.job.table.layout import table_bytes
+from chorale.job.table.verification import checked_table
+from chorale.runners.msccl.output_parser import parse_output
+from chorale.runners.recorded.reader import read_runs
+from chorale.synth.build.build import build_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parquet, stated_id, to_json_text
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.targets.lift import check_program, read_unchecked
+from chorale.synth.topology.formats.files import from_bytes, to_json
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.config.campaign_file import parse_campaign
+from chorale.tuner.costs.training_profile import parse_profile
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.journal_file import whole_lines
+from chorale.tuner.trials.journal_lines import launch_line, parse_lines, record_line
+from chorale.tuner.trials.records import Candidate
+from tests.campaigns import complete
+from tests.dumps import nvswitch_machine, pairs_machine, xgmi_machine
+from tests.fuzz.mutations import (
+    Mutation,
+    damage_bytes,
+    damage_json,
+    damage_lines,
+    damage_tags,
+    damage_words,
+    damaged_value,
+)
+from tests.unit.job.table.test_layout import ring_table
+
+ROOT = Path(__file__).parents[2]
+DIALECTS = ("msccl-executor-xml", "msccl-xml", "oneccl-xml", "mscclpp-json")
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """`samples` gives inputs that `parse` takes; each case damages one of them in a way that `mutations` has."""
+
+    samples: Callable[[], Sequence[bytes]]
+    parse: Callable[[bytes], object]
+    mutations: tuple[Mutation, ...]
+
+
+@cache
+def schedules() -> tuple[tuple[AnySchedule, bytes], ...]:
+    """Small schedules of different forms, and their Parquet files."""
+    requests = [
+        ScheduleRequest(parse_topology(spec), parse_collective(collective), method)
+        for method, spec, collective in (
+            ("bfb", "ring:4", "allgather"),
+            ("ring", "ring:3", "allreduce"),
+            ("forest", "switch:3,1", "allgather"),
+        )
+    ]
+    built = [build_schedule(request) for request in requests]
+    return tuple((one.verified.schedule, one.file) for one in built)
+
+
+def damage_parquet(content: bytes, draw: random.Random) -> bytes:
+    """Damage the metadata or the columns of a Parquet file, and write a whole file again."""
+    table = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
+    document = json.loads(table.schema.metadata[METADATA_KEY])
+    kind = draw.randrange(4)
+    if kind <= 1:
+        text = json.dumps(damaged_value(document, draw)).encode(errors="surrogatepass")
+        table = table.replace_schema_metadata({METADATA_KEY: draw.choice((text, text, damage_bytes(text, draw)))})
+    elif kind == 2:
+        at = draw.randrange(table.num_columns)
+        values = draw.choice(([-1], [2**31], [None], ["x"], [0.5], [0]))
+        column = pa.array((values * table.num_rows)[: table.num_rows])
+        table = table.set_column(at, table.column_names[at], column)
+    else:
+        table = table.slice(0, draw.randrange(table.num_rows + 1))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+def damage_table(content: bytes, draw: random.Random) -> bytes:
+    """Damage the header or the index of a tuning table, and put in the lengths and the checksum of the result."""
+    first, second, rest = content.split(b"\n", 2)
+    header_bytes, index_bytes = map(int, second.split()[:2])
+    header, index = rest[:header_bytes], rest[header_bytes : header_bytes + index_bytes]
+    blobs = rest[header_bytes + index_bytes :]
+    if draw.random() < 0.7:
+        header = damage_json(header, draw) + b"\n"
+    else:
+        index = draw.choice((damage_words, damage_lines))(index, draw)
+    parts = header, index, blobs
+    lengths = " ".join(str(len(part)) for part in parts)
+    checksum = hashlib.sha256(b"".join(parts)).hexdigest()
+    return b"\n".join((first, f"{lengths} {checksum}".encode(), b"".join(parts)))
+
+
+def _parquet(content: bytes) -> object:
+    schedule = from_parquet(content, parse_topology)
+    return verify(schedule), stated_id(content)
+
+
+def _json_schedule(content: bytes) -> object:
+    return verify(from_json_text(content, parse_topology))
+
+
+def _program(content: bytes) -> object:
+    return check_program(read_unchecked(content).program)
+
+
+def _journal(content: bytes) -> object:
+    return parse_lines(whole_lines(content)).repeated
+
+
+def _topologies() -> list[bytes]:
+    return [json.dumps(to_json(parse_topology(spec))).encode() for spec in ("ring:4", "switch:4,1", "mesh:2x2")]
+
+
+def _graphml() -> list[bytes]:
+    graph = nx.DiGraph()
+    for node in range(4):
+        graph.add_edge(node, (node + 1) % 4, bandwidth=1.5)
+    return ["\n".join(nx.generate_graphml(graph)).encode()]
+
+
+def _goldens(dialect: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((ROOT / "tests" / "golden").glob(f"{dialect}-*.*"))]
+
+
+def _journals() -> list[bytes]:
+    launch = Launch("launch", 1, {"topology": "x"}, {"name": "small"}, 1e9)
+    lines = [launch_line(launch), *(record_line(complete(Candidate("bfb", channels=n), number=n)) for n in (1, 2, 3))]
+    return [b"".join(line + b"\n" for line in lines)]
+
+
+def _records() -> list[bytes]:
+    calls = {CallKey("allreduce", "float32", None, None, 4096 << n): CallCount(n + 1, 0.5) for n in range(4)}
+    return [record_bytes(Record(4, {**calls, CallKey("broadcast", "int8", (0, 2), 1, 7): CallCount(1, 0.0)}))]
+
+
+def _csv() -> list[bytes]:
+    content = resources.files("chorale.runners.recorded").joinpath("mi250-runs.csv.gz").read_bytes()
+    return [b"\n".join(gzip.decompress(content).split(b"\n")[:12])]
+
+
+def _files(folder: str, pattern: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((ROOT / folder).glob(pattern))]
+
+
+PARSERS: dict[str, Parser] = {
+    "topology-json": Parser(
+        _topologies, lambda data: from_bytes(data, "file:x.json"), (damage_json, damage_json, damage_bytes)
+    ),
+    "topology-graphml": Parser(
+        _graphml, lambda data: from_bytes(data, "file:x.graphml"), (damage_tags, damage_words, damage_bytes)
+    ),
+    "topology-dump": Parser(
+        lambda: [nvswitch_machine(), pairs_machine(), xgmi_machine()],
+        lambda data: from_bytes(data, "file:x.xml"),
+        (damage_tags, damage_words, damage_bytes),
+    ),
+    "schedule-parquet": Parser(
+        lambda: [file for _, file in schedules()], _parquet, (damage_parquet, damage_parquet, damage_bytes)
+    ),
+    "schedule-json": Parser(
+        lambda: [to_json_text(schedule).encode() for schedule, _ in schedules()],
+        _json_schedule,
+        (damage_json, damage_json, damage_words, damage_bytes),
+    ),
+    **{
+        f"program-{dialect}": Parser(
+            lambda dialect=dialect: _goldens(dialect),
+            _program,
+            (damage_json, damage_words, damage_bytes)
+            if dialect.endswith("json")
+            else (damage_tags, damage_tags, damage_words, damage_bytes),
+        )
+        for dialect in DIALECTS
+    },
+    "campaign-yaml": Parser(
+        lambda: _files("examples", "*.yaml"),
+        lambda data: parse_campaign(data.decode(errors="replace")),
+        (damage_words, damage_lines, damage_bytes),
+    ),
+    "tuning-table": Parser(
+        lambda: [table_bytes(ring_table())], checked_table, (damage_table, damage_table, damage_table, damage_bytes)
+    ),
+    "training-profile": Parser(
+        lambda: _files("tuner/costs/profiles", "*.json"),
+        lambda data: parse_profile(data, "x.json"),
+        (damage_json, damage_json, damage_bytes),
+    ),
+    "journal": Parser(_journals, _journal, (damage_lines, damage_words, damage_bytes)),
+    "record": Parser(_records, parse_record, (damage_json, damage_json, damage_bytes)),
+    "runs-csv": Parser(
+        _csv, lambda data: read_runs(data.decode(errors="replace")), (damage_lines, damage_words, damage_bytes)
+    ),
+    "launch-log": Parser(
+        lambda: _files("tests/data/rccl-tests", "*.txt"),
+        lambda data: parse_output(data.decode(errors="replace")),
+        (damage_lines, damage_words, damage_bytes),
+    ),
+}
+
+
+def case(name: str, seed: int, number: int) -> bytes:
+    """Return the input `number` of a parser: the same for the same seed."""
+    draw = random.Random(f"{seed}:{name}:{number}")
+    parser = PARSERS[name]
+    sample = draw.choice(_samples(name))
+    return draw.choice(parser.mutations)(sample, draw)
+
+
+@cache
+def _samples(name: str) -> tuple[bytes, ...]:
+    return tuple(PARSERS[name].samples())
