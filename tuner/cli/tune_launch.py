@@ -29,7 +29,14 @@ from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchSta
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
-from chorale.tuner.reports.tuning import overhead_line, refused_table, tune_document, tune_table, tuning_table_of
+from chorale.tuner.reports.tuning import (
+    overhead_line,
+    refused_table,
+    tune_document,
+    tune_table,
+    tuning_table_of,
+    undecided_lines,
+)
 from chorale.tuner.trials.tuning_table import table_programs
 
 POLL_S = 1.0
@@ -183,6 +190,8 @@ def show(report: TuneReport, as_json: bool) -> None:
         results.print(tune_table(report))
         if (refused := refused_table(report)) is not None:
             results.print(refused)
+        for line in undecided_lines(report):
+            results.print(line, soft_wrap=True, highlight=False, markup=False)
         people.print(overhead_line(report), soft_wrap=True, highlight=False)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:

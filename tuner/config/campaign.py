@@ -102,6 +102,21 @@ class BudgetSection(CampaignSection):
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
+class FinalSection(CampaignSection):
+    """The comparison of the best programs of each size at the end."""
+
+    launches: int = Field(
+        default=24,
+        ge=1,
+        le=1000,
+        description=(
+            "Launches of each size at most, after which it is undecided what is not proved; a launch is what one start "
+            "of the ranks measures, and counts once."
+        ),
+    )
+    contenders: int = Field(default=6, ge=1, le=100, description="Programs that are compared at a size at most.")
+
+
 class TrackingSection(CampaignSection):
     """Where runs are recorded."""
 
@@ -179,6 +194,7 @@ class Campaign(CampaignSection):
         description="What is measured beside every candidate: methods, library:NAME for the runner's own algorithms.",
     )
     budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
+    final: FinalSection = Field(default=FinalSection(), description="The comparison at the end.")
     sampler: Literal["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"] | None = Field(
         default=None,
         description=(

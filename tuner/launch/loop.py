@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure
 from chorale.runners.api.workers import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
-from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.launch.executions import report_executions
+from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
+from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial
 from chorale.tuner.search.failures import search_failure
 from chorale.tuner.search.search import Search, Suggestion
-from chorale.tuner.trials.records import CompleteTrial, FinalComparison, TrialRecord, finalists, trial_id
+from chorale.tuner.trials.records import CompleteTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
@@ -187,44 +186,17 @@ class TrialLoop:
                 listener(record)
 
     def _compare_best(self) -> None:
-        """Measure the best candidates side by side, unless there are fewer than two, or no new trials."""
+        """Compare the best candidates side by side, unless there are no new trials or nothing to compare."""
         trials = self._store.trials
         runnable = [trial for trial in trials if isinstance(trial, CompleteTrial) and self._has_program(trial)]
-        best = finalists(runnable)
         compared = self._store.final is not None and self._store.final.trials == len(trials)
-        if len(best) < 2 or compared or self._store.is_stuck:
+        if not is_worth_comparing(self._campaign, runnable) or compared or self._store.is_stuck:
             return
         if not self._requests.baselines:
             self._build_baselines()
-        _log.info("final: %d candidates side by side", len(best))
-        outcome = self._run_together(best)
-        if isinstance(outcome, RunFailure):
-            _log.warning("the final gave no result (%s); the trials decide", outcome.message)
-            return
-        references, weights = self._requests.references, self._campaign.size_weights
-        for trial in best:
-            self._save_trace(trial, outcome)
-        results = {trial.trial_id: size_results(outcome, trial.trial_id, references, weights) for trial in best}
-        self._store.add(FinalComparison(results, len(trials)))
-
-    def _run_together(self, best: Sequence[CompleteTrial]) -> Outcome:
-        programs = {
-            trial.trial_id: (trial.candidate, lift(self._store.program_path(trial.program_id).read_bytes()))
-            for trial in best
-        }
-        request = self._requests.run(programs, self._next_number)
-        timeout_s = request.timeout_s * len(request.programs) / 2
-        future = self._workers.measurer.submit(replace(request, timeout_s=timeout_s, trace=True))
-        return completions(self._workers, [future])[0].value
-
-    def _save_trace(self, trial: CompleteTrial, outcome: Measurement) -> None:
-        """Write what each step of a finalist took, where the runner can tell."""
-        executions = outcome.traces.get(trial.trial_id, ())
-        if executions:
-            program = lift(self._store.program_path(trial.program_id).read_bytes())
-            path = self._store.trace_path(trial.trial_id)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            report_executions(program, self._topology, executions, outcome, path)
+        final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
+        if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
+            self._store.add(replace(comparison, trials=len(trials)))
 
     def _has_program(self, trial: CompleteTrial) -> bool:
         return self._store.program_path(trial.program_id).exists()

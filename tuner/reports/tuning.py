@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials.records import CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import (
@@ -71,10 +73,33 @@ def tune_table(report: TuneReport) -> Table:
             str(choice.trial.candidate) if choice.trial else choice.baseline,
             format_ms(choice.time_s),
             format_ms(choice.result.baseline_median_s),
-            f"{choice.speedup:.2f}x",
+            _speedup_text(choice),
             f"version {version}" if version else "no",
         )
     return table
+
+
+def _speedup_text(choice: TableEntry) -> str:
+    """Return the speed-up, with its interval where programs were compared at the end."""
+    verdict = choice.verdict
+    if verdict is None:
+        return f"{choice.speedup:.2f}x"
+    interval = f"{verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}"
+    if verdict.is_decided:
+        return f"{choice.speedup:.2f}x ({interval})" if choice.trial else f"1.00x (others {interval})"
+    return f"undecided ({interval})"
+
+
+def undecided_lines(report: TuneReport) -> Iterator[str]:
+    """Yield a line for each size at which the comparison did not decide, and what deciding it would take."""
+    for choice in tuning_table_of(report):
+        verdict = choice.verdict
+        if verdict is not None and not verdict.is_decided:
+            runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
+            yield (
+                f"{format_size(choice.size_bytes)} is undecided after {verdict.launches} launches: about "
+                f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s, would decide; until then {runs}"
+            )
 
 
 def refused_table(report: TuneReport) -> Table | None:
@@ -149,6 +174,22 @@ def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
         "trial_id": trial.trial_id if trial else None,
         "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
         "registered_version": report.versions.get(choice.size_bytes),
+        **_verdict_fields(choice.verdict),
+    }
+
+
+def _verdict_fields(verdict: SizeVerdict | None) -> dict[str, Any]:
+    """Return how sure an entry is; nothing where programs were not compared at the end."""
+    if verdict is None:
+        return {}
+    return {
+        "decision": verdict.decision,
+        "confidence": verdict.confidence,
+        "leader_speedup": [verdict.speedup_low, verdict.speedup, verdict.speedup_high],
+        "behind_best_at_most": verdict.behind,
+        "launches": verdict.launches,
+        "to_decide": {"launches": verdict.more_launches, "seconds": round(verdict.more_seconds, 3)},
+        "outliers": list(verdict.outliers),
     }
 
 

@@ -61,7 +61,7 @@ def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[B
     """
     sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
     return [
-        _best_program(ranked, sizes, size_class, 0.0 if always else MIN_SPEEDUP)
+        _best_program(ranked, sizes, size_class, always)
         for size_class in sorted({SizeClass.of(size) for size in sizes})
     ]
 
@@ -77,15 +77,27 @@ def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
 
 
 def _best_program(
-    ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass, least: float
+    ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass, always: bool
 ) -> BestProgram:
+    least = 0.0 if always else MIN_SPEEDUP
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
     rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
+    proved = _proved(ranked, columns)
+    if proved is not None and not always:
+        rivals = [rival for rival in rivals if rival.trial.trial_id in proved] or rivals
+        least = 0.0 if proved else math.inf
     best = max(rivals, key=lambda rival: (rival.speedup, -rival.trial.number))
     if best.speedup >= least:
         trial = best.trial
         return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
     return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda rival: rival.time_us)
+
+
+def _proved(ranked: Sequence[RankedTrial], columns: Sequence[int]) -> set[str] | None:
+    """Return the trials that the final comparison names at these sizes, None where there was no such comparison."""
+    if not ranked or not ranked[0].verdicts:
+        return None
+    return {name for index in columns if (name := ranked[0].verdicts[index].name) is not None}
 
 
 def _with_baseline(best: BestProgram, baseline: str) -> BestProgram:

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter
 from chorale.runners.api.base import FailureKind
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Protocol
+from chorale.tuner.statistics.verdict import SizeVerdict
 
 Environment = dict[str, str | int | float | None]
 
@@ -177,19 +178,27 @@ MAX_FINALISTS = 6
 
 @dataclass(frozen=True, slots=True)
 class FinalComparison:
-    """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it."""
+    """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it.
+
+    verdicts: what the comparison says at each size; none where one program is to serve all, and in earlier versions
+    """
 
     results: Mapping[str, tuple[SizeResult, ...]]
     trials: int
+    verdicts: tuple[SizeVerdict, ...] = ()
     state: Literal["final"] = "final"
 
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results that it is ranked by: those of the final comparison if there was one."""
+    """A trial with the results that it is ranked by: those of the final comparison if there was one, and what it says.
+
+    verdicts: of the comparison at each size, the same for all trials; none without
+    """
 
     trial: CompleteTrial
     sizes: tuple[SizeResult, ...]
+    verdicts: tuple[SizeVerdict, ...] = ()
 
 
 def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
@@ -211,7 +220,11 @@ def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None
     """Return the trials to choose the best from: the finalists, or all without a final comparison."""
     if final is None:
         return [RankedTrial(trial, trial.sizes) for trial in trials]
-    return [RankedTrial(trial, final.results[trial.trial_id]) for trial in trials if trial.trial_id in final.results]
+    return [
+        RankedTrial(trial, final.results[trial.trial_id], final.verdicts)
+        for trial in trials
+        if trial.trial_id in final.results
+    ]
 
 
 def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:

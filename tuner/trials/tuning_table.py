@@ -16,6 +16,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
+from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord, mean_speedup
 
 
@@ -54,13 +55,15 @@ MIN_SPEEDUP = 1.02
 class TableEntry:
     """What to run at a size: the program of `trial`, or if that is None the baseline called `baseline`.
 
-    result: the measurements of the trial, or of the one that came closest to the baseline
+    result:  the measurements of the trial, or of the one that came closest to the baseline
+    verdict: how sure that is, None where nothing was compared at the end
     """
 
     size_bytes: int
     trial: CompleteTrial | None
     baseline: str
     result: SizeResult
+    verdict: SizeVerdict | None = None
 
     @property
     def time_s(self) -> float:
@@ -70,7 +73,9 @@ class TableEntry:
     @property
     def speedup(self) -> float:
         """Over the fastest baseline of the same run; 1 where that is to be run."""
-        return 1.0 if self.trial is None else self.result.speedup
+        if self.trial is None:
+            return 1.0
+        return self.result.speedup if self.verdict is None else self.verdict.speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = F
     """
     if not ranked:
         return []
+    if ranked[0].verdicts and not together and not always:
+        return [_decided_entry(ranked, index) for index in range(len(ranked[0].sizes))]
     rivals = eligible(ranked, together)
     return [_entry(rivals, index, 0.0 if always else MIN_SPEEDUP) for index in range(len(ranked[0].sizes))]
 
@@ -115,6 +122,15 @@ def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
 def fastest_baseline(result: SizeResult) -> str:
     """Return the name of the fastest baseline of a run."""
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
+
+
+def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
+    """Return what the final comparison says: a program only where it is proved to be faster than the baselines."""
+    verdict = ranked[0].verdicts[index]
+    by_name = {item.trial.trial_id: item for item in ranked}
+    shown = by_name.get(verdict.name or verdict.leader) or ranked[0]
+    trial = by_name[verdict.name].trial if verdict.name in by_name else None
+    return TableEntry(verdict.size_bytes, trial, verdict.baseline, shown.sizes[index], verdict)
 
 
 def _entry(rivals: Sequence[RankedTrial], index: int, least_speedup: float) -> TableEntry:

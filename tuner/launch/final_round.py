@@ -1,0 +1,194 @@
+"""The end of a launch: the best programs of each size side by side with the baselines, launch after launch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest, library_result
+from chorale.runners.api.trace import ExecutionTrace
+from chorale.runners.api.workers import Workers, completions
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.launch.executions import report_executions
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.launch.trial_records import size_results
+from chorale.tuner.statistics.contest import ContestRules, SizeContest
+from chorale.tuner.statistics.controls import Controls, contender_indices
+from chorale.tuner.trials.records import Candidate, CompleteTrial, FinalComparison, SizeResult, finalists
+from chorale.tuner.trials.store import Store
+
+_log = logging.getLogger("chorale.controller")
+
+FIRST_BATCH = 3
+SECONDS_PER_CONTEST = 20.0
+"""What the comparison may take in any case, for each size; beyond, it ends where it took as long as the trials."""
+
+Times = dict[str, list[float]]
+
+
+def is_worth_comparing(campaign: Campaign, trials: Sequence[CompleteTrial]) -> bool:
+    """Whether there is something to compare: two programs, or one that was faster than the baselines at some size."""
+    best = finalists(trials)
+    faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
+    return len(best) >= 2 or (faster and not campaign.one_winner)
+
+
+def contest_rules(launches: int) -> ContestRules:
+    """Return when contests of at most so many launches are looked at: after three, then twice as many each time."""
+    batches = []
+    count = FIRST_BATCH
+    while count < launches:
+        batches.append(count)
+        count *= 2
+    return ContestRules(batches=(*batches, launches))
+
+
+@dataclass(slots=True)
+class FinalRound:
+    """Compares the programs of a launch at its end."""
+
+    campaign: Campaign
+    topology: Topology
+    store: Store
+    workers: Workers
+    requests: RequestBuilder
+    _trials: dict[str, CompleteTrial] = field(default_factory=dict)
+    _times: dict[int, Times] = field(default_factory=dict)
+    _number: int = 0
+    _traces: dict[str, dict[int, ExecutionTrace]] = field(default_factory=dict)
+
+    def compare(
+        self, trials: Sequence[CompleteTrial], number: int, clock_s: Callable[[], float]
+    ) -> FinalComparison | None:
+        """Measure and return what it says, None where nothing could be measured.
+
+        number: of the first measurement, which shifts its seed
+        """
+        self._number = number
+        if self.campaign.one_winner:
+            return self._together(finalists(trials))
+        contests = self._contests([trial for trial in trials if trial.same_program_as is None])
+        _log.info("final: %d programs, size by size", len(self._trials))
+        searched_s = sum(trial.seconds for trial in trials)
+        deadline_s = clock_s() + max(searched_s, SECONDS_PER_CONTEST * len(contests))
+        while (open_contests := [contest for contest in contests if contest.batch[0]]) and clock_s() < deadline_s:
+            for group in _groups(open_contests):
+                self._launch(group)
+        verdicts = [contest.verdict() for contest in contests]
+        if any(verdict is None for verdict in verdicts):
+            return None
+        results = {name: tuple(self._results(trial)) for name, trial in self._trials.items()}
+        return FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
+
+    def _contests(self, trials: Sequence[CompleteTrial]) -> list[SizeContest]:
+        """Return a contest for each size among those that may be best there."""
+        controls = Controls()
+        for number, trial in enumerate(trials):
+            beside = trial.sizes[0].baseline_times_s
+            controls.add({name: tuple(size.baseline_times_s[name] for size in trial.sizes) for name in beside}, number)
+        gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
+        rules = contest_rules(self.campaign.final.launches)
+        contests = []
+        for index, size_bytes in enumerate(self.campaign.sizes):
+            near = contender_indices(gains[:, index], controls.deviation, self.campaign.final.contenders)
+            chosen = [trials[place] for place in near]
+            self._trials |= {trial.trial_id: trial for trial in chosen}
+            names = [trial.trial_id for trial in chosen]
+            contests.append(SizeContest(size_bytes, list(self.requests.references.values()), names, rules))
+            self._times[size_bytes] = {}
+        return contests
+
+    def _launch(self, group: Sequence[SizeContest]) -> None:
+        """Measure the next launch of contests between the same programs, or their batch where repetitions launch."""
+        names, count = group[0].batch
+        apart = self.campaign.runner.capabilities.launches_repetitions
+        request = self._request(names, [contest.size_bytes for contest in group])
+        outcome = self._submitted(replace(request, repeats=count) if apart else request)
+        if isinstance(outcome, RunFailure):
+            _log.warning("a launch of the final gave no result (%s)", outcome.message)
+            for contest in group:
+                contest.give_up()
+            return
+        for index, contest in enumerate(group):
+            measured = {self._reference(name): outcome.results[name][index].times_s for name in outcome.results}
+            for name, times_s in measured.items():
+                self._times[contest.size_bytes].setdefault(name, []).extend(times_s)
+            launches = range(count) if apart else [slice(None)]
+            for part in launches:
+                contest.add({name: np.atleast_1d(np.array(times)[part]).tolist() for name, times in measured.items()})
+
+    def _reference(self, name: str) -> str:
+        """Return the competitor that the result `name` is of: baselines have the names of records."""
+        return self.requests.references.get(name, name)
+
+    def _request(self, names: Sequence[str], sizes_bytes: Sequence[int]) -> RunRequest:
+        programs = {name: self._trials[name] for name in names if name in self._trials}
+        request = self.requests.run({name: self._loaded(trial) for name, trial in programs.items()}, self._number)
+        self._number += 1
+        wanted = {result for result, name in self.requests.references.items() if name in names}
+        library = tuple(name for name in request.library if library_result(name) in wanted)
+        kept = {name: one for name, one in request.programs.items() if name in programs or name in wanted}
+        return replace(request, programs=kept, library=library, sizes_bytes=tuple(sizes_bytes))
+
+    def _together(self, best: Sequence[CompleteTrial]) -> FinalComparison | None:
+        """Measure all of `best` at all sizes in one launch."""
+        self._trials = {trial.trial_id: trial for trial in best}
+        outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
+        if isinstance(outcome, RunFailure):
+            _log.warning("the final gave no result (%s); the trials decide", outcome.message)
+            return None
+        references, weights = self.requests.references, self.campaign.size_weights
+        return FinalComparison({name: size_results(outcome, name, references, weights) for name in self._trials}, 0)
+
+    def _submitted(self, request: RunRequest) -> Outcome:
+        timeout_s = request.timeout_s * max(len(request.programs), 2) / 2
+        request = replace(request, timeout_s=timeout_s, trace=self._is_to_trace(request))
+        future = self.workers.measurer.submit(request)
+        outcome: Outcome = completions(self.workers, [future])[0].value
+        if isinstance(outcome, Measurement) and request.trace:
+            for name in self._trials:
+                self._save_trace(name, outcome)
+        return outcome
+
+    def _is_to_trace(self, request: RunRequest) -> bool:
+        """Whether a program of `request` has not been traced yet at one of its sizes."""
+        names = [name for name in request.programs if name in self._trials]
+        return any(size not in self._traces.get(name, {}) for name in names for size in request.sizes_bytes)
+
+    def _loaded(self, trial: CompleteTrial) -> tuple[Candidate, Program]:
+        return trial.candidate, lift(self.store.program_path(trial.program_id).read_bytes())
+
+    def _save_trace(self, name: str, outcome: Measurement) -> None:
+        """Write what each step of a finalist took, where the runner can tell."""
+        traces = self._traces.setdefault(name, {})
+        traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
+        if outcome.traces.get(name):
+            trial = self._trials[name]
+            path = self.store.trace_path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            program = lift(self.store.program_path(trial.program_id).read_bytes())
+            report_executions(program, self.topology, [traces[size] for size in sorted(traces)], outcome, path)
+
+    def _results(self, trial: CompleteTrial) -> Iterator[SizeResult]:
+        """Yield the results of a finalist at each size: of the final, or of its trial where it was not in it."""
+        for result in trial.sizes:
+            times = self._times[result.size_bytes]
+            baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}
+            if trial.trial_id in times and baselines:
+                yield replace(result, times_s=tuple(times[trial.trial_id]), baseline_times_s=baselines)
+            else:
+                yield result
+
+
+def _groups(contests: Sequence[SizeContest]) -> list[list[SizeContest]]:
+    """Return the contests by their next batch: those with equal ones share launches."""
+    grouped: dict[tuple[tuple[str, ...], int], list[SizeContest]] = {}
+    for contest in contests:
+        grouped.setdefault(contest.batch, []).append(contest)
+    return list(grouped.values())
