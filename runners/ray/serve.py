@@ -71,10 +71,11 @@ def application_of(build: Callable[[], Any]) -> Any:
 
 def _listen_on_node_only() -> None:
     """Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces."""
-    from ray.serve._private import replica  # noqa: PLC0415  # there is no setting for it
+    from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
 
+    replica: Any = module
     add_port = replica.add_port_to_grpc_server
-    node = ray.util.get_node_ip_address()
+    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     address = f"[{node}]:0" if ":" in node else f"{node}:0"
     replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
 

@@ -38,8 +38,8 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     home = Home.from_environment()
     home.create(home.campaigns)
     # Workers have the environment and the folder of their node, so that both are written into the campaign.
-    address = Address(campaign.tracking.address(home.mlflow_uri))
-    tracking = campaign.tracking.model_copy(update={"mlflow_uri": address})
+    store = Address(campaign.tracking.address(home.mlflow_uri))
+    tracking = campaign.tracking.model_copy(update={"mlflow_uri": store})
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
     document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json", context=REVEALED)
     name = detached_name(campaign.name)
