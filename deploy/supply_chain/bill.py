@@ -61,21 +61,20 @@ def notices(packages: Sequence[Distribution]) -> str:
 
 def license_of(package: Distribution) -> str:
     """Return the license as the package names it: an SPDX expression, a name, or its classifiers."""
-    named = _stated(package, "License-Expression")
-    classifiers = [
-        line.rpartition(" :: ")[2] for line in package.metadata.get_all("Classifier") or [] if "License ::" in line
-    ]
-    short = _stated(package, "License").partition("\n")[0]
+    metadata = package.metadata
+    named = _field(package, "License-Expression")
+    classifiers = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if "License ::" in line]
+    short = _field(package, "License").strip().partition("\n")[0]
     return named or ", ".join(classifiers) or short[:MAX_NAME] or "not stated"
 
 
-def _stated(package: Distribution, field: str) -> str:
-    values = package.metadata.get_all(field) or [""]
-    return str(values[0]).strip()
+def _field(package: Distribution, name: str) -> str:
+    """Return a field of the metadata, empty where it is missing."""
+    return str(package.metadata[name]) if name in package.metadata else ""
 
 
 def _component(package: Distribution, hashes: Mapping[str, str]) -> dict[str, Any]:
-    named = _stated(package, "License-Expression")
+    named = _field(package, "License-Expression")
     terms = {"expression": named} if named else {"license": {"name": license_of(package)}}
     stem = f"{_normal(package.metadata['Name'])}-{package.version}"
     digests = [{"alg": "SHA-256", "content": digest} for file, digest in sorted(hashes.items()) if _stem(file) == stem]

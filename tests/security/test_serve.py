@@ -13,7 +13,7 @@ import pytest
 from chorale.runners.process_launch.ports import open_ports
 from tests.integration.mlflow_server import free_port
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 REPOSITORY = Path(__file__).parents[2]
 

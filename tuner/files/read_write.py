@@ -76,7 +76,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
     for path, content in sorted(files.items()):
         target = inside / path
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(target.parent)
             write_file(target, content)
             if target.suffix in _EXECUTABLE:
                 target.chmod(target.stat().st_mode | 0o111)
@@ -103,6 +103,14 @@ def _mask_of(target: Path) -> int:
     os.umask(mask)
     inside = target.absolute().is_relative_to(Home.from_environment().root)
     return mask if inside or _callers_mask is None else _callers_mask
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and its parents, with the modes that files in them get."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        path.chmod(0o777 & ~_mask_of(path))
 
 
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
