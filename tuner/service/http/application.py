@@ -28,7 +28,6 @@ from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.dependencies import CurrentCaller
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
-from chorale.tuner.service.http.redaction import redacted
 from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
 from chorale.tuner.service.http.responses import REFUSALS, HealthView
 from chorale.tuner.service.jobs.job_store import JobStore
@@ -36,6 +35,7 @@ from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.redaction import redacted
 from chorale.tuner.service.settings import load_settings
 from chorale.tuner.service.tokens import load_access
 

@@ -13,9 +13,9 @@ from chorale.tuner.service.access import Caller, NotFound
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.campaigns.requested import public_campaign
 from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns, CurrentPlanner, note_campaign
-from chorale.tuner.service.http.redaction import redacted
 from chorale.tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
 from chorale.tuner.service.jobs.job_specs import CollectiveText
+from chorale.tuner.service.redaction import redacted
 from chorale.tuner.trials.open_launch import LaunchSnapshot
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 

@@ -20,6 +20,7 @@ from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobS
 from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
+from chorale.tuner.service.redaction import redacted
 
 _log = logging.getLogger("chorale.service")
 
@@ -309,7 +310,9 @@ def _error_facts(failure: TaskFailure) -> ErrorFacts:
     """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
-        return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
+        return ErrorFacts(
+            kind=kind.value, rule=error.rule, value=redacted(str(error.value)), way_out=redacted(error.way_out)
+        )
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
     if kind == TaskFailureKind.MEMORY:

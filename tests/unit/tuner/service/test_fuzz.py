@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,17 +21,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.test_service import free_port
-from tests.unit.tuner.service.conftest import start_service
+from tests.unit.tuner.service.conftest import BEARER, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.fixture(scope="module")
-def drawn_from(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The document of a service that answers on a port of this machine."""
-    port = free_port()
-    api = start_service(tmp_path_factory.mktemp("fuzz"), FakeTaskBackend()).app
+def drawn_from(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[Any]:
+    """The document of a service that answers on a port of this machine; its registry is made before."""
+    port, home = free_port(), tmp_path_factory.mktemp("fuzz")
+    shutil.copy(mlflow_template, home / "mlflow.db")
+    api = start_service(home, FakeTaskBackend()).app
     server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -51,6 +54,6 @@ def test_every_answer_is_one_that_the_document_names(drawn_from):
         @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy())
         def check(case: Any) -> None:
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, headers=BEARER)
 
         check()
