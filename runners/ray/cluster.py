@@ -146,7 +146,6 @@ def _start(cpus: int) -> None:
 
 
 def _start_once(cpus: int) -> None:
-    folder = _short_temporary_folder()
     ray.init(
         address="local",
         num_cpus=cpus,
@@ -155,7 +154,7 @@ def _start_once(cpus: int) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
         object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-        **({} if folder is None else {"_temp_dir": folder}),
+        _temp_dir=_short_temporary_folder(),
     )
 
 
