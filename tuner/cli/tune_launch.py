@@ -114,7 +114,7 @@ def leave(loss: ClusterLost) -> None:
 
     Threads that wait for a lost cluster never come back, and Ray ends the process after a minute: nothing less helps.
     """
-    print_error(loss.value)
+    print_error(str(loss.value))
     os._exit(LOST_CLUSTER_CODE)
 
 
