@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -59,14 +60,12 @@ def parse_table(data: bytes) -> tuple[Table, str]:
     try:
         value = json.loads(header)
         numbered = [_program(entry, blobs) for entry in value["programs"]]
-        entries = tuple(
-            JobEntry(**{**entry, "group": None if entry["group"] is None else tuple(entry["group"])})
-            for entry in value["entries"]
-        )
+        entries = tuple(map(_entry, value["entries"]))
+        _require_types(value, {"topology": (dict,), "ranks": (int,), "provenance": (dict,)})
         words = _words(index, blobs, len(numbered))
         programs = {program.digest: _with_words(program, words[number]) for number, program in enumerate(numbered)}
         return Table(value["topology"], value["ranks"], entries, programs, value["provenance"]), digest
-    except (KeyError, TypeError, ValueError, IndexError, zlib.error) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, zlib.error) as error:
         raise InvalidInput("a tuning table must have what its format says", error, _WAY_OUT) from error
 
 
@@ -90,7 +89,48 @@ def _program_header(program: TableProgram) -> dict[str, Any]:
     return {name: getattr(program, name) for name in names}
 
 
+_NUMBER, _TEXT, _OBJECT, _NOTHING = (int,), (str,), (dict,), (type(None),)
+_ENTRY_TYPES = {
+    "collective": _TEXT,
+    "dtype": _TEXT,
+    "group": (list, *_NOTHING),
+    "root": _NUMBER + _NOTHING,
+    "min_bytes": _NUMBER,
+    "max_bytes": _NUMBER + _NOTHING,
+    "program": _TEXT + _NOTHING,
+    "measured": _OBJECT + _NOTHING,
+    "certificate": _OBJECT + _NOTHING,
+    "provenance": _OBJECT,
+}
+_PROGRAM_TYPES = {
+    "digest": _TEXT,
+    "target": _TEXT,
+    "method": _TEXT,
+    "parameters": _OBJECT,
+    "collective": _TEXT,
+    "root": _NUMBER + _NOTHING,
+    "ranks": _NUMBER,
+    "order_of_additions": _OBJECT + _NOTHING,
+}
+
+
+def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise TypeError for a key whose value is of another type; KeyError if it is missing and has no default."""
+    for key, allowed in types.items():
+        if type(value.get(key)) not in (*allowed, *(() if key in value else _NOTHING)):
+            raise TypeError(f"{key} is {value[key]!r}")
+
+
+def _entry(value: dict[str, Any]) -> JobEntry:
+    _require_types(value, _ENTRY_TYPES)
+    group = value["group"]
+    if group is not None and any(type(rank) is not int for rank in group):
+        raise TypeError(f"group is {group!r}")
+    return JobEntry(**{**value, "group": None if group is None else tuple(group)})
+
+
 def _program(value: dict[str, Any], blobs: bytes) -> TableProgram:
+    _require_types(value, _PROGRAM_TYPES)
     start, length = value.pop("text")
     return TableProgram(**value, text=zlib.decompress(blobs[start : start + length]), words=())
 

@@ -96,9 +96,11 @@ class RayCluster:
     def close(self) -> None:
         """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""
         if self._watch is not None:
-            self._watch.close()
+            self._watch.begin_shutdown()
         if (self.started or self._joined) and ray.is_initialized():
             ray.shutdown()
+        if self._watch is not None:
+            self._watch.close()
         self.started = self._joined = False
 
     def __enter__(self) -> RayCluster:

@@ -6,6 +6,7 @@ Ray itself notices after minutes what happened to its processes, and then ends t
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -19,6 +20,7 @@ from chorale.synth.errors import Unavailable
 
 LOOK_S = 0.2
 CENSUS_S = 1.0
+SHUTDOWN_LIMIT_S = 30.0
 STOPPED_LIMIT_S = 8.0
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
@@ -56,6 +58,7 @@ class LocalClusterWatch:
         self._descendants: set[psutil.Process] = set()
         self._stopped_since_s: dict[str, float] = {}
         self._next_census_s = 0.0
+        self._shutdown_until_s = math.inf
         self._closed = threading.Event()
         self._loss: ClusterLost | None = None
         self._handler = _handlers[0] if _handlers else None
@@ -66,14 +69,21 @@ class LocalClusterWatch:
         if self._loss is not None and self._handler is None:
             raise self._loss
 
+    def begin_shutdown(self) -> None:
+        """Ray shuts the cluster down from here on: if it cannot, or not within `SHUTDOWN_LIMIT_S`, kill it."""
+        self._shutdown_until_s = time.monotonic() + SHUTDOWN_LIMIT_S
+
     def close(self) -> None:
-        """Look no more; to be called before the cluster is shut down in order."""
+        """Look no more: the cluster has been shut down."""
         self._closed.set()
 
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_S):
             self._loss = self._look()
-            if self._loss is not None and not self._closed.is_set():
+            if time.monotonic() > self._shutdown_until_s or (self._loss and self._shutdown_until_s < math.inf):
+                self.kill()
+                return
+            if self._loss is not None:
                 if self._handler is not None:
                     self.kill()
                     self._handler(self._loss)
@@ -139,6 +149,9 @@ class RemoteClusterWatch:
             self._answered_s = time.monotonic()
         elif time.monotonic() - self._answered_s > SILENCE_LIMIT_S:
             raise ClusterLost(f"{self._address} has not answered for {SILENCE_LIMIT_S:.0f} s")
+
+    def begin_shutdown(self) -> None:
+        """Do nothing: the cluster goes on."""
 
     def close(self) -> None:
         """Do nothing: there is no thread."""

@@ -130,9 +130,9 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
-        metadata = _parquet_file(content).schema_arrow.metadata
-        return str(_parse_document(metadata[METADATA_KEY])["id"])
-    return str(_parse_document(content)["id"])
+        metadata = _parquet_file(content).schema_arrow.metadata or {}
+        return str(_parse_document(metadata.get(METADATA_KEY, b"")).get("id"))
+    return str(_parse_document(content).get("id"))
 
 
 def _metadata(schedule: Schedule) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.supervision import go_on_in_child
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
@@ -108,6 +109,8 @@ def tune_command(
         _show_plan(checked, topology, as_json)
         return
     _require_writable(nccl_tuner, programs)
+    if not detach:
+        go_on_in_child(address)
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
 
     if detach:

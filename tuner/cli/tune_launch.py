@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sys
 import time
 import uuid
 from functools import partial
@@ -19,6 +18,7 @@ from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, people, print_error, results
+from chorale.tuner.cli.supervision import LOST_CLUSTER_CODE, is_child
 from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers
@@ -118,38 +118,20 @@ def _outcome(actor: DetachedActor, status: LaunchStatus) -> TuneReport | None:
 INTERRUPTED_EXIT_CODE = 130
 
 
-MAX_RESTARTS = 5
-_RESTARTS = "CHORALE_RESTARTS"
-"""Counts, in the environment, how often this command has begun again after the loss of its cluster."""
-
-
-def begin_again(loss: ClusterLost) -> None:
-    """Replace this process by the same command with --resume: the journal has all that was measured.
+def leave(loss: ClusterLost) -> None:
+    """End this process at once, so that its parent begins again: the journal has all that was measured.
 
     Threads that wait for a lost cluster never come back, and Ray ends the process after a minute: nothing less helps.
     """
-    restarts = int(os.environ.get(_RESTARTS, "0"))
-    if restarts >= MAX_RESTARTS:
-        print_error(f"{loss} (after {restarts} restarts)")
-        os._exit(loss.exit_code)
-    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    print_error(f"{show_cursor}{loss.value}: the cluster is started again, and the launch goes on")
-    os.environ[_RESTARTS] = str(restarts + 1)
-    words = sys.orig_argv[1:]
-    os.execv(sys.executable, [sys.executable, *words, *([] if "--resume" in words else ["--resume"])])  # noqa: S606
-
-
-def _is_command() -> bool:
-    """Whether this process was started as `chorale` or `python -m chorale`, so that it can begin again."""
-    program = Path(sys.argv[0])
-    return program.name == "chorale" or (program.name, program.parent.name) == ("__main__.py", "chorale")
+    print_error(str(loss.value))
+    os._exit(LOST_CLUSTER_CODE)
 
 
 def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
     """Run a launch in this process, on the Ray cluster at `address` or one of its own."""
     home = Home.from_environment()
-    if _is_command():
-        handle_loss(begin_again)
+    if is_child():
+        handle_loss(leave)
 
     def workers() -> Any:
         started = make_workers(campaign, topology, home.root, address)()
