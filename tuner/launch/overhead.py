@@ -67,6 +67,6 @@ class Overhead:
             "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),
             "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
             "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
-            "notes": dict(self.notes),
+            **({"notes": dict(self.notes)} if self.notes else {}),
             "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }
