@@ -30,7 +30,7 @@ def _tasks() -> tuple[GridTask, ...]:
 def _cases(quick: bool) -> Sequence[Case]:
     """Return names of tasks, noises, ways of searching, and how many seeds are tried."""
     noises, seeds = (("none", "launch"), QUICK_SEEDS) if quick else (NOISES, SEEDS)
-    names = [task.name for task in _tasks()]
+    names = [task.name for task in _tasks()][-1 if quick else 0 :]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in STRATEGIES]
 
 
