@@ -40,6 +40,7 @@ MODULES: Mapping[str, str] = {
     "lowering-quality": "ours.lowering_quality",
     "mi250-prediction": "ours.mi250_prediction",
     "pipeline-examples": "forestcoll.pipeline_examples",
+    "replayed-tuner": "ours.replayed_tuner",
     "side-by-side": "ours.side_by_side",
     "strong-scaling": "ours.strong_scaling",
     "swing-table-2": "swing.table_2",

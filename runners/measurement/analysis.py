@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from chorale.runners.api.base import Measurement, SizeMeasurement
-from chorale.runners.measurement.precision import CONFIDENCE, MedianInterval, median_interval, ratio_interval
+from chorale.runners.measurement.precision import (
+    CONFIDENCE,
+    MedianInterval,
+    launch_medians,
+    median_interval,
+    ratio_interval,
+)
 
 SIGNIFICANCE = 0.05
 TOLERATED_CHANGE = 0.05
@@ -99,20 +105,28 @@ class SizeAnalysis:
 
 
 def analyse(
-    measurement: Measurement, name: str, reference: str | None = None, confidence: float = CONFIDENCE
+    measurement: Measurement,
+    name: str,
+    reference: str | None = None,
+    confidence: float = CONFIDENCE,
+    per_launch: int = 1,
 ) -> tuple[SizeAnalysis, ...]:
     """Return what `measurement` says about the result `name` at each size, in the order of the request.
 
     `reference` is the name of the result that it is compared with. CheckFailed where a reference takes no time.
+    per_launch: repetitions of each launch where these count once.
     """
     own = measurement.results[name]
     if reference is None:
-        return tuple(_of_size(one, None, confidence) for one in own)
+        return tuple(_of_size(one, None, confidence, per_launch) for one in own)
     pairs = zip(own, measurement.results[reference], strict=True)
-    return tuple(_of_size(one, other, confidence) for one, other in pairs)
+    return tuple(_of_size(one, other, confidence, per_launch) for one, other in pairs)
 
 
-def _of_size(own: SizeMeasurement, reference: SizeMeasurement | None, confidence: float) -> SizeAnalysis:
-    ratio = None if reference is None else ratio_interval(own.times_s, reference.times_s, confidence)
+def _of_size(
+    own: SizeMeasurement, reference: SizeMeasurement | None, confidence: float, per_launch: int
+) -> SizeAnalysis:
+    ratio = None if reference is None else ratio_interval(own.times_s, reference.times_s, confidence, per_launch)
+    times = median_interval(launch_medians(own.times_s, per_launch), confidence)
     trend = estimate_drift(own.times_s if reference is None else reference.times_s)
-    return SizeAnalysis(median_interval(own.times_s, confidence), ratio, find_outliers(own.times_s), trend)
+    return SizeAnalysis(times, ratio, find_outliers(own.times_s), trend)

@@ -19,7 +19,7 @@ from chorale.runners.api.base import (
     SizeMeasurement,
     library_result,
 )
-from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, median_interval, ratio_interval
+from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medians, median_interval, ratio_interval
 from chorale.synth.errors import InvalidInput
 
 
@@ -79,10 +79,14 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveMeasurement:
-    """A measurement, and why it ended at each of its sizes."""
+    """A measurement, and why it ended at each of its sizes.
+
+    per_launch: repetitions of each launch where launches count once; 1 where every repetition counts
+    """
 
     measurement: Measurement
     stop_reasons: tuple[StopReason, ...]
+    per_launch: int = 1
 
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
@@ -99,15 +103,17 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     The first request has `request.repeats` repetitions, but enough for an interval; the next ones have only the sizes
     that need more, as many times as their intervals call for, at most as many as there are already. Every request
     warms up, orders the programs anew and has `request.timeout_s` for itself. One that fails is the answer: a program
-    that goes wrong now and then has no time. The times of a size stay in the order in which they were measured.
+    that goes wrong now and then has no time. Where launches count once (`Goal.launches`), every request has the same
+    few repetitions, and the interval is of the launches' medians. The times of a size stay in the order in which they
+    were measured.
     InvalidInput for a reference that is not measured.
     """
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
         raise InvalidInput("a reference must be among what is measured", goal.reference, f"use {', '.join(names)}")
     deadline_s = clock_s() + goal.max_seconds
-    current = replace(request, repeats=min(max(request.repeats, MIN_SAMPLES), goal.max_repeats))
-    collected = _Collected(request.sizes_bytes, goal)
+    current = replace(request, repeats=_first_repeats(request, goal))
+    collected = _Collected(request.sizes_bytes, goal, current.repeats if goal.launches > 1 else 1)
     while True:
         start_s = clock_s()
         outcome = runner.submit(current)
@@ -121,11 +127,18 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
         current = replace(current, sizes_bytes=collected.open_sizes, repeats=repeats, seed=current.seed + 1)
 
 
+def _first_repeats(request: RunRequest, goal: Goal) -> int:
+    if goal.launches > 1:
+        return max(1, min(request.repeats, goal.max_repeats // goal.launches))
+    return min(max(request.repeats, MIN_SAMPLES), goal.max_repeats)
+
+
 class _Collected:
     """The times so far. All sizes that are still open have the same number of repetitions."""
 
-    def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal) -> None:
+    def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal, per_launch: int = 1) -> None:
         self._sizes_bytes = sizes_bytes
+        self._per_launch = per_launch
         self._goal = goal
         self._outcomes: list[Measurement] = []
         self._repeats = 0
@@ -161,12 +174,14 @@ class _Collected:
         width = min(self._width(number) for number in self._open)
         needed = math.ceil(self._repeats * min(max(width**2 - 1, 0.5), 1))
         repeats = min(needed, self._goal.max_repeats - self._repeats)
+        if self._goal.launches > 1:
+            repeats = self._per_launch if self._goal.max_repeats - self._repeats >= self._per_launch else 0
         if repeats <= 0:
             self._stops |= dict.fromkeys(self._open, StopReason.REPEATS)
-        elif affordable < 1:
+        elif affordable < self._per_launch:
             self._stops |= dict.fromkeys(self._open, StopReason.SECONDS)
         else:
-            return min(repeats, math.floor(affordable))
+            return repeats if self._goal.launches > 1 else min(repeats, math.floor(affordable))
         return 0
 
     def driven(self) -> AdaptiveMeasurement:
@@ -177,7 +192,9 @@ class _Collected:
         }
         environment = {**last.environment, "requests": len(self._outcomes)}
         stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
-        return AdaptiveMeasurement(Measurement(first.runner, results, environment, first.traces), stops)
+        return AdaptiveMeasurement(
+            Measurement(first.runner, results, environment, first.traces), stops, self._per_launch
+        )
 
     def _width(self, number: int) -> float:
         """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""
@@ -187,9 +204,9 @@ class _Collected:
         for name in compared:
             own = self._times_s[name][number]
             if reference is None:
-                interval = median_interval(own, goal.confidence)
+                interval = median_interval(launch_medians(own, self._per_launch), goal.confidence)
             else:
-                interval = ratio_interval(own, self._times_s[reference][number], goal.confidence)
+                interval = ratio_interval(own, self._times_s[reference][number], goal.confidence, self._per_launch)
             if interval.confidence < goal.confidence:
                 return math.inf
             widest = max(widest, interval.half_width / goal.precision)

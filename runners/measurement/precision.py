@@ -24,6 +24,7 @@ class Goal:
     reference:   name of the result that the others are compared with; None: their own medians must be precise
     max_repeats: measured repetitions of each program and size at most
     max_seconds: no request is begun that would probably end later than this after the first one began
+    launches:    above 1 each request is a launch with a mode of its own: it counts once; so many at least
     """
 
     precision: float
@@ -31,6 +32,7 @@ class Goal:
     max_repeats: int = MAX_REPEATS
     max_seconds: float = MAX_SECONDS
     confidence: float = CONFIDENCE
+    launches: int = 1
 
 
 def parse_precision(text: str) -> float:
@@ -92,15 +94,22 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     return MedianInterval(median, float(bounds.low), float(bounds.high), confidence, count)
 
 
+def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
+    """Return the median of every `per_launch` values in their order, which one launch gave; the last may have fewer."""
+    if per_launch == 1:
+        return list(values)
+    return [float(np.median(values[first : first + per_launch])) for first in range(0, len(values), per_launch)]
+
+
 def ratio_interval(
-    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE
+    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE, per_launch: int = 1
 ) -> MedianInterval:
     """Return the interval of time over reference time, from repetitions that ran side by side.
 
     The n-th times of both belong together: what slows the machine slows both, and their ratio stays. CheckFailed
-    where a reference takes no time.
+    where a reference takes no time. Repetitions of one launch, `per_launch` of them, share its mode and count once.
     """
     if min(reference_s) <= 0:
         raise CheckFailed("a reference must take time", f"{min(reference_s)} s", "choose another reference")
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
-    return median_interval(ratios, confidence)
+    return median_interval(launch_medians(ratios, per_launch), confidence)

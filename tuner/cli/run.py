@@ -26,7 +26,7 @@ from chorale.runners.api.registry import RUNNERS, runner_config
 from chorale.runners.api.units import format_size, format_us, parse_sizes
 from chorale.runners.measurement.analysis import SizeAnalysis, analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
-from chorale.runners.measurement.precision import Goal, parse_budget, parse_precision
+from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, parse_budget, parse_precision
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
@@ -57,7 +57,10 @@ def print_report(
 
     executions: of `report_executions`, where they were traced
     """
-    measurement, analyses = driven.measurement, analyse(driven.measurement, file, reference)
+    measurement, analyses = (
+        driven.measurement,
+        analyse(driven.measurement, file, reference, per_launch=driven.per_launch),
+    )
     _warn(file, program, measurement, analyses, reference)
     rows = [
         _row(size, program) | analysis.to_json(reference) | {"stopped": stop.value}
@@ -221,6 +224,8 @@ def run(
     require_trace_files(trace, plot)
     flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
     config = runner_config(runner, _runner_options(flags, options or []))
+    if goal is not None and config.capabilities.is_live and not config.capabilities.launches_repetitions:
+        goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
     running = config.create(Home.from_environment().root)
     try:
         target = config.lowering()

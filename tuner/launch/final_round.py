@@ -25,7 +25,7 @@ from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
 
-FIRST_BATCH = 3
+FIRST_BATCH = 4
 SECONDS_PER_CONTEST = 20.0
 """What the comparison may take in any case, for each size; beyond, it ends where it took as long as the trials."""
 
@@ -40,7 +40,7 @@ def is_worth_comparing(campaign: Campaign, trials: Sequence[CompleteTrial]) -> b
 
 
 def contest_rules(launches: int) -> ContestRules:
-    """Return when contests of at most so many launches are looked at: after three, then twice as many each time."""
+    """Return when contests of at most so many launches are looked at: after four, then twice as many each time."""
     batches = []
     count = FIRST_BATCH
     while count < launches:

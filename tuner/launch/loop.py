@@ -94,6 +94,7 @@ class TrialLoop:
                 self._start_trials()
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
+            self._overhead.notes = self._search.notes
         self._compare_best()
 
     def _build_baselines(self) -> None:

@@ -21,6 +21,7 @@ class Overhead:
                saving to disk (`save`), telling listeners (`show`).
     worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
+    notes:     what stood in for the model of the search when it broke down, and how often.
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
 
@@ -31,6 +32,7 @@ class Overhead:
     worked_cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
+    notes: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -65,5 +67,6 @@ class Overhead:
             "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),
             "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
             "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
+            **({"notes": dict(self.notes)} if self.notes else {}),
             "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from chorale.tuner.replay.noise import Noise
 from chorale.tuner.replay.tasks import GridTask
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.storage import storage_in_memory
 from chorale.tuner.statistics.contest import ContestRules, SizeContest
 from chorale.tuner.statistics.controls import FIRST_CONTROL, Controls, contender_indices, race_ratio
 from chorale.tuner.statistics.verdict import SizeVerdict
-from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
+from chorale.tuner.trials.records import CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,7 @@ class ReplayedCampaign:
     task: GridTask
     options: ReplayOptions
     seed: int
-    starts: Sequence[Candidate] = ()
+    prior: Prior | None = None
     seconds: float = 0.0
     behind: list[Floats] = field(default_factory=list)
     spent_s: list[float] = field(default_factory=list)
@@ -73,7 +74,7 @@ class ReplayedCampaign:
             self.seed,
             lambda one: one.id,
             task.sizes_bytes,
-            starts=self.starts,
+            prior=self.prior,
         )
         search = Search(plan, storage_in_memory())
         while len(self.tried) < self.options.trials and (suggestion := search.ask()) is not None:

@@ -15,8 +15,10 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.replay.campaign import ReplayOptions
 from chorale.tuner.replay.files import read_records
 from chorale.tuner.replay.noise import Noise
+from chorale.tuner.replay.priors import prior_from
 from chorale.tuner.replay.summary import Replay, replay
 from chorale.tuner.replay.tasks import GridTask, named_tasks, replay_tasks
+from chorale.tuner.search.prior import Prior
 
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid")
 
@@ -47,18 +49,20 @@ def replay_document(request: ReplayRequest, begin: Callable[[str], None] = lambd
     for task in tasks:
         begin(task.name)
         options = ReplayOptions(min(request.trials, len(task.candidates)), noise, request.sampler)
-        rows.append(task_row(task, options, request.seeds))
+        prior = None if request.prior is None else prior_from(named_tasks(tasks, request.prior), task)
+        rows.append(task_row(task, options, request.seeds, prior))
     return {"tasks": rows, "seconds": round(time.monotonic() - started_s, 3)}
 
 
-def task_row(task: GridTask, options: ReplayOptions, seeds: int) -> dict[str, Any]:
+def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | None = None) -> dict[str, Any]:
     """Return the row of a task, means over `seeds` campaigns."""
-    replays = [replay(task, options, seed) for seed in range(seeds)]
+    replays = [replay(task, options, seed, prior) for seed in range(seeds)]
     return {
         "task": task.name,
         "candidates": len(task.candidates),
         "sizes": len(task.sizes_bytes),
         "trials": options.trials,
+        "prior": prior is not None,
         "trials_to_5pct_mean": _mean(replays, "trials_mean"),
         "trials_to_5pct_all": _mean(replays, "trials_all"),
         "seconds_ratio": _mean(replays, "seconds") / _mean(replays, "full_seconds"),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions, mean_behind
 from chorale.tuner.replay.tasks import GridTask
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.statistics.verdict import SizeVerdict
-from chorale.tuner.trials.records import Candidate
 
 GOAL, WRONG = 1.05, 1.05
-
-Starts = Callable[[int], Sequence[Candidate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +36,9 @@ class Replay:
     covered: float
 
 
-def replay(task: GridTask, options: ReplayOptions, seed: int, starts: Sequence[Candidate] = ()) -> Replay:
+def replay(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> Replay:
     """Return what one campaign on `task` comes to."""
-    campaign = ReplayedCampaign(task, options, seed, starts)
+    campaign = ReplayedCampaign(task, options, seed, prior)
     campaign.search()
     searched_s = campaign.seconds
     means = [mean_behind(behind) <= GOAL for behind in campaign.behind]

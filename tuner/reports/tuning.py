@@ -134,11 +134,12 @@ def overhead_line(report: TuneReport) -> str:
     if not effort["trials"]:
         return ""
     parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
+    notes: dict[str, int] = effort.get("notes", {})
     keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
     measuring, besides, ours, of_cpu, preparing = (format_ms(effort[key] / 1e3) for key in keys)
     return (
         f"a trial took {measuring} to measure and {besides} besides; this process {ours} ({parts}), {of_cpu} of CPU; "
-        f"workers {preparing} to prepare"
+        f"workers {preparing} to prepare" + "".join(f"; {note} ({count}x)" for note, count in notes.items())
     )
 
 

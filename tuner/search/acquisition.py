@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.size_model import Floats, Posterior, SizeModel, axes_of
 from chorale.tuner.trials.records import Candidate
 
@@ -33,6 +35,7 @@ class AcquisitionOptimizer:
     points:   all points of the space
     together: whether one point must serve all sizes; else each size may have a best point of its own
     weights:  how much each size counts; none: all the same
+    prior:    what is known from elsewhere; the model learns how far measurements differ from it
     """
 
     def __init__(
@@ -42,8 +45,11 @@ class AcquisitionOptimizer:
         together: bool,
         seed: int,
         weights: Sequence[float] = (),
+        prior: Prior | None = None,
     ) -> None:
         self._points = points
+        self._prior = prior
+        self._expected = np.zeros((len(points), len(sizes_bytes))) if prior is None else prior.expected(points)
         self._number = {point: number for number, point in enumerate(points)}
         self._axes = axes_of(points)
         self._model = SizeModel(self._axes, sizes_bytes)
@@ -115,9 +121,12 @@ class AcquisitionOptimizer:
     def _next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate | None:
-        measured = np.array(list(gains.values()))
+        raw = np.array(list(gains.values()))
+        belief = self._belief(gains)
+        measured = raw - belief[[self._number[point] for point in gains]]
         middle = measured.mean(axis=0)
-        lies = [measured.min(axis=0)] * len(failed) + [middle] * len(busy)
+        slowest = raw.min(axis=0)
+        lies = [slowest - belief[self._number[point]] for point in failed] + [middle] * len(busy)
         values = np.array([*measured, *lies]) - middle
         tried = np.array([self._number[point] for point in (*gains, *failed, *busy)])
         if len(tried) >= GROWTH * self._fitted:
@@ -125,9 +134,14 @@ class AcquisitionOptimizer:
             self._fitted = len(tried)
         others = self._untried(tried)
         posterior = self._model.posterior(tried, values, others, self._outputs)
-        reached = np.maximum(measured @ self._outputs.T, 0.0).max(axis=0)
-        expected = _expected_improvement(posterior, reached - self._outputs @ middle) @ self._counts
+        posterior = replace(posterior, mean=posterior.mean + (belief[others] + middle) @ self._outputs.T)
+        reached = np.maximum(raw @ self._outputs.T, 0.0).max(axis=0)
+        expected = _expected_improvement(posterior, reached) @ self._counts
         return self._points[int(others[np.argmax(expected)])] if np.all(np.isfinite(expected)) else None
+
+    def _belief(self, gains: Mapping[Candidate, Floats]) -> Floats:
+        """Return what the prior expects of all points, as far as it predicted those that were measured."""
+        return self._expected * (0.0 if self._prior is None else self._prior.weight(gains))
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the untried points in random order, so that ties are broken at random."""

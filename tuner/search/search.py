@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.damaged_files import set_file_aside
 from chorale.tuner.search.acquisition import AcquisitionOptimizer
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -57,6 +58,7 @@ class SearchPlan:
     weights:          how much each size counts; none: all the same
     together:         whether one candidate is to serve all sizes
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
+    prior:            what other campaigns say, for the sampler sizes-gp
     starts:           what is tried first, best guess first; those outside the space are left out
     """
 
@@ -70,6 +72,7 @@ class SearchPlan:
     second_objective: str = "none"
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
+    prior: Prior | None = None
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -110,7 +113,9 @@ class Search:
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
         seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
-        self._choice = AcquisitionOptimizer(plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights)
+        self._choice = AcquisitionOptimizer(
+            plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, plan.prior
+        )
         self._study = optuna.create_study(
             study_name=plan.study,
             storage=storage,
@@ -119,7 +124,8 @@ class Search:
             directions=plan.directions,
             load_if_exists=True,
         )
-        guesses = [candidate for candidate in plan.starts if candidate in plan.space]
+        planned = [*plan.starts, *(plan.prior.starts() if plan.prior is not None else ())]
+        guesses = [candidate for candidate in planned if candidate in plan.space]
         starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
         self._queue = iter([*self._settle_unfinished(), *starts])
         self._import_records()

@@ -21,14 +21,15 @@ from chorale.tuner.statistics.verdict import Decision, SizeVerdict
 class ContestRules:
     """tolerance:  by which share of its time a program may be behind the best
     confidence: of that statement
-    false_win:  probability with which a program is named that is not faster than the baselines
+    false_win:  probability with which a program is named that is not faster than the baselines; half of what is stated,
+                as times from launch to launch need not be normal
     batches:    launches after which is looked, the last is the most
     """
 
     tolerance: float = 0.02
     confidence: float = 0.95
-    false_win: float = 0.01
-    batches: tuple[int, ...] = (3, 6, 12, 24)
+    false_win: float = 0.005
+    batches: tuple[int, ...] = (4, 8, 16, 24)
 
 
 class SizeContest:
@@ -134,7 +135,9 @@ class SizeContest:
         decided = behind <= math.log1p(self._rules.tolerance)
         decision: Decision = ("program" if beats else "library") if decided else "undecided"
         middle = float(apart.mean[control])
-        width = float(apart.half_width((1 - self._rules.confidence) / 2 / max(len(self._contenders), 1))[control])
+        # To both sides, for any contender that may lead, and twice as careful as when to stop were not its own choice.
+        error = (1 - self._rules.confidence) / 4 / max(len(self._contenders), 1)
+        width = float(apart.half_width(error)[control])
         more = 0 if decided else self._more_launches(apart, library)
         return SizeVerdict(
             size_bytes=self.size_bytes,

@@ -90,7 +90,8 @@ class LaunchTable:
             mean = np.where(launches > 0, np.where(both, apart, 0.0).sum(axis=1) / launches, np.nan)
             scatter = np.where(both, (apart - mean[:, None]) ** 2, 0.0).sum(axis=1)
             pooled, pooled_freedom = self.pooled()
-            weight = min(pooled_freedom, MAX_POOLED)
+            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without those of the pair
+            weight = np.minimum(others, MAX_POOLED)
             freedom = weight + np.maximum(launches - 1, 0.0)
             variance = (weight * 2 * pooled + scatter) / np.maximum(freedom, 1.0)
             variance = np.maximum(variance, 2 * LEAST_DEVIATION**2)

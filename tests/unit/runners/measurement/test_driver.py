@@ -170,3 +170,34 @@ def test_a_fixed_number_of_repetitions_is_one_request() -> None:
     assert isinstance(driven, AdaptiveMeasurement)
     assert runner.requests == [REQUEST]
     assert driven.stop_reasons == (StopReason.FIXED, StopReason.FIXED)
+
+
+def test_where_launches_have_modes_of_their_own_the_interval_is_of_launches() -> None:
+    """Of each launch all repetitions share a mode; as if independent, they would cover two thirds of the time."""
+
+    class Launches(DrawnRunner):
+        def submit(self, request: RunRequest) -> Outcome:
+            outcome = super().submit(request)
+            assert isinstance(outcome, Measurement)
+            random = np.random.default_rng(request.seed + 10**6)
+            slower = {name: random.choice([1.0, 1.2], size=len(request.sizes_bytes)) for name in outcome.results}
+            results = {
+                name: tuple(
+                    replace(one, times_s=tuple(time * factor for time in one.times_s))
+                    for one, factor in zip(sizes, slower[name], strict=True)
+                )
+                for name, sizes in outcome.results.items()
+            }
+            return replace(outcome, results=results)
+
+    goal, enclosed = Goal(0.04, "reference", max_repeats=200, max_seconds=1e9, launches=6), 0
+    for number in range(60):
+        runner = Launches(_calm)
+        request = replace(REQUEST, sizes_bytes=(SMALL,), seed=1000 * number)
+        driven = _driven(runner, goal, request)
+        assert len(runner.requests) >= 6
+        (found,) = analyse(driven.measurement, "own", "reference", per_launch=driven.per_launch)
+        assert found.ratio is not None
+        assert found.ratio.samples == len(runner.requests)
+        enclosed += found.ratio.low <= 2 <= found.ratio.high
+    assert enclosed >= 55

@@ -1,0 +1,118 @@
+"""Replays of small recorded grids: what the command prints, by seeds alone, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chorale.runners.recorded.reader import COLUMNS
+from chorale.runners.recorded.table import RecordedTable
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions
+from chorale.tuner.replay.document import ReplayRequest, replay_document
+from chorale.tuner.replay.files import log_runs, read_records
+from chorale.tuner.replay.noise import NOISES, Noise
+from chorale.tuner.replay.summary import replay
+from chorale.tuner.replay.tasks import GridTask, replay_tasks
+from chorale.tuner.search.prior import Prior
+from chorale.tuner.trials.records import Candidate
+
+SIZES = (4096, 65536, 2**20)
+KEYS = {"task", "candidates", "sizes", "trials_to_5pct_mean", "trials_to_5pct_all", "seconds_ratio"}
+KEYS |= {"wrong_entries", "undecided", "false_wins", "coverage"}
+
+
+def record(path: Path, fabrics: tuple[str, ...] = ("box",)) -> Path:
+    """Write a table of 12 configurations and the library."""
+    rows = [",".join(COLUMNS)]
+    for fabric, size in product(fabrics, SIZES):
+        rows.append(f"{fabric},allreduce,RCCL,rccl,,,,{size},,,{size / 100:.1f},0")
+        for k, buffer in product((1, 2, 4), (1, 2, 4, 8)):
+            time_us = size / 100 * (0.6 + 0.2 * abs(k - 2) + 0.1 * abs(buffer - 4) * (1 if size > 4096 else -0.5))
+            rows.append(f"{fabric},allreduce,Forest,f_k{k},{k},1,{buffer * 2**20},{size},,,{time_us:.3f},0")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_the_document_has_what_it_is_said_to_have(tmp_path: Path) -> None:
+    request = ReplayRequest((record(tmp_path / "runs.csv"),), 8, 2, "launch", "sizes-gp", None)
+    document = replay_document(request)
+    assert set(document) == {"tasks", "seconds"}
+    [task] = document["tasks"]
+    assert set(task) >= KEYS
+    assert (task["task"], task["candidates"], task["sizes"]) == ("allreduce box", 12, 3)
+    json.dumps(document, allow_nan=False)
+    again = replay_document(request)
+    assert again["tasks"] == document["tasks"]
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "grid"])
+def test_without_noise_nothing_is_wrong_or_undecided(tmp_path: Path, sampler: str) -> None:
+    request = ReplayRequest((record(tmp_path / "runs.csv"),), 8, 2, "none", sampler, None)
+    [task] = replay_document(request)["tasks"]
+    assert (task["wrong_entries"], task["undecided"], task["false_wins"], task["coverage"]) == (0, 0, 0, None)
+
+
+def test_another_fabric_is_learned_from(tmp_path: Path) -> None:
+    path = record(tmp_path / "runs.csv", ("box", "rack"))
+    cold = replay_document(ReplayRequest((path,), 12, 3, "none", "sizes-gp", None))
+    warm = replay_document(ReplayRequest((path,), 12, 3, "none", "sizes-gp", "rack"))
+    assert [task["prior"] for task in warm["tasks"]] == [True, False]
+    assert warm["tasks"][0]["trials_to_5pct_mean"] <= cold["tasks"][0]["trials_to_5pct_mean"]
+
+
+def test_an_adversarial_prior_costs_little(tmp_path: Path) -> None:
+    candidates = tuple(Candidate("a", k=k, buffer_bytes=b) for k in range(1, 6) for b in (1, 2, 4, 8))
+    gains = np.array([[0.1 * one.k - 0.02 * one.buffer_bytes] * 3 for one in candidates])  # type: ignore[operator]
+    task = GridTask("grid", "allreduce", candidates, SIZES, np.exp(-gains), np.ones(3))
+    liar = Prior({one: -gain for one, gain in zip(candidates, gains, strict=True)})
+    options = ReplayOptions(20, Noise.parse("none"))
+    cold = np.mean([replay(task, options, seed).trials_mean for seed in range(3)])
+    misled = np.mean([replay(task, options, seed, liar).trials_mean for seed in range(3)])
+    assert misled <= cold + 2  # the points that a prior alone decides about
+
+
+def test_what_is_thrifty_measures_less_than_all_of_every_trial(tmp_path: Path) -> None:
+    [task] = replay_tasks(RecordedTable(read_records([record(tmp_path / "runs.csv")])))
+    spent = []
+    for thrifty in (True, False):
+        campaign = ReplayedCampaign(task, ReplayOptions(8, Noise.parse("lognormal:0.05"), thrifty=thrifty), 0)
+        campaign.search()
+        assert len(campaign.tried) == 8
+        spent.append(campaign.seconds)
+    assert spent[0] < 0.5 * spent[1]
+
+
+def test_logs_are_read_with_and_without_checks() -> None:
+    checked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  0  9.0  0.4  0.7  0\n"
+    unchecked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  N/A  9.0  0.4  0.7  N/A\n"
+    for text in (checked, unchecked):
+        out_of_place, in_place = log_runs(text, "forest_allreduce_k2_inst4-buff65536", "lab")
+        assert (out_of_place.time_s, in_place.time_s) == (10e-6, 9e-6)
+        configuration = in_place.configuration
+        assert (configuration.origin.k, configuration.origin.instances, configuration.buffer_bytes) == (2, 4, 65536)
+    assert log_runs(checked, "rccl_half_allreduce_results", "lab")[0].configuration.origin.generator == "RCCL"
+
+
+@pytest.mark.parametrize("noise", [name for name in NOISES if name != "none"])
+def test_noise_is_fixed_by_its_seed_and_centred(noise: str) -> None:
+    times = np.full((1, 4000), 2.0)
+    drawn = [Noise.parse(noise).draw(times, 3, 0, np.random.default_rng(1)) for _ in range(2)]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert 0.95 < np.median(drawn[0]) / 2 < 1.08
+
+
+def test_what_is_unknown_is_refused(tmp_path: Path) -> None:
+    path = record(tmp_path / "runs.csv")
+    with pytest.raises(InvalidInput, match="a noise must be one that is known"):
+        Noise.parse("loud")
+    with pytest.raises(InvalidInput, match="a sampler must be one that is known"):
+        replay_document(ReplayRequest((path,), 8, 1, "none", "magic", None))
+    with pytest.raises(InvalidInput, match="a prior must be among the recorded tasks"):
+        replay_document(ReplayRequest((path,), 8, 1, "none", "sizes-gp", "elsewhere"))
+    with pytest.raises(InvalidInput, match="must be readable"):
+        read_records([tmp_path / "none.csv"])
