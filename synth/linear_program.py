@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from chorale.synth.errors import Unavailable
+from chorale.synth.lazy_modules import optimize
 
 Floats = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ def minimum(objective: Floats, matrix: Any, bound: Floats, way_out: str) -> tupl
     matrix: sparse, float64[rows, columns]. Interior point, then a vertex. Both results are right up to the solver's
     tolerances; x may be a little below 0. Raises Unavailable, with `way_out`, where the solver finds no optimum.
     """
-    result = linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs-ipm")
+    result = optimize.linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs-ipm")
     if result.x is None or result.ineqlin is None:
         raise Unavailable("the linear-program solver must find an optimum", result.message, way_out)
     return np.asarray(result.x), np.asarray(result.ineqlin.marginals)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, vstack
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import amounts_on, residual_graph
+from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, minimum
 
 _UNITS = 2**40
@@ -67,7 +67,7 @@ class PairProgram:
     def solve(self) -> tuple[PairSolution, Multipliers]:
         """Return the optimum for the rows so far, up to the solver's tolerances."""
         arcs, switches = len(self.src), self.nodes - self.ranks
-        matrix = vstack([self._capacity(), self._balance(), self._crossing()], format="csr")
+        matrix = sparse.vstack([self._capacity(), self._balance(), self._crossing()], format="csr")
         bound = np.concatenate([self.width, np.zeros(matrix.shape[0] - arcs)])
         objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * arcs)])
         found, marginals = minimum(objective, matrix, bound, "leave the program out")
@@ -97,12 +97,12 @@ class PairProgram:
         cuts = np.zeros((self.ranks + 1, self.nodes), dtype=np.bool_)
         return list(cuts[: violated_cuts(graph, capacity, supply, sinks, settled, cuts)])
 
-    def _capacity(self) -> csr_array:
+    def _capacity(self) -> sparse.csr_array:
         arcs = np.arange(len(self.src))
         rows, columns = np.concatenate([arcs, arcs]), self.ranks + np.arange(2 * len(arcs))
         return self._matrix(rows, columns, np.ones(len(rows)), len(arcs))
 
-    def _balance(self) -> csr_array:
+    def _balance(self) -> sparse.csr_array:
         """Rows of what a switch passes on beyond what it gets, for out-trees; the other way round for in-trees."""
         arcs, switches = len(self.src), self.nodes - self.ranks
         parts = []
@@ -114,7 +114,7 @@ class PairProgram:
         rows, columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
         return self._matrix(rows, columns, values, 2 * switches)
 
-    def _crossing(self) -> csr_array:
+    def _crossing(self) -> sparse.csr_array:
         cuts = np.array(self.gather_cuts + self.reduce_cuts)
         outside, first = np.nonzero(~cuts[:, : self.ranks])
         into = np.array(self.gather_cuts)[:, self.dst] & ~np.array(self.gather_cuts)[:, self.src]
@@ -126,5 +126,7 @@ class PairProgram:
         values = np.concatenate([np.ones(len(outside)), np.full(len(rows_in) + len(rows_out), -1.0)])
         return self._matrix(rows, columns, values, len(cuts))
 
-    def _matrix(self, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, count: int) -> csr_array:
-        return coo_array((values, (rows, columns)), shape=(count, self.ranks + 2 * len(self.src))).tocsr()
+    def _matrix(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, count: int
+    ) -> sparse.csr_array:
+        return sparse.coo_array((values, (rows, columns)), shape=(count, self.ranks + 2 * len(self.src))).tocsr()

@@ -17,6 +17,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.schedule import AnySchedule
@@ -45,10 +46,11 @@ class BuiltSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program, and its text in the format of its target."""
+    """A checked program, its text in the format of its target, and what the text was read back as for the check."""
 
     program: Program
     text: str
+    read_back: AnyProgram
 
 
 def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
@@ -98,8 +100,8 @@ def build_program(
         program = lower(verified, lowering)
         text = target_named(lowering.target).emit(program)
     with observe("check"):
-        read_checked(text.encode(), verified.schedule.topology)
-    return LoweredProgram(program, text)
+        read_back = read_checked(text.encode(), verified.schedule.topology)
+    return LoweredProgram(program, text, read_back)
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:

@@ -12,6 +12,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.bfb_score import loads_of_low_diameter
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
 from chorale.synth.kernels.compiled import compilations
+from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.timetable import timetable_of
@@ -103,10 +104,7 @@ def warm_trees() -> int:
 
 def warm_method(method: str) -> int:
     """Run the kernels that `chorale synth` needs for `method` once; return how many had to be compiled."""
-    compiled = warm() + warm_bounds()
-    if method in ("auto", "forest", "forest-phases", "blink"):
-        compiled += warm_packing() + warm_trees()
-    return compiled + warm_exchange() if method == "auto" else compiled
+    return compile_groups(*groups_of_method(method))
 
 
 def warm_finder() -> int:
@@ -151,13 +149,17 @@ def warm_lowering() -> int:
     return compilations() - before
 
 
+_GROUPS = (
+    warm,
+    warm_alltoall,
+    warm_bounds,
+    warm_packing,
+    warm_trees,
+    warm_finder,
+    warm_exchange,
+    warm_simulation,
+    warm_lowering,
+)
+
 if __name__ == "__main__":
-    warm()
-    warm_alltoall()
-    warm_bounds()
-    warm_packing()
-    warm_trees()
-    warm_finder()
-    warm_exchange()
-    warm_simulation()
-    warm_lowering()
+    compile_groups(*(group.__name__ for group in _GROUPS))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.schedule.schedule import Schedule, Transfers
 
@@ -40,8 +39,8 @@ def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.in
     """Return whether two ranks of a box use the same rail; `ports` tells which rails each rank sends over, `sender` and
     `receiver` what goes on inside boxes."""
     ranks = len(ports)
-    graph = coo_array((np.ones(len(sender), dtype=np.int64), (sender, receiver)), shape=(ranks, ranks))
-    boxes, box = connected_components(graph, directed=False)
+    graph = sparse.coo_array((np.ones(len(sender), dtype=np.int64), (sender, receiver)), shape=(ranks, ranks))
+    boxes, box = csgraph.connected_components(graph, directed=False)
     users = np.zeros((boxes, ports.shape[1]), dtype=np.int64)
     np.add.at(users, box, ports)
     return bool((users > 1).any())

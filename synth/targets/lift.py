@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
@@ -21,6 +17,7 @@ from chorale.synth.targets.base import Lifted, XmlTarget
 from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_document import read_document
+from chorale.synth.topology.distance import neighbours_of, reached_from
 from chorale.synth.topology.topology import Topology
 
 
@@ -30,14 +27,12 @@ def reachability(topology: Topology) -> Callable[[int, int], bool]:
     O(nodes + links) for the first question about each source.
     """
     links = topology.links
-    size = topology.node_count
-    graph = coo_array((np.ones(len(links), dtype=np.int64), (links.src, links.dst)), shape=(size, size)).tocsr()
+    neighbours = neighbours_of(links.src.tolist(), links.dst.tolist(), topology.node_count)
     reached: dict[int, frozenset[int]] = {}
 
     def connected(source: int, target: int) -> bool:
         if source not in reached:
-            order = breadth_first_order(graph, source, directed=True, return_predecessors=False)
-            reached[source] = frozenset(map(int, order))
+            reached[source] = frozenset(reached_from(source, neighbours))
         return target in reached[source]
 
     return connected
@@ -142,20 +137,23 @@ def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
     raise InvalidInput("the target of a program must be one that is known", found, f"known are {known}")
 
 
-def fitting_targets(text: bytes) -> list[str]:
+def fitting_targets(text: bytes, lifted: Lifted[Program] | None = None) -> list[str]:
     """Return all targets whose rules `text` keeps, whichever it was written for.
 
-    Rules of the text, the limits and all else that shows without executing the program. O(targets * bytes).
+    Rules of the text, the limits and all else that shows without executing the program. `lifted`, where it is given,
+    is what the target of `text` has read, which is not read again. O(targets * bytes).
     """
-    return [target.name for target in XML_TARGETS if _fits(text, target)]
+    known = None if lifted is None else lifted.program.target
+    return [target.name for target in XML_TARGETS if _fits(text, target, lifted if target.name == known else None)]
 
 
-def _fits(text: bytes, target: XmlTarget) -> bool:
-    try:
-        _, raw = read_document(text, lambda _: target)
-        lifted = target.assemble(raw, text.decode(errors="replace"))
-    except InvalidInput:
-        return False
+def _fits(text: bytes, target: XmlTarget, lifted: Lifted[Program] | None) -> bool:
+    if lifted is None:
+        try:
+            _, raw = read_document(text, lambda _: target)
+            lifted = target.assemble(raw, text.decode(errors="replace"))
+        except InvalidInput:
+            return False
     return not lifted.findings and not structure_violations(lifted.program, target.limits)
 
 
@@ -196,16 +194,12 @@ class LiftResult:
 def read_program(text: bytes, topology: Topology) -> LiftResult:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
     lifted = read_unchecked(text)
-    return reading_of(lifted, text, violations_on(lifted, topology))
-
-
-def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[ProgramViolation] = ()) -> LiftResult:
-    """Return the result of lifting `text` to `lifted`, whose check found `violations`."""
-    program = lifted.program
+    program, violations = lifted.program, violations_on(lifted, topology)
     if isinstance(program, ExecutionPlan):
         targets = [] if plan_structure_violations(program) else [program.target]
     else:
-        targets = fitting_targets(text)
+        assert isinstance(program, Program)
+        targets = fitting_targets(text, Lifted(program, lifted.findings))
     return LiftResult(program, tuple(violations), tuple(targets))
 
 

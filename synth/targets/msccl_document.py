@@ -12,7 +12,7 @@ from itertools import accumulate
 from chorale.synth.programs.program import BufferRef, Instruction, ProgramViolation, RankProgram, ThreadBlock, Wait
 from chorale.synth.targets.base import RawBlock, RawStep, XmlAttributes
 from chorale.synth.targets.xml_assembly import instruction_of
-from chorale.synth.targets.xml_document import Attribute, StepAttributes
+from chorale.synth.targets.xml_document import OP_NAMES, operand_text
 
 
 def read_msccl_step(attributes: XmlAttributes) -> RawStep:
@@ -81,8 +81,8 @@ NOP = "nop"
 _UNUSED = BufferRef("i", -1)
 
 
-def unfold_waits(rank: RankProgram) -> list[list[StepAttributes]]:
-    """Return the attributes of every step of every block of `rank`. O(instructions + waits)."""
+def unfold_waits(rank: RankProgram) -> list[list[str]]:
+    """Return the attributes of every step of every block of `rank` as text. O(instructions + waits)."""
     numbers = [_step_numbers(block) for block in rank.blocks]
     waited: list[set[int]] = [set() for _ in rank.blocks]
     for block in rank.blocks:
@@ -98,31 +98,23 @@ def _step_numbers(block: ThreadBlock) -> list[int]:
     return [end - 1 for end in accumulate(lengths)]
 
 
-def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[StepAttributes]:
-    steps: list[StepAttributes] = []
+def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[str]:
+    steps: list[str] = []
     for index, instruction in enumerate(block.instructions):
-        waits = [(wait.block, numbers[wait.block][wait.step]) for wait in instruction.waits] or [(-1, -1)]
+        waits = instruction.waits
         for wait in waits[:-1]:
-            nop = {"s": len(steps), "type": NOP, **_operands(_UNUSED, _UNUSED, 0)}
-            steps.append(nop | _dependence(wait, published=False))
-        operands = _operands(instruction.src, instruction.dst, instruction.count)
-        step = {"s": len(steps), "type": instruction.op.value, **operands}
-        steps.append(step | _dependence(waits[-1], published=index in waited))
+            depends = _dependence(wait.block, numbers[wait.block][wait.step], published=False)
+            steps.append(f"{operand_text(len(steps), NOP, _UNUSED, _UNUSED, 0)} {depends}")
+        last = (waits[-1].block, numbers[waits[-1].block][waits[-1].step]) if waits else (-1, -1)
+        operands = operand_text(
+            len(steps), OP_NAMES[instruction.op], instruction.src, instruction.dst, instruction.count
+        )
+        steps.append(f"{operands} {_dependence(*last, published=index in waited)}")
     return steps
 
 
-def _operands(src: BufferRef, dst: BufferRef, count: int) -> dict[str, Attribute]:
-    return {
-        "srcbuf": src.buffer,
-        "srcoff": src.offset,
-        "dstbuf": dst.buffer,
-        "dstoff": dst.offset,
-        "cnt": count,
-    }
-
-
-def _dependence(wait: tuple[int, int], published: bool) -> dict[str, Attribute]:
-    return {"depid": wait[0], "deps": wait[1], "hasdep": int(published)}
+def _dependence(block: int, step: int, published: bool) -> str:
+    return f'depid="{block}" deps="{step}" hasdep="{published:d}"'
 
 
 def fold_waits(

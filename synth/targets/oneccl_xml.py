@@ -15,7 +15,7 @@ from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram, Wait
 from chorale.synth.targets.base import Lifted, RawBlock, RawProgram, RawStep, XmlAttributes
 from chorale.synth.targets.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
-from chorale.synth.targets.xml_document import Attribute, StepAttributes, document_parts
+from chorale.synth.targets.xml_document import OP_NAMES, Attribute, document_parts, operand_text, require_short
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
@@ -110,23 +110,16 @@ def _root(program: Program) -> dict[str, Attribute]:
     return root | {"origin": program.origin} if program.origin else root
 
 
-def _rank_steps(rank: RankProgram) -> list[list[StepAttributes]]:
+def _rank_steps(rank: RankProgram) -> list[list[str]]:
     return [[_step(number, item) for number, item in enumerate(block.instructions)] for block in rank.blocks]
 
 
-def _step(number: int, instruction: Instruction) -> dict[str, Attribute]:
-    step: dict[str, Attribute] = {
-        "s": number,
-        "type": instruction.op.value,
-        "srcbuf": instruction.src.buffer,
-        "srcoff": instruction.src.offset,
-        "dstbuf": instruction.dst.buffer,
-        "dstoff": instruction.dst.offset,
-        "cnt": instruction.count,
-    }
-    if instruction.waits:
-        step["waits"] = " ".join(f"{wait.block}:{wait.step}" for wait in instruction.waits)
-    return step
+def _step(number: int, item: Instruction) -> str:
+    text = operand_text(number, OP_NAMES[item.op], item.src, item.dst, item.count)
+    if not item.waits:
+        return text
+    waits = " ".join([f"{wait.block}:{wait.step}" for wait in item.waits])
+    return f'{text} waits="{require_short("waits", waits)}"'
 
 
 def _read_waits(attributes: XmlAttributes) -> tuple[Wait, ...]:

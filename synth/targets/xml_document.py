@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.parsers import expat
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import RankProgram, ThreadBlock
+from chorale.synth.programs.program import BufferRef, Op, RankProgram, ThreadBlock
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
 
 MAX_TEXT_BYTES = 256 * 2**20
@@ -146,27 +146,25 @@ LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 
 Attribute = str | int
-StepAttributes = Mapping[str, Attribute]
 
 
 def document_parts(
-    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[StepAttributes]]]]
+    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[str]]]]
 ) -> Iterator[str]:
     """Return the text of a program part by part: `root` holds the root's attributes, `ranks` each rank and, by block,
-    the attributes of its steps. No more than one rank is held at a time."""
+    the attributes of its steps as they stand in the text. No more than one rank is held at a time."""
     yield _element("algo", root, 0) + ">\n"
     for number, (rank, steps) in enumerate(ranks):
         yield "\n".join(_rank_lines(number, rank, steps)) + "\n"
     yield "</algo>\n"
 
 
-def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[StepAttributes]]) -> Iterator[str]:
+def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[str]]) -> Iterator[str]:
     chunks = {"i_chunks": program.input_chunks, "o_chunks": program.output_chunks, "s_chunks": program.scratch_chunks}
     yield _element("gpu", {"id": rank, **chunks}, 1) + ">"
     for index, block in enumerate(program.blocks):
         yield _element("tb", _block_attributes(index, block), 2) + ">"
-        for step in steps[index]:
-            yield _element("step", step, 3, MAX_VALUE_CHARACTERS) + "/>"
+        yield from [f"      <step {step}/>" for step in steps[index]]
         yield "    </tb>"
     yield "  </gpu>"
 
@@ -177,15 +175,34 @@ def _block_attributes(index: int, block: ThreadBlock) -> dict[str, Attribute]:
     return {"id": index, "send": send, "recv": recv, "chan": block.channel}
 
 
-def _element(name: str, attributes: Mapping[str, Attribute], depth: int, longest: int = LONGEST_VALUE) -> str:
-    words = [f'{key}="{_plain(key, value, longest)}"' for key, value in attributes.items()]
+def _element(name: str, attributes: Mapping[str, Attribute], depth: int) -> str:
+    words = [f'{key}="{_plain(key, value)}"' for key, value in attributes.items()]
     return "  " * depth + "<" + " ".join([name, *words])
 
 
-def _plain(key: str, value: Attribute, longest: int) -> str:
+def _plain(key: str, value: Attribute) -> str:
     if isinstance(value, int):
         return str(value)
-    if len(value) > longest or _PLAIN.fullmatch(value) is None:
-        rule = f"{key} must be at most {longest} printable ASCII characters without < > & and quotes"
+    if len(value) > LONGEST_VALUE or _PLAIN.fullmatch(value) is None:
+        rule = f"{key} must be at most {LONGEST_VALUE} printable ASCII characters without < > & and quotes"
+        raise InvalidInput(rule, value, "choose a plainer value")
+    return value
+
+
+OP_NAMES = {op: op.value for op in Op}  # a look-up takes a tenth of the time that `op.value` takes
+
+
+def operand_text(number: int, type_: str, src: BufferRef, dst: BufferRef, count: int) -> str:
+    """Return the attributes with which a step begins in every dialect; `type_` is a word without special characters."""
+    return (
+        f's="{number}" type="{type_}" srcbuf="{src.buffer}" srcoff="{src.offset}" '
+        f'dstbuf="{dst.buffer}" dstoff="{dst.offset}" cnt="{count}"'
+    )
+
+
+def require_short(key: str, value: str) -> str:
+    """Return `value` of a step; InvalidInput if it is longer than readers take."""
+    if len(value) > MAX_VALUE_CHARACTERS:
+        rule = f"{key} must be at most {MAX_VALUE_CHARACTERS} printable ASCII characters without < > & and quotes"
         raise InvalidInput(rule, value, "choose a plainer value")
     return value

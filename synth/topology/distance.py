@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
+
+_FEW_LINKS = 2**14
+"""So many are swept in less time than it takes to import SciPy."""
 
 Distances = NDArray[np.uint16] | NDArray[np.uint32]
 """Hops; uint32 only for networks of 65535 nodes or more."""
@@ -40,28 +44,59 @@ def require_strongly_connected(topology: Topology) -> None:
 
     O(nodes + links).
     """
+    if len(topology.links) <= _FEW_LINKS and _reaches_all(topology):
+        return
     forward = _adjacency(topology)
-    count, _ = connected_components(forward, directed=True, connection="strong")
+    count, _ = csgraph.connected_components(forward, directed=True, connection="strong")
     if count == 1:
         return
     source, target = 0, _first_unreached(forward)
     if target < 0:
-        source, target = _first_unreached(csr_array(forward.T)), 0
+        source, target = _first_unreached(sparse.csr_array(forward.T)), 0
     names = f"no path from {topology.node_ids[source]} to {topology.node_ids[target]} in {topology.spec}"
     raise InvalidInput("every node must have a path to every other", names, "add links or remove the node")
 
 
-def _adjacency(topology: Topology) -> csr_array:
+def _reaches_all(topology: Topology) -> bool:
+    """Whether node 0 reaches every node and is reached by every node, by sweeps over plain lists."""
+    ends = topology.links.src.tolist(), topology.links.dst.tolist()
+    return all(
+        len(reached_from(0, neighbours_of(*way, topology.node_count))) == topology.node_count
+        for way in (ends, ends[::-1])
+    )
+
+
+def neighbours_of(src: Sequence[int], dst: Sequence[int], nodes: int) -> list[list[int]]:
+    """Return, for each node, the nodes that the arcs from `src` to `dst` lead to from it."""
+    neighbours: list[list[int]] = [[] for _ in range(nodes)]
+    for source, target in zip(src, dst, strict=True):
+        neighbours[source].append(target)
+    return neighbours
+
+
+def reached_from(start: int, neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the nodes with a path from `start`, and the arcs of the shortest, the nearest first. O(nodes + arcs)."""
+    hops = {start: 0}
+    waiting = [start]
+    for node in waiting:
+        for other in neighbours[node]:
+            if other not in hops:
+                hops[other] = hops[node] + 1
+                waiting.append(other)
+    return hops
+
+
+def _adjacency(topology: Topology) -> sparse.csr_array:
     """Return the sparse matrix with a non-zero at (src, dst) of every link. O(nodes + links)."""
     links = topology.links
     shape = (topology.node_count, topology.node_count)
-    return csr_array((np.ones(len(links), dtype=np.int32), (links.src, links.dst)), shape=shape)
+    return sparse.csr_array((np.ones(len(links), dtype=np.int32), (links.src, links.dst)), shape=shape)
 
 
-def _first_unreached(forward: csr_array) -> int:
+def _first_unreached(forward: sparse.csr_array) -> int:
     """Return the first node without a path from node 0, -1 if there is none."""
     reached = np.zeros(forward.shape[0], dtype=bool)
-    reached[breadth_first_order(forward, 0, return_predecessors=False)] = True
+    reached[csgraph.breadth_first_order(forward, 0, return_predecessors=False)] = True
     return -1 if reached.all() else int(np.argmin(reached))
 
 

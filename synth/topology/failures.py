@@ -12,10 +12,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.links import Links, Rates, sorted_links
@@ -240,5 +239,5 @@ def _pair_orbits(
         here.append(np.arange(len(keys)))
         there.append(np.searchsorted(keys, np.minimum(*moved) * nodes + np.maximum(*moved)))
     edges = np.concatenate(here), np.concatenate(there)
-    graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(len(keys), len(keys)))
-    return np.asarray(connected_components(graph, directed=False)[1])
+    graph = sparse.coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(len(keys), len(keys)))
+    return np.asarray(csgraph.connected_components(graph, directed=False)[1])

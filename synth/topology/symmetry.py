@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import networkx as nx
 import numpy as np
-from networkx.algorithms.isomorphism import DiGraphMatcher
 from numpy.typing import NDArray
 
+from chorale.synth.lazy_modules import isomorphism
+from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
 from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology, transpose
@@ -99,7 +99,7 @@ def _search(topology: Topology, steps: int) -> bool:
         orbit = orbits(topology.node_count, generators)
         if orbit[node] == orbit[0]:
             continue
-        matcher = DiGraphMatcher(graphs[0], graphs[node], node_match=budget.equal, edge_match=budget.equal)
+        matcher = isomorphism.DiGraphMatcher(graphs[0], graphs[node], node_match=budget.equal, edge_match=budget.equal)
         mapping = next(matcher.isomorphisms_iter(), None)
         if mapping is None:
             return False
@@ -139,7 +139,7 @@ def reverse_symmetry(topology: Topology) -> NDArray[np.int32] | None:
     budget = _Budget(_MAX_COMPARISONS)
     mirrored = transpose(topology)
     graphs = [_graph(topology, mirrored), _graph(mirrored, topology)]
-    matcher = DiGraphMatcher(graphs[0], graphs[1], node_match=budget.equal, edge_match=budget.equal)
+    matcher = isomorphism.DiGraphMatcher(graphs[0], graphs[1], node_match=budget.equal, edge_match=budget.equal)
     try:
         image = next(matcher.isomorphisms_iter(), None)
     except _OutOfStepsError:

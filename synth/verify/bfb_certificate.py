@@ -1,17 +1,16 @@
 """Check the claim of a BFB schedule that no shortest-path schedule could shorten any of its steps.
 
-Independent of the synthesizer: hop counts come from NetworkX, sets from plain Python.
+Independent of the synthesizer: hop counts and sets are plain Python, in this file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,13 +64,9 @@ class _View:
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
         if node not in self.hops:
-            backwards: nx.DiGraph[int] = nx.DiGraph()
-            backwards.add_nodes_from(range(self.topology.node_count))
-            backwards.add_edges_from(
-                zip(self.topology.links.dst.tolist(), self.topology.links.src.tolist(), strict=True)
-            )
-            lengths = nx.single_source_shortest_path_length(backwards, node)
-            self.hops[node] = np.array([lengths.get(other, -1) for other in range(self.topology.node_count)])
+            links, count = self.topology.links, self.topology.node_count
+            lengths = _hops(node, zip(links.dst.tolist(), links.src.tolist(), strict=True), count)
+            self.hops[node] = np.array(lengths)
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
@@ -108,3 +103,17 @@ def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, li
         usable = {link for link in incoming if view.hops_to(int(links.src[link]))[shard] == step}
         jobs += usable <= critical
     return jobs, [links[link] for link in critical]
+
+
+def _hops(start: int, arcs: Iterable[tuple[int, int]], nodes: int) -> list[int]:
+    """Return the arcs of a shortest path from `start` to each node, -1 where there is none."""
+    leads_to: list[set[int]] = [set() for _ in range(nodes)]
+    for source, target in arcs:
+        leads_to[source].add(target)
+    hops, front, distance = [-1] * nodes, {start}, 0
+    while front:
+        for node in front:
+            hops[node] = distance
+        front = {other for node in front for other in leads_to[node] if hops[other] < 0}
+        distance += 1
+    return hops

@@ -13,7 +13,7 @@ from rich.table import Table
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.kernels.warm_up import warm_alltoall, warm_bounds
+from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
 from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
@@ -54,7 +54,7 @@ def bound(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(warm_bounds)
+    stages.compile(lambda: compile_groups("warm_bounds"))
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if as_json:
@@ -96,7 +96,7 @@ def alltoall(
         topology = load_topology(spec)
         if output is not None:
             require_schedule_size(topology, chunks)
-    stages.compile(warm_alltoall)
+    stages.compile(lambda: compile_groups("warm_alltoall"))
     with _bounds_display(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, rate_method, report)
     if rate.gap > allowed:

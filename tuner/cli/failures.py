@@ -8,7 +8,7 @@ import typer
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.warm_up import warm_method
+from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.methods.catalog import METHODS, method_named
 from chorale.synth.methods.method import Options
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
@@ -52,7 +52,7 @@ def failures(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(lambda: warm_method(method))
+    stages.compile(lambda: compile_groups(*groups_of_method(method)))
     with (
         open_executor(executor, workers) as running,
         progress_bar(f"failures of {spec}") as progress,

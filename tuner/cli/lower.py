@@ -18,7 +18,7 @@ from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import ProgramViolation, as_protocol
-from chorale.synth.targets.lift import read_program, read_unchecked, reading_of
+from chorale.synth.targets.lift import read_program
 from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.network_options import LinkGbps
@@ -115,16 +115,14 @@ def lower(
         }
     else:
         built = build_program(verified, options)
-        content = built.text.encode()
-        reading = reading_of(read_unchecked(content), content)
-        document = {**program_facts(reading.program), "checked": "execution"}
-        document["order_of_additions"] = additions_document(reading.program)
-        document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
+        document = {**program_facts(built.read_back), "checked": "execution"}
+        document["order_of_additions"] = additions_document(built.read_back)
+        document["predicted"] = prediction(built.read_back, verified.schedule.topology, size_bytes, link_gbps)
         advised = advice(verified, options, built.program, size_bytes)
         if advised is not None:
             document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}
             document["advice"] = advised.text(chunks_per_shard) if advised.is_large else None
-        write_file(output, content)
+        write_file(output, built.text.encode())
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:
@@ -153,7 +151,8 @@ def lift(
     document = {"ok": not violations, "violations": _listed(violations), **program_facts(reading.program)}
     document |= {"dialects": list(reading.fitting_targets)}
     document["order_of_additions"] = None if violations else additions_document(reading.program)
-    document["predicted"] = prediction(reading, topology, size_bytes, link_gbps)
+    right = prediction(reading.program, topology, size_bytes, link_gbps) if not violations else None
+    document["predicted"] = right
     if as_json:
         emit_json(document)
     else:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
@@ -67,7 +67,7 @@ def simulate(
     pricing = Pricing.of(options, calibration)
     require_plot_format(plot)
     stages = Stopwatch()
-    stages.compile(warm_simulation)
+    stages.compile(lambda: compile_groups("warm_simulation"))
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
@@ -152,7 +152,7 @@ def training(
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
     require_plot_format(plot)
     stages = Stopwatch()
-    stages.compile(warm_simulation)
+    stages.compile(lambda: compile_groups("warm_simulation"))
     with stages.stage("training"):
         rows = [
             training_row(model, buckets_bytes, training_costs(*split_network(network), pricing, model.has_experts))

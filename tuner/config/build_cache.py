@@ -79,7 +79,7 @@ class DiskCache:
                 verified.id,
             ):
                 raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
-            return LoweredProgram(program, text)
+            return LoweredProgram(program, text, program)
         except (ChoraleError, UnicodeDecodeError) as error:
             _drop(path, error)
             return None

@@ -9,11 +9,11 @@ from typing import Any
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import LiftResult
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing
@@ -27,19 +27,16 @@ from chorale.tuner.costs.program_costs import (
 
 
 def prediction(
-    reading: LiftResult, topology: Topology, size_bytes: int | None, link_gbps: str | None
-) -> dict[str, Any] | None:
-    """Return the exact least time per byte and, for a size, the simulated time; None for wrong programs.
+    program: AnyProgram, topology: Topology, size_bytes: int | None, link_gbps: str | None
+) -> dict[str, Any]:
+    """Return the exact least time per byte of a right program and, for a size, the simulated time.
 
     InvalidInput if a size is given and the rate of a link is not known.
     """
-    program = reading.program
-    if reading.violations:
-        return None
     time_us = None
     if size_bytes is not None:
         network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
-        warm_simulation()
+        compile_groups("warm_simulation")
         time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
     time_per_byte = rational_text(program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
@@ -104,7 +101,7 @@ def advice(
     size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
     if verified.schedule.kind != "pipelined":
         return None
-    warm_simulation()
+    compile_groups("warm_simulation")
     current = _loss(verified, options, program, size_bytes)
     if current is None:
         return None

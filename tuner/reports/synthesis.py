@@ -16,7 +16,7 @@ from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.kernels.warm_up import warm_method
+from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -198,7 +198,7 @@ OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
 
 def warm_kernels(method: str, stages: Stopwatch) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
-    stages.compile(lambda: warm_method(method))
+    stages.compile(lambda: compile_groups(*groups_of_method(method)))
 
 
 def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_array, coo_array, csr_array
 
+from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, minimum
 from chorale.synth.methods.alltoall.reduction import Reduction
 
@@ -28,8 +28,8 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     """
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
-    capacity = csr_array(small.class_capacity[:, np.newaxis] / small.scale)
-    matrix = block_array([[loads, -capacity], [-net, None]], format="csr")
+    capacity = sparse.csr_array(small.class_capacity[:, np.newaxis] / small.scale)
+    matrix = sparse.block_array([[loads, -capacity], [-net, None]], format="csr")
     bound = np.concatenate([np.zeros(loads.shape[0]), -_demands(reduction)])
     objective = np.zeros(reduction.column_count + 1)
     objective[-1] = 1.0
@@ -43,7 +43,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     capacity = small.class_capacity / small.scale
     longest = float(np.max(loads @ solution.class_flow / capacity))
-    matrix = block_array([[loads], [-net]], format="csr")
+    matrix = sparse.block_array([[loads], [-net]], format="csr")
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])
     return ApproximateSolution(_solved(loads.T @ small.class_size, matrix, bound)[0], solution.prices)
 
@@ -52,17 +52,17 @@ def _solved(objective: Floats, matrix: Any, bound: Floats) -> tuple[Floats, Floa
     return minimum(objective, matrix, bound, "choose the first-order method")
 
 
-def _load_matrix(reduction: Reduction) -> csr_array:
+def _load_matrix(reduction: Reduction) -> sparse.csr_array:
     """Row c: load of each link of class c from one unit on every variable of a class."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows = np.broadcast_to(small.link_class, reduction.columns.shape)
     used = _usable(reduction)
     shape = (len(small.class_size), reduction.column_count)
-    return coo_array((share[used], (rows[used], reduction.columns[used])), shape=shape).tocsr()
+    return sparse.coo_array((share[used], (rows[used], reduction.columns[used])), shape=shape).tocsr()
 
 
-def _net_matrix(reduction: Reduction) -> csr_array:
+def _net_matrix(reduction: Reduction) -> sparse.csr_array:
     """Row r: what arrives at a node of row class r minus what leaves it; the first such node stands for all."""
     small = reduction.small
     chosen = _representatives(reduction)
@@ -72,7 +72,7 @@ def _net_matrix(reduction: Reduction) -> csr_array:
         used = (rows >= 0) & _usable(reduction)
         parts.append((rows[used], reduction.columns[used], np.full(int(used.sum()), sign)))
     rows, columns, data = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return coo_array((data, (rows, columns)), shape=(reduction.row_count, reduction.column_count)).tocsr()
+    return sparse.coo_array((data, (rows, columns)), shape=(reduction.row_count, reduction.column_count)).tocsr()
 
 
 def _demands(reduction: Reduction) -> NDArray[np.float64]:

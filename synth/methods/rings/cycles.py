@@ -7,10 +7,9 @@ from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.topology.families.rings import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
@@ -42,8 +41,8 @@ def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
     ranks = len(neighbours)
     rows = [src for src in range(ranks) for _ in neighbours[src]]
     columns = [dst for src in range(ranks) for dst in sorted(neighbours[src])]
-    graph = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(ranks, ranks))
-    matched = maximum_bipartite_matching(graph, perm_type="column")
+    graph = sparse.csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(ranks, ranks))
+    matched = csgraph.maximum_bipartite_matching(graph, perm_type="column")
     return None if (matched < 0).any() else [int(dst) for dst in matched]
 
 

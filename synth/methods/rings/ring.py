@@ -11,8 +11,6 @@ from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
 from chorale.synth.collective import (
     ALLGATHER,
@@ -23,6 +21,7 @@ from chorale.synth.collective import (
     require_collective,
 )
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
@@ -112,8 +111,8 @@ def _parallel_links(topology: Topology, src: int, dst: int) -> list[int]:
 
 def _shortest_path(topology: Topology, src: int, dst: int) -> list[int]:
     links, size = topology.links, topology.node_count
-    graph = csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(size, size))
-    _, before = breadth_first_order(graph, src)
+    graph = sparse.csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(size, size))
+    _, before = csgraph.breadth_first_order(graph, src)
     path: list[int] = []
     node = dst
     while node != src:

@@ -9,10 +9,9 @@ from itertools import permutations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, switch_ids
 from chorale.synth.topology.registry import require_size
@@ -230,8 +229,8 @@ def _joined_by_wires(machine: Machine) -> bool:
         if _total(gpu, "nvswitch"):
             arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
     src, dst = np.array(arcs, dtype=np.int64).reshape(-1, 2).T
-    graph = coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(switch + 1, switch + 1))
-    labels = connected_components(graph, directed=True, connection="strong")[1]
+    graph = sparse.coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(switch + 1, switch + 1))
+    labels = csgraph.connected_components(graph, directed=True, connection="strong")[1]
     return bool(np.all(labels[:switch] == labels[0]))
 
 

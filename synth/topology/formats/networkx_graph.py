@@ -11,11 +11,11 @@ from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
 import defusedxml.ElementTree
-import networkx as nx
 import numpy as np
 from defusedxml.common import DefusedXmlException
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
 from chorale.synth.topology.topology import Topology
 

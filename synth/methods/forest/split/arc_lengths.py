@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.lazy_modules import csgraph, sparse
 
 FAR = 65535
 _ROUNDS = 12
@@ -93,7 +92,7 @@ def _trial(wiring: Wiring, price: Reals) -> _LengthTrial:
 def _triangle_lengths(wiring: Wiring) -> Reals:
     """Return 1 for arcs beside which two others lead the same way, else `_BRIDGE`."""
     ends = (wiring.src, wiring.dst)
-    direct = csr_array((np.ones(len(wiring.src)), ends), shape=(wiring.size, wiring.size))
+    direct = sparse.csr_array((np.ones(len(wiring.src)), ends), shape=(wiring.size, wiring.size))
     beside = np.asarray((direct @ direct)[ends]).ravel()
     return np.where(beside > 0, 1.0, float(_BRIDGE))
 
@@ -102,8 +101,10 @@ def _distances(wiring: Wiring, lengths: NDArray[np.number]) -> Distances:
     if len(lengths) == 0:
         table = np.full((wiring.size, wiring.size), np.inf)
     else:
-        graph = csr_array((lengths.astype(np.float64), (wiring.src, wiring.dst)), shape=(wiring.size, wiring.size))
-        table = shortest_path(graph, method="D")
+        graph = sparse.csr_array(
+            (lengths.astype(np.float64), (wiring.src, wiring.dst)), shape=(wiring.size, wiring.size)
+        )
+        table = csgraph.shortest_path(graph, method="D")
     np.fill_diagonal(table, 0)
     return np.asarray(np.minimum(table, FAR), dtype=np.uint16)
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.arc_lengths import Distances, Wiring, spreading_lengths
 
@@ -88,8 +87,8 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 
 
 def _components(nodes: int, src: Ranks, dst: Ranks) -> NDArray[np.int32]:
-    graph = csr_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(nodes, nodes))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int32)
+    graph = sparse.csr_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(nodes, nodes))
+    return np.asarray(csgraph.connected_components(graph, directed=False)[1], dtype=np.int32)
 
 
 class SwitchGroups(NamedTuple):

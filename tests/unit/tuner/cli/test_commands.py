@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.tuner.cli.commands import COMMANDS, load_command
 from chorale.tuner.cli.main import command_line
 from tests.command import chorale
@@ -14,6 +16,9 @@ from tests.command import chorale
 HEAVY = {"numpy", "scipy", "numba", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow"}
 MOST_MODULES = 500
 """Of `chorale --help`: about 330, most of them of typer and rich; with numpy alone it would be 450, with Ray 2,000."""
+
+MOST_WITH_NUMBA = 1400
+"""Of a command on a small network: about 980 to 1,200, of which numba brings about 400."""
 
 IMPORTED = """
 import sys
@@ -49,6 +54,29 @@ def test_a_command_imports_itself_only(name: str):
     assert "Example:" in output
     assert {module for module, _ in COMMANDS.values() if f"chorale.tuner.cli.{module}" in modules} == {name}
     assert not modules & {"ray", "mlflow", "optuna", "matplotlib"}
+
+
+UNUSED = {"ray", "mlflow", "optuna", "matplotlib", "networkx", "scipy.optimize", "scipy.sparse.csgraph"}
+"""Libraries that no command on a small network waits for."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most_modules"),
+    [
+        (("topology", "show", "torus:4x4"), MOST_WITH_NUMBA),
+        (("bound", "torus:4x4", "--json"), MOST_WITH_NUMBA),
+        (("synth", "bfb", "torus:4x4", "--no-cache", "--json"), MOST_WITH_NUMBA),
+    ],
+)
+def test_a_command_on_a_small_network_imports_what_it_uses(
+    arguments: tuple[str, ...], most_modules: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    compile_groups(*groups_of_method("bfb"))  # what `make setup` does
+    _, modules = imported_by(*arguments)
+    assert not modules & UNUSED
+    assert "chorale.synth.kernels.warm_up" not in modules
+    assert len(modules) < most_modules
 
 
 @pytest.mark.parametrize("name", COMMANDS)
