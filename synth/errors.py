@@ -22,7 +22,8 @@ class ChoraleError(Exception):
         self.way_out = way_out
 
     def __str__(self) -> str:
-        return f"{self.rule}; got {_one_line(self.value)}; {self.way_out}"
+        text = f"{self.rule}; got {_one_line(self.value)}; {self.way_out}"
+        return " ".join(text.splitlines())  # a rule may name a key of a file
 
 
 class InvalidInput(ChoraleError):
