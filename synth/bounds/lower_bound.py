@@ -15,11 +15,11 @@ from fractions import Fraction
 import numpy as np
 
 from chorale.synth.bounds.cut_search import CutSearch, Nodes
+from chorale.synth.bounds.fewest_trees import integral_trees
 from chorale.synth.bounds.optimum import (
     Bound,
     cut_direction,
     improving_cuts,
-    integral_trees,
     node_set,
     optimum,
     search_for,

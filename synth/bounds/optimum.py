@@ -8,7 +8,6 @@ time of that cut. reduce_scatter is allgather on the transpose, broadcast is the
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from chorale.synth.bounds.cut_search import CutSearch, Nodes
+from chorale.synth.bounds.fewest_trees import fewest_trees, integral_trees
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology, transpose
@@ -68,6 +68,8 @@ class Optimum:
     k:                   trees per shard
     direction, cut:      all that has to get into (out of) these nodes, in ascending order, takes the whole time
     is_k_fixed:          k was requested: the bound holds for schedules of k trees per shard, not for all
+    is_fewest:           no smaller k reaches the time by trees that are sure to exist; False: the search for a smaller
+                         one was given up, or k was requested
 
     Trees reach it on every network without switches, and with switches if each of them has at least as much
     floor(U * b) in as out (theorem 4; turned around for reduction): true of all bidirectional networks, and for
@@ -80,6 +82,7 @@ class Optimum:
     direction: Direction
     cut: tuple[int, ...]
     is_k_fixed: bool = False
+    is_fewest: bool = False
 
     @property
     def time_per_shard(self) -> Fraction:
@@ -110,16 +113,18 @@ class Optimum:
 def optimum(topology: Topology, collective: Collective) -> Optimum:
     """Return the optimum over all schedules, with the smallest k whose trees reach it. Few flows, mostly below N.
 
-    Raises InvalidInput for collectives without one (allreduce, alltoall) and where amounts would leave 64 bits.
+    Raises InvalidInput for collectives without one (allreduce, alltoall) and where amounts would leave 64 bits. The
+    search for the smallest k may be given up (`fewest_trees`), which `is_fewest` says.
     """
     search = search_for(topology, collective)
     for time, cut in improving_cuts(search):
         best = time, cut
     time, cut = best
-    trees_per_bandwidth, k = integral_trees(topology, time)
+    fewest = fewest_trees(search, time, cut)
     return Optimum(
-        shards_of_vector(topology, collective), trees_per_bandwidth, k, cut_direction(collective), node_set(cut)
-    )
+        shards_of_vector(topology, collective), fewest.k * time, fewest.k, cut_direction(collective), node_set(cut),
+        is_fewest=fewest.is_proven,
+    )  # fmt: skip
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
@@ -146,19 +151,6 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
         time = search.time_per_shard(cut)
         yield time, cut
         cut = search.violated_cut(*integral_trees(search.topology, time))
-
-
-def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
-    """Return (U, k) with U / k = `time_per_shard` and the smallest k such that U * b is whole for every link.
-
-    Bandwidth-optimal pipeline, proposition 3, for rational bandwidths.
-    """
-    bandwidths = topology.links.bandwidths
-    scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
-    time = time_per_shard / scale
-    units = [int(bandwidth * scale) for bandwidth in bandwidths]
-    per_unit = Fraction(time.numerator, math.gcd(time.denominator, *units))
-    return per_unit * scale, int(per_unit / time)
 
 
 def cut_direction(collective: Collective) -> Direction:

@@ -28,6 +28,9 @@ class PairSolution:
     gather: Floats
     reduce: Floats
 
+    def scaled(self, factor: float) -> PairSolution:
+        return PairSolution(self.roots * factor, self.gather * factor, self.reduce * factor)
+
     @property
     def values(self) -> Floats:
         return np.concatenate([self.roots, self.gather, self.reduce])
@@ -67,7 +70,7 @@ class PairProgram:
     def solve(self) -> tuple[PairSolution, Multipliers]:
         """Return the optimum for the rows so far, up to the solver's tolerances."""
         arcs, switches = len(self.src), self.nodes - self.ranks
-        matrix = sparse.vstack([self._capacity(), self._balance(), self._crossing()], format="csr")
+        matrix = self.matrix()
         bound = np.concatenate([self.width, np.zeros(matrix.shape[0] - arcs)])
         objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * arcs)])
         found, marginals = minimum(objective, matrix, bound, "leave the program out")
@@ -76,6 +79,10 @@ class PairProgram:
         ends = np.cumsum([arcs, switches, switches, len(self.gather_cuts)])
         _, out_trees, in_trees, gather, reduce = np.split(np.maximum(0.0, -marginals), ends)
         return point, Multipliers(gather, reduce, out_trees, in_trees)
+
+    def matrix(self) -> sparse.csr_array:
+        """Return the rows so far: what arcs carry, what switches lack, and what crosses cuts beyond their bandwidth."""
+        return sparse.csr_array(sparse.vstack([self._capacity(), self._balance(), self._crossing()]))
 
     def add_cuts(self, point: PairSolution) -> int:
         """Add cuts that are too narrow for `point`; return how many were found."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.certificate import proven_time
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.cut_search import CutSearch
+from chorale.synth.bounds.exact_vertex import exact_vertex
 from chorale.synth.bounds.optimum import improving_cuts
 from chorale.synth.bounds.pair_program import Multipliers, PairProgram, PairSolution
 from chorale.synth.bounds.residual_graph import Integers
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.linear_program import Floats
 from chorale.synth.topology.links import Link, Links
@@ -79,7 +81,7 @@ def even_split(topology: Topology, arcs: MergedArcs) -> PairSplit | None:
     _, scale = topology.links.integer_bandwidths()
     halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
     ones = np.ones(topology.compute_count, dtype=np.int64)
-    return _counted(topology, arcs, (ones, halves, halves), Fraction(1, 2 * scale))
+    return counted_split(topology, arcs, (ones, halves, halves), Fraction(1, 2 * scale))
 
 
 def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, unit: Fraction) -> PairSplit | None:
@@ -90,7 +92,34 @@ def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, uni
     reduce = np.minimum(reduce, room - gather)
     trim_at_switches(topology, arcs.src, arcs.dst, gather)
     trim_at_switches(topology, arcs.dst, arcs.src, reduce)
-    return _counted(topology, arcs, (roots, gather, reduce), unit)
+    return counted_split(topology, arcs, (roots, gather, reduce), unit)
+
+
+def exact_split(topology: Topology, arcs: MergedArcs, program: PairProgram, point: PairSolution) -> PairSplit | None:
+    """Return the vertex of `program` that `point` is, in rationals; None where it is too large or was not recovered."""
+    matrix = program.matrix()
+    bound = [*arcs.width, *[Fraction(0)] * (matrix.shape[0] - len(arcs.width))]
+    values = exact_vertex(matrix, bound, point.values)
+    return None if values is None else split_of_values(topology, arcs, values)
+
+
+def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:
+    """Return the split of `values`, (roots, gather per arc, reduce per arc), cut down to what links and switches allow.
+
+    None where no 64-bit unit makes the values whole, and where nothing is left.
+    """
+    scale = lcm(*(value.denominator for value in (*values, *arcs.width)))
+    whole = [int(value * scale) for value in values]
+    if max(*whole, *(int(width * scale) for width in arcs.width)) >= _LARGEST_WHOLE:
+        return None
+    ranks, links = topology.compute_count, len(arcs.width)
+    roots, gather, reduce = np.split(np.array(whole, dtype=np.int64), [ranks, ranks + links])
+    room = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
+    gather = np.minimum(gather, room)
+    reduce = np.minimum(reduce, room - gather)
+    trim_at_switches(topology, arcs.src, arcs.dst, gather)
+    trim_at_switches(topology, arcs.dst, arcs.src, reduce)
+    return counted_split(topology, arcs, (roots, gather, reduce), Fraction(1, scale))
 
 
 def _whole(values: NDArray[np.float64], unit: Fraction) -> Integers:
@@ -121,7 +150,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
         rounds += 1
 
 
-def _counted(
+def counted_split(
     topology: Topology, arcs: MergedArcs, amounts: tuple[Integers, Integers, Integers], unit: Fraction
 ) -> PairSplit | None:
     """Return the split with the rates of roots scaled to what the narrowest cut allows."""
@@ -155,6 +184,7 @@ _MAX_ROUNDS = 100
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
+_LARGEST_WHOLE = 2**50
 _DENOMINATORS = (100, 1000, 10_000, 2**24)
 
 
@@ -197,19 +227,37 @@ def tree_pairs(topology: Topology) -> TreePairs:
         rule = f"the linear program of allreduce takes at most {MAX_RANKS} ranks and {MAX_LINKS} links"
         value = f"{topology.compute_count} ranks and {len(arcs.src)} links"
         raise InvalidInput(rule, value, "take reduce_scatter and allgather, or a smaller fabric")
-    width = np.array([float(value) for value in arcs.width])
+    widest = max(arcs.width)
+    width = np.array([float(value / widest) for value in arcs.width])
     program = PairProgram(topology.compute_count, topology.node_count, arcs.src, arcs.dst, width)
     even = even_split(topology, arcs)
-    for _ in range(_MAX_ROUNDS):
+    for rounds_left in reversed(range(_MAX_ROUNDS)):
         point, multipliers = program.solve()
-        met = even is not None and float(point.roots.sum()) <= float(even.rate) * (1 + _MET)
-        if met or program.add_cuts(point) == 0:
+        met = even is not None and float(point.roots.sum()) <= float(even.rate / widest) * (1 + _MET)
+        # Cuts that no solve has seen have no multipliers: the last round adds none.
+        if met or rounds_left == 0 or program.add_cuts(point) == 0:
             break
-    units = [Fraction(1, common_denominator(np.concatenate([point.values, width]), _COMMON)), max(arcs.width) / _FINE]
+    point, width = point.scaled(float(widest)), width * float(widest)
+    units = [Fraction(1, common_denominator(np.concatenate([point.values, width]), _COMMON)), widest / _FINE]
     splits = [even, *(rounded_split(topology, arcs, point, unit) for unit in units)]
+    if not met:
+        splits.append(exact_split(topology, arcs, program, point))
     certificate = _certificate(topology, program, multipliers)
-    best = max((split for split in splits if split is not None), key=lambda split: split.rate)
+    best = max((split for split in splits if split is not None), key=lambda split: split.rate, default=None)
+    if best is None:
+        rule = "pairs of trees are counted in 64-bit units of the widest link"
+        raise InvalidInput(rule, topology.spec, "take reduce_scatter and allgather, or bandwidths that differ less")
     return TreePairs(best, Fraction(certificate["time_per_byte"]), certificate)
+
+
+def pairs_if_countable(topology: Topology) -> TreePairs | None:
+    """Return `tree_pairs`; None beyond its limits, and where bandwidths differ too much for it."""
+    if not is_within_limits(topology):
+        return None
+    try:
+        return tree_pairs(topology)
+    except (InvalidInput, Unavailable):
+        return None
 
 
 def _certificate(topology: Topology, program: PairProgram, multipliers: Multipliers) -> Mapping[str, Any]:

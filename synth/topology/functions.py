@@ -7,13 +7,15 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.failures import LostLink, scaled, without
 from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require
-from chorale.synth.topology.topology import MAX_NODES, Topology, transpose
+from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, Topology, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"
@@ -73,6 +75,7 @@ TRANSFORM_FUNCTIONS = (
 
 
 _MAX_TIMES = MAX_NODES.bit_length() - 1
+_MAX_COUNTED = 2**14
 _SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
 
 
@@ -190,9 +193,18 @@ def _factor(text: str, call: FunctionCall) -> Fraction:
 
 
 def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
-    """Plan the line graph: exact if all nodes have the same degree, else `line_graph` checks the exact size too."""
-    links = plan.links * plan.links // plan.nodes
-    return TopologyPlan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
+    """Plan the line graph: a node per link, a link per walk of two links.
+
+    Counted on the network itself up to `_MAX_COUNTED` links, because degrees may differ. Beyond, that of equal degrees,
+    which is exact for them and else the least that it can be: `line_graph` checks the exact size too.
+    """
+    if plan.links > _MAX_COUNTED or plan.links * plan.links // plan.nodes > MAX_LINKS:
+        links = plan.links * plan.links // plan.nodes
+        return TopologyPlan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
+    inner = plan.build()
+    nodes = inner.node_count
+    walks = np.bincount(inner.links.dst, minlength=nodes) * np.bincount(inner.links.src, minlength=nodes)
+    return TopologyPlan(spec, plan.links, int(walks.sum()), lambda: line_graph(inner, spec))
 
 
 def _plan_product(spec: str, inner: Sequence[TopologyPlan], function: str) -> TopologyPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoa
 from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
 from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.options import AsJson, Root
@@ -103,7 +105,13 @@ def alltoall(
         people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
     document = _alltoall_document(topology, rate)
     if output is not None:
-        document["schedule"] = _write_schedule(topology, chunks, rate, rate_method, output, stages)
+        written = _write_schedule(topology, chunks, rate, rate_method, output, stages)
+        # What the schedule reaches and proves is known of the rate too.
+        rate = AllToAllRate(max(rate.lower, written.reached), min(rate.upper, written.upper), rate.method)
+        document = _alltoall_document(topology, rate) | {"schedule": _schedule_document(written, rate, output)}
+        document["warnings"] = _gap_warnings(written, rate, chunks)
+        for warning in document["warnings"]:
+            people.print(f"warning: {warning['message']}", soft_wrap=True)
     seconds = stages.report(outside_total=("topology", "compile", "schedule", "verification", "writing"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if as_json:
@@ -124,6 +132,15 @@ def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A verified schedule on disk. reached: its rate, exact;  upper: what its certificate proves."""
+
+    schedule: Schedule
+    reached: Fraction
+    upper: Fraction
+
+
 def _write_schedule(
     topology: Topology,
     chunks: int | None,
@@ -131,25 +148,39 @@ def _write_schedule(
     method: RateMethod | None,
     output: str,
     stages: Stopwatch,
-) -> dict[str, Any]:
-    """Build, verify and save a schedule; return its document, with the distance from the bound."""
+) -> _Written:
+    """Build, verify and save a schedule."""
     with stages.stage("schedule"):
         schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
     with stages.stage("verification"):
         verified = verify(schedule)
-        check_alltoall_certificate(topology, schedule.certificate)
+        upper = check_alltoall_certificate(topology, schedule.certificate)
     with stages.stage("writing"):
         save_schedule(verified, output)
-    reached = 1 / (verified.cost.time_per_byte * topology.compute_count)
+    return _Written(schedule, 1 / (verified.cost.time_per_byte * topology.compute_count), upper)
+
+
+def _schedule_document(written: _Written, rate: AllToAllRate, output: str) -> dict[str, Any]:
+    schedule = written.schedule
     return {
-        "rate": float(reached),
-        "gap": float(rate.upper / reached - 1),
+        "rate": float(written.reached),
+        "gap": float(rate.upper / written.reached - 1),
         "transfers": len(schedule.transfers),
         "hops": schedule.steps,
         "chunks_per_shard": schedule.chunks_per_shard,
         "id": schedule.id,
         "output": output,
     }
+
+
+def _gap_warnings(written: _Written, rate: AllToAllRate, chunks: int | None) -> list[dict[str, str]]:
+    """Return a warning, with what was tried, if the schedule is more than 1 % behind the bound."""
+    gap = rate.upper / written.reached - 1
+    if gap <= Fraction(1, 100):
+        return []
+    tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
+    message = f"{float(gap):.2%} behind its bound; {tried}"
+    return [{"kind": "bandwidth", "gap": str(gap), "tried": tried, "message": message}]
 
 
 @contextmanager

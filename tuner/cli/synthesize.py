@@ -17,7 +17,7 @@ from chorale.synth.methods.catalog import METHODS, form_of, method_named
 from chorale.synth.methods.method import Objective, Options
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
-from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.cli.output import emit_json, people, progress_bar, results
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
@@ -132,6 +132,8 @@ def synth(
     document = proved_document(verified, size_bytes, stages)
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
+    for warning in document["warnings"]:
+        people.print(f"warning: {warning['message']}", soft_wrap=True)
     document |= {"cached": is_cached, "peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
         emit_json(document)

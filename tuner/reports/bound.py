@@ -11,7 +11,7 @@ from rich.table import Table
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
-from chorale.synth.bounds.tree_pairs import TreePairs, is_within_limits, tree_pairs
+from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
@@ -58,7 +58,7 @@ def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
         return BoundReport(topology, collective, lower_bound(topology, collective), None, None)
     both = reduce_scatter_allgather_time(topology)
     bound = lower_bound(topology, collective, both)
-    pairs = tree_pairs(topology) if bound.value < both and is_within_limits(topology) else None
+    pairs = pairs_if_countable(topology) if bound.value < both else None
     if pairs is not None:
         check_pair_certificate(topology, pairs.certificate)
     return BoundReport(topology, collective, bound, None, None, both, pairs)
@@ -84,6 +84,7 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     }
     if best is not None and report.unrestricted is not None:
         document["k"] = best.k
+        document["k_is_fewest"] = best.is_fewest
         document["trees_per_bandwidth"] = rational_text(best.trees_per_bandwidth)
         document["gap_to_any_k"] = rational_text(best.time_per_byte / report.unrestricted.time_per_byte - 1)
         document["reached_by_trees"] = best.is_reached_by_trees(topology)
@@ -136,7 +137,7 @@ def bound_table(report: BoundReport) -> Table:
 
 
 def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
-    table.add_row("trees per shard", f"k = {best.k}" + (" as given" if best.is_k_fixed else ", the fewest"))
+    table.add_row("trees per shard", f"k = {best.k}, {_choice_of_k(best)}")
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
     if best.is_k_fixed:
         gap = best.time_per_byte / unrestricted.time_per_byte - 1
@@ -144,6 +145,12 @@ def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: O
         table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
     reached = best.is_reached_by_trees(report.topology)
     table.add_row("trees reach it", "yes" if reached else "not for sure: one-way links leave a switch less in than out")
+
+
+def _choice_of_k(best: Optimum) -> str:
+    if best.is_k_fixed:
+        return "as given"
+    return "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
 
 
 def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction) -> None:

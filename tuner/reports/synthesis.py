@@ -210,4 +210,36 @@ def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: 
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes)
+    document["warnings"] = gap_warnings(document)
     return document
+
+
+_WARN_ABOVE = Fraction(1, 100)
+
+
+def gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a warning for each bound that the schedule of `document` is more than 1 % behind, with what was tried.
+
+    kind: "bandwidth" against the lower bound; "time" against divisible shards at the size that was given.
+    """
+    cost, gaps = document["cost"], {"bandwidth": Fraction(document["optimality"]["gap"])}
+    if cost.get("time_s") and "divisible_time_s" in cost:
+        gaps["time"] = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+    tried = _tried(document)
+    return [
+        {"kind": kind, "gap": str(gap), "tried": tried, "message": f"{float(gap):.2%} above its {kind} bound; {tried}"}
+        for kind, gap in gaps.items()
+        if gap > _WARN_ABOVE
+    ]
+
+
+def _tried(document: Mapping[str, Any]) -> str:
+    parameters, chunks = document["parameters"], document["schedule"]["chunks_per_shard"]
+    given = [f"{name} = {parameters[name]} as given" for name in ("k", "chunks") if parameters.get(name) is not None]
+    if given:
+        return "tried " + ", ".join(given)
+    if document["method"] == "forest" and document["collective"] == "allreduce":
+        return "tried two phases, pairs of trees in rationals, small k and pairs without traces"
+    if document["method"] == "bfb":
+        return f"tried shortest paths with up to {max(chunks, 64)} chunks per shard"
+    return f"{document['method']} has one form: tried no other"

@@ -14,14 +14,22 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall import first_order, linear_program
+from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
 from chorale.synth.methods.alltoall.commodities import commodities_of
 from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
-from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod, distance_bound, integer_prices
+from chorale.synth.methods.alltoall.rate import (
+    AllToAllRate,
+    BoundsListener,
+    RateMethod,
+    distance_bound,
+    fine_prices,
+    integer_prices,
+)
 from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
-from chorale.synth.methods.alltoall.routing import Router, fine_units
+from chorale.synth.methods.alltoall.routing import fine_units
 from chorale.synth.topology.expansions import cartesian_product
 from chorale.synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
@@ -68,6 +76,8 @@ MAX_PROGRAM_VARIABLES = 50_000
 """Variables up to which the linear program is solved as such."""
 MAX_ITERATIONS = 20_000
 _LARGEST_DENOMINATOR = 2**20
+_WIDE = 100
+"""Capacities that differ by more than this factor have prices that need finer units."""
 
 
 def alltoall_rate(
@@ -115,9 +125,16 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices by `method`."""
+    """Return near-optimal class flows and prices by `method`; by the first-order one where the solver gives up."""
     if method == "lp":
-        return linear_program.solve(reduction)
+        try:
+            return linear_program.solve(reduction)
+        except Unavailable:  # numerical trouble: every network has an optimum
+            return _first_order(reduction, gap, report)
+    return _first_order(reduction, gap, report)
+
+
+def _first_order(reduction: Reduction, gap: Fraction, report: BoundsListener | None) -> ApproximateSolution:
     flows, prices = first_order.solve(reduction.small, gap, MAX_ITERATIONS, report)
     return ApproximateSolution(reduction.class_means(flows), prices)
 
@@ -126,17 +143,23 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
     """Return exact bounds from flows and prices that need not be exact, on the full problem."""
     full = reduction.full
     denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
-    router = Router(full, fine_units(full.node_count, denominator))
-    for block, flows in reduction.lifted(solution.class_flow):
-        router.route(flows, block)
-    return AllToAllRate(router.rate(), upper_bound(reduction, solution)[0], method)
+    upper = upper_bound(reduction, solution)[0]
+    flows = SharedFlows(reduction, solution.class_flow)
+    return AllToAllRate(balanced(flows, fine_units(full.node_count, denominator), upper)[0], upper, method)
 
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
     """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
     bounds: list[tuple[Fraction, NDArray[np.int64]]] = []
-    for prices in (solution.prices, np.ones_like(solution.prices)):  # equal prices always bound
-        whole = integer_prices(prices)[reduction.merged]
+    candidates = [
+        integer_prices(solution.prices),
+        np.ones(len(solution.prices), dtype=np.int64),
+    ]  # equal ones bound too
+    capacity = reduction.full.class_capacity
+    if int(capacity.max()) > _WIDE * int(capacity.min()):
+        candidates.append(fine_prices(solution.prices, reduction.full.node_count))
+    for prices in candidates:
+        whole = prices[reduction.merged]
         bound = distance_bound(reduction.full, whole)
         if bound is not None:
             bounds.append((bound, whole))

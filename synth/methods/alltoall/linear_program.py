@@ -28,7 +28,8 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     """
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
-    capacity = sparse.csr_array(small.class_capacity[:, np.newaxis] / small.scale)
+    # Per unit of the largest capacity, so that the column of the rate is of the order of the others.
+    capacity = sparse.csr_array(small.class_capacity[:, np.newaxis] / float(small.class_capacity.max()))
     matrix = sparse.block_array([[loads, -capacity], [-net, None]], format="csr")
     bound = np.concatenate([np.zeros(loads.shape[0]), -_demands(reduction)])
     objective = np.zeros(reduction.column_count + 1)
@@ -41,7 +42,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
     """Return `solution` with flows that load no link more than its busiest, and all links together the least."""
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
-    capacity = small.class_capacity / small.scale
+    capacity = small.class_capacity / float(small.class_capacity.max())
     longest = float(np.max(loads @ solution.class_flow / capacity))
     matrix = sparse.block_array([[loads], [-net]], format="csr")
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])

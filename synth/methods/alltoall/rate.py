@@ -67,6 +67,14 @@ def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
     return rounded
 
 
+def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int64]:
+    """Return `prices` in the finest units in which path sums of `node_count` links stay exact in 53 bits."""
+    clipped = np.clip(prices, 0, None)
+    units = 2**50 // node_count**2
+    fine: NDArray[np.int64] = np.rint(clipped / max(clipped.max(initial=0.0), 1e-300) * units).astype(np.int64)
+    return fine
+
+
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
     """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
 

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import ALLTOALL
-from chorale.synth.errors import InvalidInput
-from chorale.synth.identity import common_denominator
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
+from chorale.synth.methods.alltoall.balance import SharedFlows
+from chorale.synth.methods.alltoall.chunk_counts import best_of, chosen_flows
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod
 from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
 from chorale.synth.methods.alltoall.routing import IntegralFlows, Router
@@ -116,9 +118,6 @@ def _peel(
 MAX_RANKS = 512
 MAX_CELLS = 2**22
 MAX_CHUNKS = 4096
-_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
-_LARGEST_DENOMINATOR = 64
-_NEARLY_BEST = Fraction(1, 200)
 
 
 def alltoall_schedule(
@@ -131,8 +130,8 @@ def alltoall_schedule(
     """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at once.
 
     Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
-    `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a short list
-    that come within half a percent of the best of it. `gap` and `method` as for `alltoall_rate`. The certificate
+    `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a list that come
+    within half a percent of the best of it (`chosen_flows`). `gap` and `method` as for `alltoall_rate`. The certificate
     holds link prices that bound the rate from above; `chorale.synth.methods.alltoall.certificate` checks it.
 
     Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
@@ -141,13 +140,14 @@ def alltoall_schedule(
     reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
     chosen = choose_method(reduction, method)
     solution = approximate(reduction, chosen, gap, report)
-    if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
-        solution = linear_program.shorten(reduction, solution)
-    count = chunks or _best_count(reduction, solution.class_flow)
     upper, prices = upper_bound(reduction, solution)
+    starts = [SharedFlows(reduction, solution.class_flow)]
+    if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
+        starts = [SharedFlows(reduction, _shortened(reduction, solution)), *starts]
+    count, flows = chosen_flows(starts, upper) if chunks is None else (chunks, best_of(starts, chunks, upper)[1])
     certificate = _certificate(topology, reduction, upper, prices)
     parameters = {"chunks": chunks, "solver": chosen}
-    paths = list(_all_paths(reduction, solution.class_flow, count))
+    paths = list(_all_paths(flows, count))
     return _schedule(topology, reduction, paths, count, parameters, certificate)
 
 
@@ -162,25 +162,18 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
         raise InvalidInput(rule, value, "choose a smaller network; the rate alone can be had for larger ones")
 
 
-def _best_count(reduction: Reduction, class_flow: NDArray[np.float64]) -> int:
-    """Return the smallest listed number of chunks whose rate is nearly the best of all listed."""
-    exact = common_denominator(class_flow, _LARGEST_DENOMINATOR)
-    rates = {count: _routed(reduction, class_flow, count) for count in sorted({*_COUNTS, exact})}
-    best = max(rates.values())
-    return next(count for count, rate in rates.items() if rate * (1 + _NEARLY_BEST) >= best)
+def _shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
+    try:
+        return linear_program.shorten(reduction, solution).class_flow
+    except Unavailable:  # numerical trouble: longer paths will do
+        return solution.class_flow
 
 
-def _routed(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Fraction:
-    router = Router(reduction.full, count)
-    for block, flows in reduction.lifted(class_flow):
-        router.route(flows, block)
-    return router.rate()
-
-
-def _all_paths(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Iterator[FlowPaths]:
-    router = Router(reduction.full, count)
-    for block, flows in reduction.lifted(class_flow):
-        yield flow_paths_of(reduction.full, block, router.route(flows, block))
+def _all_paths(flows: SharedFlows, count: int) -> Iterator[FlowPaths]:
+    problem = flows.reduction.full
+    router = Router(problem, count)
+    for block, of_block in flows.blocks():
+        yield flow_paths_of(problem, block, router.route(of_block, block))
 
 
 def _schedule(

@@ -87,8 +87,8 @@ def bfb_allgather(
     size_bytes: bytes of the whole vector. With it, the time of a step is the largest latency + load / bandwidth of a
     link that is used, and links whose latency does not pay at this size stay unused; without it latencies do not
     count. Where latencies differ, the number of chunks that loses nothing may be enormous: if 64 do not suffice, it
-    is the first of 1, 2, 3, 4, 6, 8, 12, … 64 within 1 % of divisible shards, else the fastest of these. The
-    certificate gives both times.
+    is the first of 1, 2, 3, 4, 6, 8, 12, … 64, then of what suits the busiest links and doublings up to 4096, within
+    1 % of divisible shards, else the fastest of these. The certificate gives both times.
 
     Cost: O(N * links) for hop counts, then for every node O(N * degree) and a few small flows per step;
     on large networks with known symmetries that take any rank to any other, for one node only, then O(rows).

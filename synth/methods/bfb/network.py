@@ -19,7 +19,7 @@ from chorale.synth.topology.distance import distances_to, hops_between_all
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
-"""Largest number of chunks per shard that is chosen where latencies differ."""
+"""Largest number of chunks per shard that must do where latencies differ; more are chosen only where they pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,14 @@ class BfbNetwork:
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
         """Return the time of a step of `ticks` of a chunk: in seconds by the clock, else in chunks per bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
+
+    def allows(self, chunks: int) -> bool:
+        """Whether times with so many chunks per shard stay within 64 bits."""
+        try:
+            self.require_magnitude(chunks)
+        except InvalidInput:
+            return False
+        return True
 
     def require_magnitude(self, chunks: int) -> None:
         """Raise InvalidInput unless times with so many chunks per shard stay within 64 bits."""

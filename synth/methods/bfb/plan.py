@@ -94,6 +94,8 @@ def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.un
 
 
 _USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
+_MORE_CHUNKS = (96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+_LARGEST_DENOMINATOR = 4096
 _NEARLY = Fraction(101, 100)
 
 
@@ -136,10 +138,13 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
 
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the first of `_USUAL_CHUNKS` within 1 % of the time of divisible shards; if none is, the fastest."""
+    """Return the first number within 1 % of the time of divisible shards; if none is, the fastest.
+
+    Numbers up to 64, then what makes the shares of critical links whole, nearly, and doublings up to 4096.
+    """
     ideal = _total_time(network, loads, 1)
     best: tuple[Fraction, int, Loads] | None = None
-    for chunks in _USUAL_CHUNKS:
+    for chunks in (*_USUAL_CHUNKS, *_numbers_beyond(network, loads)):
         chosen = chunk_times(network, loads, chunks, executor)
         total = _total_time(network, chosen, chunks)
         if best is None or total < best[0]:
@@ -149,6 +154,29 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
     if best is None:
         raise ValueError("there must be numbers of chunks to choose from")
     return best[1:]
+
+
+def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
+    """Return numbers above 64 that may suit, in ascending order, as far as times with them stay within 64 bits."""
+    shares = [share for step in range(len(loads.times.top)) for share in _critical_shares(network, loads, step)]
+    small = [share.limit_denominator(_LARGEST_DENOMINATOR).denominator for share in shares]
+    numbers = {*_MORE_CHUNKS, *small, lcm(*small)}
+    return [number for number in sorted(numbers) if MAX_TIMED_CHUNKS < number <= _most_chunks(network)]
+
+
+def _critical_shares(network: BfbNetwork, loads: Loads, step: int) -> list[Fraction]:
+    """Return the shards that the critical links of `step` carry."""
+    time, links = loads.times.of_step(step), critical_links(network, loads, step)
+    pairs = ((int(network.capacities[link]), int(network.delays[link])) for link in links)
+    return [capacity * (time - delay) / network.grain for capacity, delay in pairs if delay < time]
+
+
+def _most_chunks(network: BfbNetwork) -> int:
+    """Return the largest power of two up to 4096 with which times stay within 64 bits."""
+    most = _LARGEST_DENOMINATOR
+    while most > MAX_TIMED_CHUNKS and not network.allows(most):
+        most //= 2
+    return most
 
 
 def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:

@@ -6,7 +6,7 @@ every link and spread from there over the other (ForestColl, appendix E).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
@@ -17,7 +17,13 @@ import numpy as np
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import fixed_k_optimum
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
-from chorale.synth.bounds.tree_pairs import PairSplit, is_within_limits, tree_pairs, trim_at_switches
+from chorale.synth.bounds.tree_pairs import (
+    PairSplit,
+    is_within_limits,
+    pairs_if_countable,
+    split_of_values,
+    trim_at_switches,
+)
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
@@ -36,6 +42,9 @@ MAX_PAIRS = 2**17
 """Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
 
 _HALVINGS = 16
+_CLOSE = Fraction(1001, 1000)
+_TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
+_SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +80,42 @@ def integral_pairs(
         return _rounded_down(topology, split, _integers([root * scale for root in split.roots]), scale)
     pairs = (k or most_pairs // ranks) * ranks
     return _at_least_scale(topology, split, _apportioned(split.roots, pairs))
+
+
+def best_integral_pairs(topology: Topology, split: PairSplit) -> IntegralPairs:
+    """Return `split` in whole trees, as `integral_pairs` without k, or what is faster where that loses more than 0.1 %.
+
+    Links that are too narrow for one tree may cost a lot or nothing: small k, and splits without traces, are tried.
+    """
+    best = integral_pairs(topology, split)
+    least = 1 / split.rate
+    for candidate in _alternatives(topology, split) if best.time_per_byte > least * _CLOSE else ():
+        if candidate.time_per_byte < best.time_per_byte:
+            best = candidate
+        if best.time_per_byte <= least * _CLOSE:
+            break
+    return best
+
+
+def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPairs]:
+    coarser = (without_traces(topology, split, least) for least in _TRACES)
+    tries: list[tuple[PairSplit | None, int | None]] = [(other, None) for other in coarser]
+    tries += [(split, k) for k in _SMALL_K if k * topology.compute_count <= MAX_PAIRS]
+    for other, k in tries:
+        if other is None:
+            continue
+        try:
+            yield integral_pairs(topology, other, k)
+        except InvalidInput:  # amounts that leave 64 bits: the next try has smaller ones
+            continue
+
+
+def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
+    """Return `split` without roots and amounts below `least` times the largest, counted anew; None if none is left."""
+    root, width = max(split.roots) * least, max(split.arcs.width) * least
+    roots = [value if value >= root else Fraction(0) for value in split.roots]
+    amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
+    return split_of_values(topology, split.arcs, [*roots, *amounts])
 
 
 def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
@@ -248,8 +293,10 @@ def faster_pairs(
     two_phases = reduce_scatter_allgather_time(topology)
     if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
         return None
-    k, pairs = options.k, tree_pairs(topology)
-    whole = integral_pairs(topology, pairs.split, k)
+    k, pairs = options.k, pairs_if_countable(topology)
+    if pairs is None:
+        return None
+    whole = best_integral_pairs(topology, pairs.split) if k is None else integral_pairs(topology, pairs.split, k)
     if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
         return None
 

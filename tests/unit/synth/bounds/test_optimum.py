@@ -7,8 +7,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
+from chorale.synth.bounds import fewest_trees as fewest_trees_module
 from chorale.synth.bounds.cut_search import CutSearch
-from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, integral_trees, optimum
+from chorale.synth.bounds.fewest_trees import integral_trees
+from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.links import Link, Links
@@ -46,8 +48,37 @@ def test_optima_equal_the_best_of_all_cuts(first: int) -> None:
             found = optimum(topology, collective)
             assert found.time_per_shard == cuts.optimum(), (seed, collective)
             assert cuts.carries(found.trees_per_bandwidth, found.k)
-            assert all((found.trees_per_bandwidth * width).denominator == 1 for width in topology.links.bandwidths)
+            assert found.is_fewest
+            fewer = range(max(1, found.k - 12), found.k)
+            assert not any(_trees_exist(cuts, found, k) for k in fewer), (seed, collective)
             assert _proves(cuts, found, previous_breakpoint(topology, found.trees_per_bandwidth))
+
+
+def _trees_exist(cuts: AllCuts, found: Optimum, k: int) -> bool:
+    """Whether all cuts carry k trees per shard in the time of `found`, and switches get what they pass on."""
+    rate = k * found.time_per_shard
+    tried = Optimum(found.shards, rate, k, "into", found.cut)
+    return cuts.carries(rate, k) and tried.is_reached_by_trees(cuts.topology)
+
+
+@pytest.mark.parametrize(
+    ("spec", "k"),
+    [
+        ("scaled(complete:2;link=0>1;factor=3/2)", 1),
+        ("scaled(mesh:3;link=1-2;factor=15/8)", 1),
+        ("scaled(uniring:1,3;link=0>1;factor=1000000000;link=1>2;factor=999999999;link=2>0;factor=999999998)", 1),
+        ("a100:2", 13),
+    ],
+)
+def test_only_tight_cuts_need_whole_trees(spec: str, k: int) -> None:
+    found = optimum(parse_topology(spec), ALLGATHER)
+    assert (found.k, found.is_fewest) == (k, True)
+
+
+def test_a_search_for_fewer_trees_that_is_given_up_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fewest_trees_module, "MAX_MULTIPLES", 0)
+    found = optimum(parse_topology("scaled(mesh:3;link=1-2;factor=15/8)"), ALLGATHER)
+    assert not found.is_fewest
 
 
 @pytest.mark.parametrize("first", range(0, 600, 50))

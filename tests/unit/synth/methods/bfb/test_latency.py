@@ -179,6 +179,16 @@ def test_where_no_few_chunks_are_exact_the_loss_is_small_and_told():
         assert sum(times) > ideal_s * Fraction(101, 100)
 
 
+def test_more_chunks_are_taken_where_few_lose_more_than_a_percent():
+    slow = Link(0, 1, Fraction(1), Fraction(1, 10**9))
+    one_way = [Link(0, 1, Fraction(100)), *[slow] * 60]
+    back = [link._replace(src=1, dst=0) for link in one_way]
+    topology = Topology("bundle", ("0", "1"), 2, Links.build([*one_way, *back]), "GB/s")
+    schedule = bfb_allgather(topology, SERIAL, size_bytes=2**26)
+    assert schedule.chunks_per_shard == 160
+    assert sum(step_times(schedule, "times")) <= sum(step_times(schedule, "loads")) * Fraction(101, 100)
+
+
 def test_tampered_certificates_are_noticed():
     topology = two_ways(20 * MICROSECOND)
     schedule = bfb_allgather(topology, SERIAL, 2, size_bytes=10**6)

@@ -1,0 +1,85 @@
+"""Flows in whole units that do not wait for narrow links: what links get too much of is cut down, round by round.
+
+A solver is right up to a part of the widest link, which may be many times what a narrow one carries; and a whole chunk
+may be more than a narrow link should get. What the flows of a network should take is known from its upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.methods.alltoall.reduction import Reduction
+from chorale.synth.methods.alltoall.routing import Flows, Router
+
+ENOUGH = Fraction(101, 100)
+"""Flows within 1 % of the upper bound are left as they are."""
+ROUNDS = 16
+_MANY_CELLS = 2**18
+_FEW_ROUNDS = 2
+_LEAST = 1e-18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedFlows:
+    """Flows by class, and by how much to multiply those on each link of the full problem.
+
+    Only the proportions of flows into a node count (`Router`).
+    """
+
+    reduction: Reduction
+    class_flow: NDArray[np.float64]
+    factor: NDArray[np.float64] | None = None
+
+    def blocks(self) -> Iterator[tuple[slice, Flows]]:
+        """Yield (block of sources, their flows float64[block, links])."""
+        for block, flows in self.reduction.lifted(self.class_flow):
+            yield block, flows if self.factor is None else flows * self.factor
+
+    def routed(self, units: int) -> Router:
+        """Return the router after all blocks, every source sending `units` to every rank."""
+        router = Router(self.reduction.full, units)
+        for block, flows in self.blocks():
+            router.route(flows, block)
+        return router
+
+
+def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
+    """Return the best rate reached in whole `units`, and its flows; `upper` bounds the rate.
+
+    Nothing changes where `start` comes within 1 %. O(rounds * sources * links * log links).
+    """
+    router = start.routed(units)
+    best, chosen = router.rate(), start
+    factor = np.ones(start.reduction.full.link_count)
+    cells = len(start.reduction.full.sources) * start.reduction.full.link_count
+    for _ in range(ROUNDS if cells <= _MANY_CELLS else _FEW_ROUNDS):
+        if best * ENOUGH >= upper:
+            break
+        factor = np.maximum(factor / _excess(router, upper), _LEAST)
+        tried = SharedFlows(start.reduction, start.class_flow, factor)
+        router = tried.routed(units)
+        if router.rate() > best:
+            best, chosen = router.rate(), tried
+    return best, chosen
+
+
+def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
+    """Return by how much each link is late against the upper bound, at least 1, times that of the links before it.
+
+    What a node gets too late it should not pass on: a node may have no other link to get it by.
+    """
+    problem = router.problem
+    least = float(Fraction(router.units, problem.scale) / upper)
+    load = router.loads / problem.class_size
+    late = np.maximum(1.0, load / problem.class_capacity.astype(np.float64) / least)[problem.link_class]
+    weight = load[problem.link_class]
+    arrived = np.bincount(problem.dst, weights=weight, minlength=problem.node_count)
+    lateness = np.bincount(problem.dst, weights=weight * late, minlength=problem.node_count)
+    before = np.maximum(1.0, np.divide(lateness, arrived, out=np.ones(problem.node_count), where=arrived > 0))
+    excess: NDArray[np.float64] = late * before[problem.src]
+    return excess

@@ -1,0 +1,206 @@
+"""Claims of optimality on random fabrics at the edges, against references that share no code with what they check.
+
+    python -m tests.reference.claims --method forest --count 10000 --seed 1
+
+prints what was checked, refused, wrong, and more than 1 % behind its own bound; exit 1 where anything is wrong.
+forest: all cuts, every smaller k. alltoall: the whole linear program by HiGHS. bfb: a linear program for each step.
+allreduce: the certificate and the chunk-by-chunk replay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from scipy.optimize import linprog
+
+from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.optimum import optimum
+from chorale.synth.bounds.tree_pairs import pairs_if_countable
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize, synthesize_unverified
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.bfb_certificate import least_time
+from chorale.synth.verify.verify import verify
+from tests.reference.all_cuts import AllCuts
+from tests.reference.edge_fabrics import edge_fabric
+
+MOST_SMALLER = 200
+OTHER_CHUNKS = (1, 5, 7, 64, 80, 96, 100, 128, 160, 200, 256)
+BEHIND = Fraction(101, 100)
+CLOSE = 1e-6
+
+
+class FalseClaimError(Exception):
+    """A claim that a reference beats."""
+
+
+def forest(seed: int) -> bool:
+    """The optimum and its k against all cuts; the schedule reaches it. Return whether it is behind its bound."""
+    topology = edge_fabric(seed)
+    best, cuts = optimum(topology, ALLGATHER), AllCuts(topology, (1,) * topology.compute_count)
+    _claim(best.time_per_shard == _slowest(topology), "the optimum is not that of all cuts")
+    _claim(_carries(cuts, best.trees_per_bandwidth, best.k), "k trees do not fit")
+    for k in range(1, min(best.k, MOST_SMALLER)) if best.is_fewest else ():
+        rate = k * best.time_per_shard
+        _claim(not (_carries(cuts, rate, k) and _passes_on(topology, rate)), f"k = {k} is enough, not {best.k}")
+    if not best.is_reached_by_trees(topology) or best.k > 10**5:
+        return False
+    verified = verify(_schedule("forest", topology, ALLGATHER, Options()))
+    _claim(verified.cost.time_per_byte == best.time_per_byte, "the schedule is behind an optimum that trees reach")
+    return False
+
+
+def alltoall(seed: int) -> bool:
+    """Bounds around the program's optimum, a certificate, and a schedule within the bounds."""
+    topology = edge_fabric(seed)
+    rate, reference = alltoall_rate(topology), _flow_rate(topology)
+    schedule = alltoall_schedule(topology)
+    reached = 1 / (verify(schedule).cost.time_per_byte * topology.compute_count)
+    upper = check_alltoall_certificate(topology, schedule.certificate)
+    _claim(rate.lower <= rate.upper and reached <= min(rate.upper, upper), "a rate is above its own bound")
+    if reference is not None:
+        _claim(float(min(rate.upper, upper)) >= reference * (1 - CLOSE), "the program beats the upper bound")
+        _claim(float(max(rate.lower, reached)) <= reference * (1 + CLOSE), "a flow beats the program")
+    return reached * BEHIND < min(rate.upper, upper)
+
+
+def bfb(seed: int) -> bool:
+    """Separate code checks the certificate of every step; no other number of chunks is over 1 % faster."""
+    topology = edge_fabric(seed, most_switches=0, latencies=seed % 2 == 1)
+    options = Options(size_bytes=2**26 if seed % 2 else None)
+    verified = synthesize("bfb", topology, ALLGATHER, options, SerialExecutor())
+    least = least_time(topology, verified.schedule.certificate)
+    reached = verified.cost.time_s
+    if reached is None:
+        return False
+    _claim(reached >= least, "a schedule beats divisible shards")
+    for chunks in OTHER_CHUNKS if reached > least * BEHIND else ():
+        other = synthesize("bfb", topology, ALLGATHER, replace(options, chunks=chunks), SerialExecutor()).cost.time_s
+        _claim(other is not None and other * BEHIND >= reached, f"{chunks} chunks are faster")
+    return reached > least * BEHIND
+
+
+def allreduce(seed: int) -> bool:
+    """Certificates hold, schedules are not below them, and no small k beats what is chosen without one."""
+    topology = edge_fabric(seed)
+    verified = verify(_schedule("forest", topology, ALLREDUCE, Options()))
+    reached = verified.cost.time_per_byte
+    bound = lower_bound(topology, ALLREDUCE, reached)
+    check_certificate(topology, ALLREDUCE, bound.to_json(topology))
+    _claim(reached >= bound.value, "a schedule is below its bound")
+    pairs = pairs_if_countable(topology)
+    if pairs is None:
+        return False
+    _claim(check_pair_certificate(topology, pairs.certificate) <= pairs.time_per_byte, "pairs are below their bound")
+    for k in (1, 2):
+        other = verify(_schedule("forest", topology, ALLREDUCE, Options(k=k))).cost.time_per_byte
+        _claim(other * Fraction(1001, 1000) >= reached, f"k = {k} is faster")
+    return reached > min(pairs.time_per_byte, reached) * BEHIND
+
+
+METHODS: dict[str, Callable[[int], bool]] = {"forest": forest, "alltoall": alltoall, "bfb": bfb, "allreduce": allreduce}
+
+
+def run(method: str, count: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """Return how many cases were checked, refused, behind and wrong, and a line for each wrong one."""
+    counts: Counter[str] = Counter(checked=0, refused=0, behind=0, wrong=0)
+    lines: list[str] = []
+    for case in range(seed * 10**6, seed * 10**6 + count):
+        try:
+            is_behind = METHODS[method](case)
+        except InvalidInput:
+            counts["refused"] += 1
+        except Exception as error:  # whatever a claim ends with is a finding
+            counts["wrong"] += 1
+            lines.append(f"{method} {case}: {type(error).__name__}: {error}")
+        else:
+            counts["checked"] += 1
+            counts["behind"] += is_behind
+    return counts, lines
+
+
+def _schedule(method: str, topology: Topology, collective: Collective, options: Options) -> AnySchedule:
+    return synthesize_unverified(method, topology, collective, options, SerialExecutor())
+
+
+def _claim(holds: bool, what: str) -> None:
+    if not holds:
+        raise FalseClaimError(what)
+
+
+def _crossing(topology: Topology, mask: int, amount: Callable[[Fraction], Fraction | int]) -> Fraction | int:
+    links = list(topology.links)
+    return sum(amount(link.bandwidth) for link in links if mask >> link.dst & 1 and not mask >> link.src & 1)
+
+
+def _slowest(topology: Topology) -> Fraction:
+    ranks, best = topology.compute_count, Fraction(0)
+    for mask in range(1, 1 << topology.node_count):
+        outside = ranks - (mask & (1 << ranks) - 1).bit_count()
+        if 0 < outside < ranks:
+            best = max(best, outside / Fraction(_crossing(topology, mask, lambda width: width)))
+    return best
+
+
+def _carries(cuts: AllCuts, rate: Fraction, k: int) -> bool:
+    return cuts.carries(rate, k)
+
+
+def _passes_on(topology: Topology, rate: Fraction) -> bool:
+    for switch in range(topology.compute_count, topology.node_count):
+        gets = sum(int(rate * link.bandwidth) for link in topology.links if link.dst == switch)
+        if gets < sum(int(rate * link.bandwidth) for link in topology.links if link.src == switch):
+            return False
+    return True
+
+
+def _flow_rate(topology: Topology) -> float | None:
+    """Return the all-to-all rate by HiGHS; None where it gives up or capacities are too far apart for it."""
+    ranks, nodes, links = topology.compute_count, topology.node_count, list(topology.links)
+    widest = max(link.bandwidth for link in links)
+    columns = ranks * len(links) + 1
+    loads, net, need = np.zeros((len(links), columns)), np.zeros((ranks * nodes, columns)), np.zeros(ranks * nodes)
+    for source in range(ranks):
+        for index, link in enumerate(links):
+            loads[index, source * len(links) + index] = 1.0
+            net[source * nodes + link.src, source * len(links) + index] += 1.0
+            net[source * nodes + link.dst, source * len(links) + index] -= 1.0
+        need[source * nodes : source * nodes + ranks] = -1.0
+        need[source * nodes + source] = ranks - 1.0
+    loads[:, -1] = [-float(link.bandwidth / widest) for link in links]
+    cost = np.zeros(columns)
+    cost[-1] = 1.0
+    result = linprog(cost, A_ub=loads, b_ub=np.zeros(len(links)), A_eq=net, b_eq=need, method="highs-ds")
+    spread = widest / min(link.bandwidth for link in links)
+    if result.x is None or spread > 10**5:  # tolerances of the solver are a part of the widest link
+        return None
+    return float(widest) / float(result.x[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=sorted(METHODS), required=True)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    counts, lines = run(options.method, options.count, options.seed)
+    sys.stdout.write("\n".join([*lines, f"{options.method} seed {options.seed}: {dict(counts)}"]) + "\n")
+    return 1 if counts["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
