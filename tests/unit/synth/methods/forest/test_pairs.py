@@ -147,7 +147,7 @@ def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypat
     def refuse(_topology: Topology) -> TreePairs:
         raise AssertionError("not needed")
 
-    monkeypatch.setattr(pairs_module, "tree_pairs", refuse)
+    monkeypatch.setattr(pairs_module, "pairs_if_countable", refuse)
     topology = parse_topology(spec)
     assert lower_bound(topology, ALLREDUCE).value == reduce_scatter_allgather_time(topology)
     assert faster_pairs(topology, Options(), SerialExecutor()) is None
