@@ -63,7 +63,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
     "campaign": ("campaign", "Check and repair the files of campaigns: journals, Optuna's and MLflow's."),
-    "replay": ("replay", "Say how good the tuner is: replay its search and its answers on recorded runs."),
+    "replay": (
+        "replay",
+        "Replay campaigns on recorded runs: the search and the answers of `chorale tune`, with times from the record.",
+    ),
     "table": (
         "table",
         "Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
