@@ -105,15 +105,16 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
     for entry, other in overlapping(table.entries):
         yield TableViolation("overlap", f"{describe(entry)} and {SizeRange.of(other)}")
     for entry in table.entries:
-        group = range(table.ranks) if entry.group is None else entry.group
-        if len(set(group)) != len(group) or not set(group) <= set(range(table.ranks)):
+        group = entry.group
+        if group is not None and not (len(set(group)) == len(group) and all(0 <= rank < table.ranks for rank in group)):
             yield TableViolation("group", f"{describe(entry)}: not ranks of a job of {table.ranks}")
         if entry.max_bytes is not None and entry.max_bytes < entry.min_bytes:
             yield TableViolation("sizes", f"{describe(entry)}: ends before it begins")
         if entry.program is None:
             continue
+        ranks = table.ranks if group is None else len(group)
         program = table.programs.get(entry.program)
         if program is None:
             yield TableViolation("program", f"{describe(entry)}: the table has no program {entry.program[:12]}")
-        elif (program.collective, program.root, program.ranks) != (entry.collective, entry.root, len(group)):
+        elif (program.collective, program.root, program.ranks) != (entry.collective, entry.root, ranks):
             yield TableViolation("program", f"{describe(entry)}: its program is for something else", entry.program)

@@ -51,7 +51,7 @@ def build_native(target: NativeTarget, home: Path) -> Path:
     Unavailable without a compiler, or if it fails.
     """
     compiler = find_compiler()
-    path = home / "native" / target.name / _key(target, compiler) / target.name
+    path = home.absolute() / "native" / target.name / _key(target, compiler) / target.name
     if not path.exists():
         _build_once(target, compiler, path)
     return path

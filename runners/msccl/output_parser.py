@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,9 +87,9 @@ def _cell(words: list[str], counts_wrong: bool) -> TableCell:
     mark, wrong = words[3], None
     if mark.rstrip("*") != "N/A":
         number = float(mark.rstrip("*"))
-        if counts_wrong or number == 0:
+        if math.isfinite(number) and (counts_wrong or number == 0):
             wrong = round(number)
-        if mark.endswith("*"):
+        if mark.endswith("*") or not math.isfinite(number):
             wrong = max(1, wrong or 0)
     return TableCell(time_us, wrong)
 

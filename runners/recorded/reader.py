@@ -84,7 +84,13 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
     test programs print when the ranks get nothing each, give none either. Raises InvalidInput, with the number of the
     line, for a table that lacks columns and for cells that are not numbers.
     """
-    table = csv.DictReader(io.StringIO(text))
+    try:
+        return _all_runs(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InvalidInput("a table of runs must be CSV", error, _WAY_OUT) from error
+
+
+def _all_runs(table: csv.DictReader[str]) -> tuple[RecordedRun, ...]:
     missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
     if missing:
         raise InvalidInput("a table of runs must have all columns", f"no {', '.join(missing)}", _WAY_OUT)

@@ -87,6 +87,11 @@ def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """
     times = _times(call, "line(spec) or line(spec;n)", optional=True)
     plan = inner_plan(call, plan_of, "write line(spec) or line(spec;n)")
+    least = plan
+    for _ in range(times):
+        least = _least_line_of(least, str(call))
+    if least.links > MAX_LINKS:
+        return least  # too large however degrees differ: refused without building anything
     for _ in range(times):
         plan = _line_of(plan, str(call))
     return plan
@@ -199,12 +204,15 @@ def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
     which is exact for them and else the least that it can be: `line_graph` checks the exact size too.
     """
     if plan.links > _MAX_COUNTED or plan.links * plan.links // plan.nodes > MAX_LINKS:
-        links = plan.links * plan.links // plan.nodes
-        return TopologyPlan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
+        return _least_line_of(plan, spec)
     inner = plan.build()
     nodes = inner.node_count
     walks = np.bincount(inner.links.dst, minlength=nodes) * np.bincount(inner.links.src, minlength=nodes)
     return TopologyPlan(spec, plan.links, int(walks.sum()), lambda: line_graph(inner, spec))
+
+
+def _least_line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
+    return TopologyPlan(spec, plan.links, plan.links * plan.links // plan.nodes, lambda: line_graph(plan.build(), spec))
 
 
 def _plan_product(spec: str, inner: Sequence[TopologyPlan], function: str) -> TopologyPlan:

@@ -102,7 +102,8 @@ def _mask_of(target: Path) -> int:
     mask = os.umask(_OTHERS)
     os.umask(mask)
     inside = target.absolute().is_relative_to(Home.from_environment().root)
-    return mask if inside or _callers_mask is None else _callers_mask
+    ours = mask == _OTHERS and _callers_mask is not None
+    return _callers_mask if ours and not inside and _callers_mask is not None else mask
 
 
 def _make_folders(folder: Path) -> None:

@@ -58,7 +58,8 @@ def test_an_allreduce_of_trees_takes_as_long_as_its_halves_together() -> None:
         halves = turned(topology), trees_on(topology)
         whole = verify(concatenate(*halves))
         assert whole.schedule.barriers == (halves[0].steps,)
-        assert whole.schedule.trees_per_root == halves[1].trees_per_root
+        numbers = {half.trees_per_root for half in halves}  # the fewest may differ for the other direction of links
+        assert whole.schedule.trees_per_root == (numbers.pop() if len(numbers) == 1 else None)
         assert whole.cost.time_per_byte == sum(verify(half).cost.time_per_byte for half in halves)
         assert whole.cost.steps == sum(half.steps for half in halves)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
-from chorale.tuner.search import size_model
+from chorale.tuner.search.acquisition import AcquisitionOptimizer
 from chorale.tuner.tracking import mlflow_store
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
@@ -32,6 +33,12 @@ class CountingClient:
     def __init__(self, client: Any, calls: Counter[str]) -> None:
         self._client = client
         self._calls = calls
+
+    def log_batch(self, run_id: str, metrics: Sequence[Any], parameters: Sequence[Any], tags: Sequence[Any]) -> None:
+        """Finalists have a second batch at the end, of their results in the final."""
+        in_final = any(metric.key.startswith("final_") for metric in metrics)
+        self._calls["log_final" if in_final else "log_batch"] += 1
+        self._client.log_batch(run_id, metrics, parameters, tags)
 
     def __getattr__(self, name: str) -> Any:
         self._calls[name] += 1
@@ -72,9 +79,10 @@ def test_a_schedule_is_synthesized_once_however_it_is_lowered(home: Home) -> Non
 def test_the_search_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def spy(self: size_model.AcquisitionOptimizer, *arguments: Any) -> None:
+    def spy(self: AcquisitionOptimizer, *arguments: Any) -> str:
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return "a point"
 
-    monkeypatch.setattr(size_model.AcquisitionOptimizer, "_next", spy)
-    size_model.AcquisitionOptimizer([], [4096], together=False, seed=0).next({}, [], [])
+    monkeypatch.setattr(AcquisitionOptimizer, "_next", spy)
+    AcquisitionOptimizer([], [4096], together=False, seed=0).next({}, [], [])
     assert set(seen) == {1}
