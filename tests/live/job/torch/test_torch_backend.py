@@ -22,7 +22,7 @@ QUICK = (
     *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer", "abort_ends_threads"),
-    *("calls_in_callbacks", "rank_that_does_not_come", "overhead_of_the_library", "exit_without_destroy"),
+    *("calls_in_callbacks", "rank_that_does_not_come", "exit_without_destroy"),
 )
 
 
@@ -42,7 +42,7 @@ def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 def test_no_scenario_is_left_out() -> None:
     rank = importlib.import_module("tests.live.job.torch.rank")  # it needs torch
-    assert set(rank.SCENARIOS) == {*QUICK, "endless"}
+    assert set(rank.SCENARIOS) == {*QUICK, "endless", "overhead_of_the_library"}
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -62,3 +62,10 @@ def test_a_killed_rank_is_an_error_of_the_others(environment: dict[str, str], tm
     assert codes == [0, 0, -signal.SIGKILL, 0]
     for rank in (0, 1, 3):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"endless": "ok"}
+
+
+@pytest.mark.alone
+def test_the_library_s_calls_cost_little_more(environment: dict[str, str], tmp_path: Path) -> None:
+    """On one rank, beside nothing else: processor time counts what other processes push out of caches, too."""
+    assert wait_for(start_ranks(tmp_path, 1, environment, ["overhead_of_the_library"]), 60) == [0]
+    assert results_of(tmp_path, 1) == {"overhead_of_the_library": ["ok"]}
