@@ -36,10 +36,10 @@ def downloads(report: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield unquote(urlsplit(info["url"]).path.rpartition("/")[2]), digest
 
 
-def differences(known: Mapping[str, str], downloaded: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the names of files with other bytes than known, and of those that are not known."""
-    changed = sorted(name for name, digest in downloaded.items() if known.get(name, digest) != digest)
-    return changed, sorted(downloaded.keys() - known.keys())
+def differences(listed: Mapping[str, str], downloaded: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the names of files with other bytes than listed, and of those that are not listed."""
+    changed = sorted(name for name, digest in downloaded.items() if listed.get(name, digest) != digest)
+    return changed, sorted(downloaded.keys() - listed.keys())
 
 
 def main(arguments: Sequence[str], mode: str, path: Path = LIST) -> int:
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str], mode: str, path: Path = LIST) -> int:
     for report in map(Path, reports):
         if report.exists():
             downloaded |= downloads(json.loads(report.read_text()))
-    known = read_list(path) if path.exists() else {}
+    listed = read_list(path) if path.exists() else {}
     if task == "add":
-        lines = [f"{digest}  {name}\n" for name, digest in sorted((known | downloaded).items())]
+        lines = [f"{digest}  {name}\n" for name, digest in sorted((listed | downloaded).items())]
         path.write_text("".join(lines))
         return 0
-    changed, unlisted = differences(known, downloaded)
+    changed, unlisted = differences(listed, downloaded)
     for name in changed:
         sys.stderr.write(f"error: {name} is not the file that hashes.txt names: it has SHA-256 {downloaded[name]}\n")
     if unlisted:

@@ -43,10 +43,8 @@ def temporary_folder(max_path_bytes: int = 4096) -> Path:
 def make_private(folder: Path) -> bool:
     """Make `folder` with mode 0700 or check that it is one of this user; return whether it is safe to use."""
     try:
-        folder.mkdir(mode=PRIVATE_FOLDER)
-    except FileExistsError:
-        pass
-    except OSError:
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    except OSError:  # also where something else than a folder has the name
         return False
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():

@@ -83,10 +83,11 @@ def serve(
     )
     service = ServiceSettings(home.root, host, tokens, settings, limits)
 
-    def ready() -> None:
-        people.print(f"serving on http://{host}:{port}")
-        if is_loopback(host):
-            link = f"http://{host}:{port}/#token={local_token(home)}"
-            people.print("the page, for you alone:", link, soft_wrap=True, highlight=False, markup=False)
+    serve_application(service.build, host, port, address, lambda: _say_where(host, port, home))
 
-    serve_application(service.build, host, port, address, ready)
+
+def _say_where(host: str, port: int, home: Home) -> None:
+    people.print(f"serving on http://{host}:{port}")
+    if is_loopback(host):
+        link = f"http://{host}:{port}/#token={local_token(home)}"
+        people.print("the page, for you alone:", link, soft_wrap=True, highlight=False, markup=False)
