@@ -115,6 +115,11 @@ class FinalSection(CampaignSection):
         ),
     )
     contenders: int = Field(default=6, ge=1, le=100, description="Programs that are compared at a size at most.")
+    minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="Minutes after which no new launch starts; as many as the trials took, 20 s a size at least.",
+    )
 
 
 class TrackingSection(CampaignSection):

@@ -27,7 +27,7 @@ _log = logging.getLogger("chorale.controller")
 
 FIRST_BATCH = 4
 SECONDS_PER_CONTEST = 20.0
-"""What the comparison may take in any case, for each size; beyond, it ends where it took as long as the trials."""
+"""What the comparison may take for each size where nothing else is said; or as long as the trials took, if longer."""
 
 Times = dict[str, list[float]]
 
@@ -75,16 +75,23 @@ class FinalRound:
             return self._together(finalists(trials))
         contests = self._contests([trial for trial in trials if trial.same_program_as is None])
         _log.info("final: %d programs, size by size", len(self._trials))
-        searched_s = sum(trial.seconds for trial in trials)
-        deadline_s = clock_s() + max(searched_s, SECONDS_PER_CONTEST * len(contests))
-        while (open_contests := [contest for contest in contests if contest.batch[0]]) and clock_s() < deadline_s:
+        deadline_s = clock_s() + self._limit_s(trials)
+        while open_contests := [contest for contest in contests if contest.batch[0]]:
             for group in _groups(open_contests):
                 self._launch(group)
+            if clock_s() >= deadline_s:
+                break
         verdicts = [contest.verdict() for contest in contests]
         if any(verdict is None for verdict in verdicts):
             return None
         results = {name: tuple(self._results(trial)) for name, trial in self._trials.items()}
         return FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
+
+    def _limit_s(self, trials: Sequence[CompleteTrial]) -> float:
+        minutes = self.campaign.final.minutes
+        if minutes is not None:
+            return minutes * 60
+        return max(sum(trial.seconds for trial in trials), SECONDS_PER_CONTEST * len(self.campaign.sizes))
 
     def _contests(self, trials: Sequence[CompleteTrial]) -> list[SizeContest]:
         """Return a contest for each size among those that may be best there."""

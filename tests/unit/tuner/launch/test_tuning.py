@@ -175,6 +175,14 @@ def test_a_resumed_launch_must_compare(home: Home) -> None:
     run(home, small_campaign(search={"methods": ["bfb"], "channels": [4]}), resume=True)
 
 
+def test_the_comparison_at_the_end_has_its_own_limit_of_time(home: Home) -> None:
+    launches = {}
+    for minutes in (1e-9, 1.0):
+        document = tune_document(run(home, small_campaign(name=f"final-{minutes}", final={"minutes": minutes})))
+        launches[minutes] = {row["launches"] for row in document["best"]}
+    assert launches == {1e-9: {1}, 1.0: {4}}
+
+
 def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,12 +7,13 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from chorale.synth.errors import Unavailable
 from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import JournalLost
+from chorale.tuner.trials.journal_file import Journal, JournalLost
 from chorale.tuner.trials.records import Candidate
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete
@@ -91,3 +92,27 @@ def test_a_removed_journal_ends_the_writer(tmp_path: Path) -> None:
         store.add(TRIALS[0])
     assert not (tmp_path / "trials.jsonl").exists()
     store.close()
+
+
+def test_a_line_of_another_thread_that_is_being_written_is_no_second_writer(tmp_path: Path) -> None:
+    threads: list[Thread] = []
+    refused: list[JournalLost] = []
+
+    def look() -> None:
+        try:
+            journal.require_ours()
+        except JournalLost as error:
+            refused.append(error)
+
+    def write(descriptor: int, content: bytes | memoryview) -> int:
+        taken = os.write(descriptor, content)
+        threads.append(Thread(target=look))
+        threads[-1].start()
+        threads[-1].join(0.1)
+        return taken
+
+    journal = Journal(tmp_path / "journal", write)
+    journal.append(b"line")
+    threads[0].join(10.0)
+    assert refused == []
+    journal.close()
