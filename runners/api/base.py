@@ -16,12 +16,13 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A program against the best known ratios of its competitors to the same references.
+    """A program against the best known ratios of its competitors to the same references, at each size.
 
     name, references: of results of the measurement
     ratios:           by size, the lowest time over that of the fastest reference known so far
-    first_repeats:    repetitions after which a program that is out is not measured on
-    margin:           by how much each of them must exceed the ratio at every size for that
+    first_repeats:    repetitions after which a program is not measured on at sizes at which it is out
+    margin:           by how much each of them must exceed the ratio for that
+    reference_s:      by size, what the fastest reference took in earlier measurements, if this has none
     """
 
     name: str
@@ -29,6 +30,7 @@ class Race:
     ratios: tuple[float, ...]
     first_repeats: int
     margin: float = 0.05
+    reference_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

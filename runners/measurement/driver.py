@@ -24,7 +24,7 @@ from chorale.synth.errors import InvalidInput
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`, the first repetitions alone where it is a race; a program that is out has only these.
+    """Measure `request`, the first repetitions alone where it is a race; sizes at which a program is out end there.
 
     Both parts have the whole time limit for themselves, and a part that fails is the answer.
     """
@@ -32,36 +32,46 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
     if race is None or race.first_repeats >= request.repeats:
         return runner.submit(request)
     first = runner.submit(replace(request, repeats=race.first_repeats))
-    if isinstance(first, RunFailure) or is_eliminated(first, race):
+    if isinstance(first, RunFailure) or not (on := sizes_in_race(first, race)):
         return first
-    rest = runner.submit(replace(request, repeats=request.repeats - race.first_repeats, seed=request.seed + 2**31))
-    return rest if isinstance(rest, RunFailure) else _joined(first, rest)
+    sizes_bytes = tuple(request.sizes_bytes[index] for index in on)
+    repeats = request.repeats - race.first_repeats
+    rest = runner.submit(replace(request, repeats=repeats, seed=request.seed + 2**31, sizes_bytes=sizes_bytes))
+    return rest if isinstance(rest, RunFailure) else _joined(first, rest, on)
 
 
-def is_eliminated(measurement: Measurement, race: Race) -> bool:
-    """Whether a program is clearly slower than the best known at every size.
+def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
+    """Return the numbers of the sizes at which a program is not clearly slower than the best known.
 
-    Repetitions are compared one by one with those of the reference that ran beside them, so that a load on the machine
-    that slows both changes nothing. Were the program as fast as the best known, n repetitions at one size would all
+    Repetitions are compared one by one with those of the reference that ran beside them, if it did, so that a load on
+    the machine that slows both changes nothing. Were the program as fast as the best known, n repetitions would all
     exceed the ratio with probability 2^-n or less.
     """
     sizes = enumerate(race.ratios)
-    return all(_lowest_ratio(measurement, race, index) > ratio * (1 + race.margin) for index, ratio in sizes)
+    return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]
 
 
 def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
-    references = [measurement.results[name][index] for name in race.references]
+    times_s = np.array(measurement.results[race.name][index].times_s)
+    references = [measurement.results[name][index] for name in race.references if name in measurement.results]
+    if not references:
+        return float(np.min(times_s)) / race.reference_s[index]
     fastest = min(references, key=lambda one: one.median_s)
-    return float(np.min(np.array(measurement.results[race.name][index].times_s) / np.array(fastest.times_s)))
+    return float(np.min(times_s / np.array(fastest.times_s)))
 
 
-def _joined(first: Measurement, rest: Measurement) -> Measurement:
-    results = {name: _in_order(early, rest.results[name]) for name, early in first.results.items()}
+def _joined(first: Measurement, rest: Measurement, on: Sequence[int]) -> Measurement:
+    results = {name: _in_order(early, rest.results[name], on) for name, early in first.results.items()}
     return Measurement(first.runner, results, rest.environment, rest.traces)
 
 
-def _in_order(early: Sequence[SizeMeasurement], late: Sequence[SizeMeasurement]) -> tuple[SizeMeasurement, ...]:
-    return tuple(replace(one, times_s=one.times_s + more.times_s) for one, more in zip(early, late, strict=True))
+def _in_order(
+    early: Sequence[SizeMeasurement], late: Sequence[SizeMeasurement], on: Sequence[int]
+) -> tuple[SizeMeasurement, ...]:
+    joined = list(early)
+    for index, more in zip(on, late, strict=True):
+        joined[index] = replace(joined[index], times_s=joined[index].times_s + more.times_s)
+    return tuple(joined)
 
 
 Clock = Callable[[], float]

@@ -30,6 +30,7 @@ from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.reports.tuning import (
+    approach_line,
     overhead_line,
     refused_table,
     tune_document,
@@ -174,6 +175,7 @@ def show(report: TuneReport, as_json: bool) -> None:
             results.print(refused)
         for line in undecided_lines(report):
             results.print(line, soft_wrap=True, highlight=False, markup=False)
+        people.print(approach_line(report), soft_wrap=True, highlight=False)
         people.print(overhead_line(report), soft_wrap=True, highlight=False)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:

@@ -16,7 +16,9 @@ from chorale.tuner.config.values import (
     Buffers,
     CampaignSection,
     Counts,
+    Duration,
     OptionalCounts,
+    Share,
     Sizes,
     Value,
     Weight,
@@ -100,6 +102,13 @@ class BudgetSection(CampaignSection):
 
     trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
+
+
+class StopSection(CampaignSection):
+    """When going on is not worth it."""
+
+    gain: Share = Field(description="Least gain of the mean speed-up over sizes that is worth `per`: 1% or 0.01.")
+    per: Duration = Field(default=60.0, description="Time that may be spent for it: 30s, 1min, 2h, or seconds.")
 
 
 class FinalSection(CampaignSection):
@@ -196,9 +205,23 @@ class Campaign(CampaignSection):
         default=["ring"],
         min_length=1,
         max_length=10,
-        description="What is measured beside every candidate: methods, library:NAME for the runner's own algorithms.",
+        description="What candidates are compared with: methods, library:NAME for the runner's own algorithms.",
+    )
+    controls: Literal["drift", "every-trial"] = Field(
+        default="drift",
+        description=(
+            "How often trials have the baselines beside them. drift: again after 1, 2, 4, … 16 trials, sooner when "
+            "they moved; every-trial. The final comparison always has them."
+        ),
     )
     budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
+    stop: StopSection | None = Field(
+        default=None,
+        description=(
+            "Ends the search where its model expects less than `gain` from `per` more time: {gain: 1%, per: 1min}. For "
+            "the sampler sizes-gp."
+        ),
+    )
     final: FinalSection = Field(default=FinalSection(), description="The comparison at the end.")
     sampler: Literal["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"] | None = Field(
         default=None,
@@ -208,10 +231,10 @@ class Campaign(CampaignSection):
         ),
     )
     pruner: Literal["none", "racing"] = Field(
-        default="none",
+        default="racing",
         description=(
-            "racing: a candidate that is clearly slower than the best known at every size after `first_repeats` "
-            "repetitions, compared one by one with the baseline beside it, is not measured on."
+            "racing: a candidate is not measured on at sizes at which it is clearly slower than the best known after "
+            "`first_repeats` repetitions; how clearly depends on how much the baselines scatter."
         ),
     )
     first_repeats: int = Field(default=2, ge=1, le=1000, description="Repetitions before racing decides.")
@@ -239,6 +262,12 @@ class Campaign(CampaignSection):
     def _can_have_two_objectives(self) -> Campaign:
         if self.second_objective != "none" and self.sampler not in (None, "tpe", "nsga2", "random"):
             raise ValueError("with a `second_objective` the sampler must be tpe, nsga2 or random")
+        return self
+
+    @model_validator(mode="after")
+    def _can_stop(self) -> Campaign:
+        if self.stop is not None and self.resolved_sampler != "sizes-gp":
+            raise ValueError("`stop` needs the sampler sizes-gp, whose model says what to expect")
         return self
 
     @model_validator(mode="after")

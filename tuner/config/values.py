@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -77,6 +78,24 @@ def _spread_buffers(sizes: Any) -> Any:
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
 
 
+_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _percent(share: Any) -> Any:
+    """Replace `1%` by 0.01."""
+    if isinstance(share, str) and re.fullmatch(r"\d+(\.\d+)?\s*%", share):
+        return float(share.rstrip("%")) / 100
+    return share
+
+
+def _seconds(duration: Any) -> Any:
+    """Replace `30s`, `1min` and `2h` by seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", duration) if isinstance(duration, str) else None
+    return float(match[1]) * _UNITS_S[match[2]] if match else duration
+
+
+Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_percent, json_schema_input_type=float | str)]
+Duration = Annotated[float, Field(gt=0), BeforeValidator(_seconds, json_schema_input_type=float | str)]
 Sizes = Annotated[
     list[Size],
     Field(min_length=1, max_length=MAX_VALUES),

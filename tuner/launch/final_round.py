@@ -17,9 +17,9 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.trial_records import size_results
+from chorale.tuner.launch.trial_records import controls_of, size_results
 from chorale.tuner.statistics.contest import ContestRules, SizeContest
-from chorale.tuner.statistics.controls import Controls, contender_indices
+from chorale.tuner.statistics.controls import contender_indices
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FinalComparison, SizeResult, finalists
 from chorale.tuner.trials.store import Store
 
@@ -95,15 +95,12 @@ class FinalRound:
 
     def _contests(self, trials: Sequence[CompleteTrial]) -> list[SizeContest]:
         """Return a contest for each size among those that may be best there."""
-        controls = Controls()
-        for number, trial in enumerate(trials):
-            beside = trial.sizes[0].baseline_times_s
-            controls.add({name: tuple(size.baseline_times_s[name] for size in trial.sizes) for name in beside}, number)
+        deviation = controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         rules = contest_rules(self.campaign.final.launches)
         contests = []
         for index, size_bytes in enumerate(self.campaign.sizes):
-            near = contender_indices(gains[:, index], controls.deviation, self.campaign.final.contenders)
+            near = contender_indices(gains[:, index], deviation, self.campaign.final.contenders)
             chosen = [trials[place] for place in near]
             self._trials |= {trial.trial_id: trial for trial in chosen}
             names = [trial.trial_id for trial in chosen]
@@ -188,7 +185,7 @@ class FinalRound:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}
             if trial.trial_id in times and baselines:
-                yield replace(result, times_s=tuple(times[trial.trial_id]), baseline_times_s=baselines)
+                yield replace(result, times_s=tuple(times[trial.trial_id]), baseline_times_s=baselines, beside=True)
             else:
                 yield result
 

@@ -66,8 +66,13 @@ def campaign_page(
 
 
 def speedup_interval(choice: TableEntry) -> MedianInterval:
-    """Return the speed-up over the fastest baseline, repetition by repetition, of the entry's result."""
+    """Return the speed-up over the fastest baseline of the entry's result.
+
+    Repetition by repetition where both ran side by side, else over the baseline's median.
+    """
     result = choice.result
+    if not result.beside:
+        return ratio_interval([result.baseline_median_s] * len(result.times_s), result.times_s)
     return ratio_interval(result.baseline_times_s[fastest_baseline(result)], result.times_s)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chorale.runners.api.base import FailureKind, Outcome, RunFailure
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.runners.api.workers import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
@@ -16,7 +16,8 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial
+from chorale.tuner.launch.search_worth import SearchWorth
+from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of
 from chorale.tuner.search.failures import search_failure
 from chorale.tuner.search.search import Search, Suggestion
 from chorale.tuner.trials.records import CompleteTrial, TrialRecord, trial_id
@@ -71,10 +72,12 @@ class TrialLoop:
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
         self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
+        self._controls = controls_of(store.trials)
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
         self._exhausted = False
+        self._worth = SearchWorth(campaign.stop, clocks.monotonic_s)
 
     def run(self) -> None:
         """Run trials until no more may start, then compare the best side by side.
@@ -86,6 +89,7 @@ class TrialLoop:
         if self._may_start():
             self._build_baselines()
         began_s = self._clocks.monotonic_s()
+        self._worth.begin()
         try:
             self._start_trials()
             while self._pending:
@@ -94,11 +98,11 @@ class TrialLoop:
                 self._start_trials()
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
-            self._overhead.notes = self._search.notes
+            self._overhead.notes = {**self._search.notes, **self._worth.notes}
         self._compare_best()
 
     def _build_baselines(self) -> None:
-        """Build the baselines, which are measured beside every candidate; workers get them once."""
+        """Build the baselines, which are measured beside candidates; workers get them once."""
         builds = self._requests.baseline_builds()
         futures = [self._workers.builder.submit(request) for request in builds.values()]
         programs = {}
@@ -113,7 +117,8 @@ class TrialLoop:
     def _may_start(self) -> bool:
         trials = len(self._store.trials) + self._pending_trials
         in_time = self._clocks.monotonic_s() < self._deadline_s
-        return trials < self._campaign.budget.trials and in_time and not self._exhausted and not self._store.is_stuck
+        is_open = not self._exhausted and not self._worth.is_over and not self._store.is_stuck
+        return trials < self._campaign.budget.trials and in_time and is_open
 
     @property
     def _pending_trials(self) -> int:
@@ -128,6 +133,7 @@ class TrialLoop:
                 _log.info("every point of the search space has been tried")
                 return
             self._start(suggestion)
+            self._worth.look(self._search.expected_gain, self._overhead.trials)
 
     def _start(self, suggestion: Suggestion) -> None:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
@@ -164,13 +170,23 @@ class TrialLoop:
         self._duplicates[trial.run_key] = []
         with self._overhead.timed(ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
-            race = self._requests.race(trial.trial_id, self._measured.values())
-            self._pending[self._workers.measurer.submit(self._requests.run(programs, trial.number, race))] = trial
+            race = self._requests.race(trial.trial_id, self._measured.values(), self._controls)
+            request = self._requests.run(programs, trial.number, race, beside=self._is_control_due)
+            self._pending[self._workers.measurer.submit(request)] = trial
+
+    @property
+    def _is_control_due(self) -> bool:
+        """Whether the baselines run beside the next trial: to see whether the machine is as it was."""
+        each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
+        return each or self._controls.is_due(len(self._measured))
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)
         now_s, weights = self._clocks.monotonic_s(), self._campaign.size_weights
-        self._finish(trial, trial.measured(now_s, outcome, self._requests.references, weights))
+        references = self._requests.references
+        if isinstance(outcome, Measurement) and (control := baseline_times(outcome, references)):
+            self._controls.add(control, len(self._measured))
+        self._finish(trial, trial.measured(now_s, outcome, references, weights, self._controls.times_s))
         for duplicate in self._duplicates.pop(trial.run_key):
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 

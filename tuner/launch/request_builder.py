@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from chorale.runners.api.base import LIBRARY, ProgramSettings, Race, RunRequest
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.collective import parse_collective
@@ -13,6 +15,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.search.space import LoweringTarget, lowering_target
+from chorale.tuner.statistics.controls import Controls, race_ratio
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 
@@ -20,7 +23,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial
 class RequestBuilder:
     """Makes the requests of one launch.
 
-    baselines: programs by their names in measurements, beside which every candidate is measured
+    baselines: programs by their names in measurements, beside which candidates are measured
     """
 
     campaign: Campaign
@@ -52,28 +55,41 @@ class RequestBuilder:
             if not method.startswith(LIBRARY)
         }
 
-    def race(self, name: str, measured: Iterable[CompleteTrial]) -> Race | None:
+    def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> Race | None:
         """Return the race of trial `name` against the measured ones; None without any, or without racing."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
         ratios = tuple(1 / max(1.0, *column) for column in zip(*speedups, strict=True))
-        return Race(name, tuple(self.references), ratios, self.campaign.first_repeats)
+        fastest = zip(*([np.median(times) for times in sizes] for sizes in controls.times_s.values()), strict=True)
+        reference_s = tuple(float(min(column)) for column in fastest)
+        margin = race_ratio(controls.deviation) - 1
+        return Race(name, tuple(self.references), ratios, self.campaign.first_repeats, margin, reference_s)
 
     def run(
-        self, candidates: Mapping[str, tuple[Candidate, Program]], number: int, race: Race | None = None
+        self,
+        candidates: Mapping[str, tuple[Candidate, Program]],
+        number: int,
+        race: Race | None = None,
+        *,
+        beside: bool = True,
     ) -> RunRequest:
-        """Return the measurement of `candidates` beside the baselines; `number` shifts the seed of the order."""
+        """Return the measurement of `candidates`; `number` shifts the seed of the order.
+
+        beside: whether the baselines run too
+        """
+        baselines = self.baselines if beside else {}
+        library = [name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)]
         return RunRequest(
             topology=self.topology,
-            programs={**{name: program for name, (_, program) in candidates.items()}, **self.baselines},
+            programs={**{name: program for name, (_, program) in candidates.items()}, **baselines},
             sizes_bytes=tuple(self.campaign.sizes),
             repeats=self.campaign.repeats,
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
             race=race,
             matrix_products=self.campaign.overlap.products,
-            library=tuple(name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)),
+            library=tuple(library) if beside else (),
             settings={
                 name: ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
                 for name, (candidate, _) in candidates.items()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildResult
 from chorale.tuner.search.search import Suggestion
+from chorale.tuner.statistics.controls import BaselineTimes, Controls
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
@@ -19,6 +20,7 @@ from chorale.tuner.trials.records import (
 )
 
 _NO_WEIGHTS: Mapping[int, float] = {}
+_NO_TIMES: BaselineTimes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,18 @@ class BuiltTrial(PendingTrial):
         return run_key(self.built.program_id, self.candidate)
 
     def measured(
-        self, now_s: float, outcome: Outcome, references: Mapping[str, str], weights: Mapping[int, float] = _NO_WEIGHTS
+        self,
+        now_s: float,
+        outcome: Outcome,
+        references: Mapping[str, str],
+        weights: Mapping[int, float] = _NO_WEIGHTS,
+        earlier: BaselineTimes = _NO_TIMES,
     ) -> TrialRecord:
-        """Return the record of a candidate that was run beside `references`, see `size_results`."""
+        """Return the record of a candidate that was run, see `size_results`."""
         facts = self._facts(now_s)
         if isinstance(outcome, RunFailure):
             return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
-        sizes = size_results(outcome, self.trial_id, references, weights)
+        sizes = size_results(outcome, self.trial_id, references, weights, earlier)
         program = self.built.program
         blocks = max(len(rank.blocks) for rank in program.ranks)
         identity = (self.built.schedule_id, self.built.program_id)
@@ -83,21 +90,48 @@ class BuiltTrial(PendingTrial):
 
 
 def size_results(
-    measurement: Measurement, name: str, references: Mapping[str, str], weights: Mapping[int, float] = _NO_WEIGHTS
+    measurement: Measurement,
+    name: str,
+    references: Mapping[str, str],
+    weights: Mapping[int, float] = _NO_WEIGHTS,
+    earlier: BaselineTimes = _NO_TIMES,
 ) -> tuple[SizeResult, ...]:
-    """Return the results of the program called `name` beside those of the baselines.
+    """Return the results of the program called `name` with those of the baselines.
 
     references: the name of every baseline in the measurement -> its name in records
     weights:    of sizes in bytes that do not weigh 1
+    earlier:    times of the baselines in earlier measurements, which count if there are none in this
     """
-    baselines = {references[name]: sizes for name, sizes in measurement.results.items() if name in references}
+    beside = baseline_times(measurement, references)
+    baselines = beside or earlier
     return tuple(
         SizeResult(
             size_bytes=size.requested_bytes,
             measured_bytes=size.size_bytes,
             times_s=size.times_s,
-            baseline_times_s={baseline: sizes[index].times_s for baseline, sizes in baselines.items()},
+            baseline_times_s={baseline: times[index] for baseline, times in baselines.items()},
             weight=weights.get(size.requested_bytes, 1.0),
+            beside=bool(beside),
         )
         for index, size in enumerate(measurement.results[name])
     )
+
+
+def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
+    """Return the seconds of the baselines in `measurement` by their names in records, empty where it has none."""
+    return {
+        references[name]: tuple(size.times_s for size in sizes)
+        for name, sizes in measurement.results.items()
+        if name in references
+    }
+
+
+def controls_of(trials: Iterable[TrialRecord]) -> Controls:
+    """Return what the baselines of a launch said so far, in the order of its trials."""
+    controls = Controls()
+    measured = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
+    for count, trial in enumerate(measured):
+        if trial.sizes[0].beside:
+            names = trial.sizes[0].baseline_times_s
+            controls.add({name: tuple(size.baseline_times_s[name] for size in trial.sizes) for name in names}, count)
+    return controls

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.reports.course import NEAR, approach
 from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials.records import CompleteTrial, SizeResult
@@ -49,6 +51,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
         "refused": [_refused_row(item) for item in regressions_of(report)],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
+        "within_5_percent": None if (soon := approach(report.trials)) is None else asdict(soon),
         "overhead": dict(report.overhead),
         "seconds": round(report.seconds, 3),
     }
@@ -126,6 +129,14 @@ def refused_table(report: TuneReport) -> Table | None:
 def regressions_of(report: TuneReport) -> list[Regression]:
     """Return the trials that the launch refused, see `regressions`."""
     return regressions(report.launch.campaign, report.trials, report.ranked_trials)
+
+
+def approach_line(report: TuneReport) -> str:
+    """Return one line on how soon the search was near its best; empty if nothing was measured."""
+    soon = approach(report.trials)
+    if soon is None:
+        return ""
+    return f"within {100 * NEAR:g} % of the best of all trials after {soon.trials} trials, {soon.seconds:.3g} s"
 
 
 def overhead_line(report: TuneReport) -> str:

@@ -36,6 +36,9 @@ class AcquisitionOptimizer:
     together: whether one point must serve all sizes; else each size may have a best point of its own
     weights:  how much each size counts; none: all the same
     prior:    what is known from elsewhere; the model learns how far measurements differ from it
+
+    After `next`, `expected_gain` is by how much the point is expected to raise the mean over sizes of the logarithm of
+    the best speed-up; None where no model chose it.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class AcquisitionOptimizer:
         self._random = np.random.default_rng(seed)
         self._fitted = 0
         self.notes: Counter[str] = Counter()
+        self.expected_gain: float | None = None
 
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
@@ -74,6 +78,7 @@ class AcquisitionOptimizer:
         busy:   pending points; until their results they are taken to be average (constant liar: Ginsbourger,
                 Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
+        self.expected_gain = None
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
         with _LINEAR_ALGEBRA.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for step in (self._by_model, self._by_expected_model, self._by_effects):
@@ -137,7 +142,11 @@ class AcquisitionOptimizer:
         posterior = replace(posterior, mean=posterior.mean + (belief[others] + middle) @ self._outputs.T)
         reached = np.maximum(raw @ self._outputs.T, 0.0).max(axis=0)
         expected = _expected_improvement(posterior, reached) @ self._counts
-        return self._points[int(others[np.argmax(expected)])] if np.all(np.isfinite(expected)) else None
+        if not np.all(np.isfinite(expected)):
+            return None
+        chosen = int(np.argmax(expected))
+        self.expected_gain = float(expected[chosen] / self._counts.sum())
+        return self._points[int(others[chosen])]
 
     def _belief(self, gains: Mapping[Candidate, Floats]) -> Floats:
         """Return what the prior expects of all points, as far as it predicted those that were measured."""

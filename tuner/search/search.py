@@ -159,6 +159,14 @@ class Search:
         """What stood in for the sampler or its model when these broke down, and how often."""
         return dict(self._choice.notes + self._notes)
 
+    @property
+    def expected_gain(self) -> float | None:
+        """By how much the last suggestion was expected to raise the logarithm of the mean of the best speed-ups.
+
+        None where no model chose it.
+        """
+        return self._choice.expected_gain if self._plan.sampler == SIZES_GP else None
+
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
         return self._study.get_trials()

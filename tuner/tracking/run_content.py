@@ -79,7 +79,7 @@ def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> dict[str, flo
         metrics[f"{prefix}time_us_min.{size.size_bytes}"] = min(size.times_s) * 1e6
         metrics[f"{prefix}algbw_gb_per_s.{size.size_bytes}"] = size.algbw_gb_per_s
         metrics[f"{prefix}speedup.{size.size_bytes}"] = size.speedup
-        for name, times in size.baseline_times_s.items():
+        for name, times in size.baseline_times_s.items() if size.beside else ():
             metrics[f"{prefix}baseline_time_us.{name}.{size.size_bytes}"] = statistics.median(times) * 1e6
     return metrics
 

@@ -68,10 +68,11 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """Seconds of each repetition at one size, of the candidate and of each baseline, from one interleaved run.
+    """Seconds of each repetition at one size, of the candidate and of each baseline.
 
     `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements; `weight` is how
-    much the size counts in means over sizes.
+    much the size counts in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate,
+    so that the n-th times belong together, or are those of earlier runs of the launch.
     """
 
     size_bytes: int
@@ -79,6 +80,7 @@ class SizeResult:
     times_s: tuple[float, ...]
     baseline_times_s: Mapping[str, tuple[float, ...]]
     weight: float = 1.0
+    beside: bool = True
 
     @property
     def median_s(self) -> float:
@@ -91,7 +93,7 @@ class SizeResult:
 
     @property
     def speedup(self) -> float:
-        """How many times faster than the fastest baseline of the same run."""
+        """How many times faster than the fastest baseline."""
         return self.baseline_median_s / self.median_s
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Race, RunFailure, RunRequest
-from chorale.runners.measurement.driver import is_eliminated, measure_in_rungs
+from chorale.runners.measurement.driver import measure_in_rungs, sizes_in_race
 from tests.fakes import FakeRunner, fail_with
 from tests.unit.runners.measurement.test_driver import REQUEST
 
@@ -36,11 +36,15 @@ def test_without_a_race_or_with_few_repetitions_there_is_one_request() -> None:
         assert len(runner.requests) == 1
 
 
-def test_being_good_at_one_size_is_enough() -> None:
-    measured = FakeRunner().submit(REQUEST)
-    assert isinstance(measured, Measurement)
-    assert is_eliminated(measured, race(1e-6))
-    assert not is_eliminated(measured, replace(race(1e-6), ratios=(1e-6,) * (SIZES - 1) + (1e6,)))
+def test_only_the_sizes_at_which_a_program_keeps_up_go_on() -> None:
+    own = replace(race(1e-6), ratios=(1e-6,) * (SIZES - 1) + (1e6,))
+    runner = FakeRunner()
+    outcome = measure_in_rungs(runner, replace(REQUEST, repeats=5, race=own))
+    assert isinstance(outcome, Measurement)
+    assert [request.sizes_bytes for request in runner.requests] == [REQUEST.sizes_bytes, REQUEST.sizes_bytes[-1:]]
+    for sizes in outcome.results.values():
+        assert [len(size.times_s) for size in sizes] == [2] * (SIZES - 1) + [5]
+        assert [size.requested_bytes for size in sizes] == list(REQUEST.sizes_bytes)
 
 
 def test_one_repetition_that_keeps_up_is_enough() -> None:
@@ -52,8 +56,17 @@ def test_one_repetition_that_keeps_up_is_enough() -> None:
     )
     lucky = tuple(replace(size, times_s=(size.times_s[0] / 2, *size.times_s[1:])) for size in slow)
     own = race(1.5)
-    assert is_eliminated(replace(measured, results={**measured.results, NAME: slow}), own)
-    assert not is_eliminated(replace(measured, results={**measured.results, NAME: lucky}), own)
+    everywhere = list(range(SIZES))
+    assert sizes_in_race(replace(measured, results={**measured.results, NAME: slow}), own) == []
+    assert sizes_in_race(replace(measured, results={**measured.results, NAME: lucky}), own) == everywhere
+
+
+@pytest.mark.parametrize(("factor", "keeps_up"), [(0.5, True), (2.0, False)])
+def test_without_a_reference_beside_it_counts_what_one_took_before(factor: float, keeps_up: bool) -> None:
+    measured = FakeRunner().submit(replace(REQUEST, programs={NAME: REQUEST.programs[NAME]}))
+    assert isinstance(measured, Measurement)
+    before = tuple(min(size.times_s) / factor for size in measured.results[NAME])
+    assert sizes_in_race(measured, replace(race(1.0), reference_s=before)) == (list(range(SIZES)) if keeps_up else [])
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])

@@ -81,15 +81,39 @@ def test_no_trial_starts_after_the_time_is_up(tmp_path: Path) -> None:
     assert 0 < len(trials) < 12
 
 
-def test_every_measurement_holds_the_baselines_and_its_own_seed(tmp_path: Path) -> None:
+BASELINES = {"baseline:ring", "baseline:biring"}
+
+
+def test_every_measurement_has_its_own_seed_and_all_baselines_or_none(tmp_path: Path) -> None:
     runner = FakeRunner()
     trials = launch(tmp_path, small_campaign(baselines=["ring", "biring"]), InlineWorkers(runner))
-    assert all({"baseline:ring", "baseline:biring"} < set(request.programs) for request in runner.requests)
+    assert all(BASELINES & set(request.programs) in (BASELINES, set()) for request in runner.requests)
     assert len({request.seed for request in runner.requests}) == len(runner.requests)
-    first = trials[0]
-    assert isinstance(first, CompleteTrial)
-    assert set(first.sizes[0].baseline_times_s) == {"ring", "biring"}
-    assert [size.size_bytes for size in first.sizes] == [4096, 65536]
+    for trial in trials:
+        assert isinstance(trial, CompleteTrial)
+        assert set(trial.sizes[0].baseline_times_s) == {"ring", "biring"}
+        assert [size.size_bytes for size in trial.sizes] == [4096, 65536]
+
+
+@pytest.mark.parametrize(("controls", "beside"), [("every-trial", [*range(1, 13)]), ("drift", [1, 2, 4, 8])])
+def test_baselines_run_again_after_one_two_four_trials_while_nothing_moves(
+    tmp_path: Path, controls: str, beside: list[int]
+) -> None:
+    search = {"methods": ["bfb"], "channels": {"from": 1, "to": 12}}
+    campaign = small_campaign(budget={"trials": 12}, parallel=1, controls=controls, search=search)
+    trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    assert len(complete) == 12
+    assert [trial.number for trial in complete if trial.sizes[0].beside] == beside
+
+
+def test_a_resumed_launch_knows_when_the_baselines_ran(tmp_path: Path) -> None:
+    search = {"methods": ["bfb"], "channels": {"from": 1, "to": 12}}
+    for trials in (5, 12):
+        campaign = small_campaign(budget={"trials": trials}, parallel=1, search=search)
+        records = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
+    complete = [trial for trial in records if isinstance(trial, CompleteTrial)]
+    assert [trial.number for trial in complete if trial.sizes[0].beside] == [1, 2, 4, 8]
 
 
 def test_candidates_with_the_same_program_share_one_measurement(tmp_path: Path) -> None:
@@ -245,7 +269,7 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
 
 
 def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
-    """The runner repeats itself exactly: whatever is slower than the best so far at all sizes has two repetitions."""
+    """The runner repeats itself exactly: where a program is slower than the best so far it has two repetitions."""
     campaign = small_campaign(pruner="racing", repeats=7, budget={"trials": 12}, parallel=1)
     trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     best = [0.0, 0.0]
@@ -253,9 +277,10 @@ def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
     for trial in sorted(trials, key=lambda trial: trial.number):
         assert isinstance(trial, CompleteTrial)
         if trial.same_program_as is None:
-            out = all(size.speedup * 1.05 < max(1.0, known) for size, known in zip(trial.sizes, best, strict=True))
-            expected = 2 if out and max(best) > 0 else 7
-            repeats.append(expected)
-            assert {len(size.times_s) for size in trial.sizes} == {expected}
+            rivals = zip(trial.sizes, best, strict=True)
+            out = [max(best) > 0 and size.speedup * 1.05 < max(1.0, known) for size, known in rivals]
+            expected = [2 if slower else 7 for slower in out]
+            repeats += expected
+            assert [len(size.times_s) for size in trial.sizes] == expected
             best = [max(known, size.speedup) for size, known in zip(trial.sizes, best, strict=True)]
     assert set(repeats) == {2, 7}
