@@ -29,7 +29,8 @@ from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.search.space import lowering_target
 from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
 from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.mlflow_values import ModelVersion
 from chorale.tuner.tracking.registry import (
     LIBRARY_ALGORITHM,
     MANIFEST_FILE,
@@ -129,7 +130,7 @@ class _Gate:
         identity = identity_tags(self.campaign, winner)
         if champion is not None and is_same(champion.tags, identity):
             return PromotionVerdict(True, "holds the alias already", champion.version)
-        versions = self.mlflow.versions(self._name(winner)) if self.mlflow else []
+        versions = self.mlflow.versions(self._name(self.mlflow, winner)) if self.mlflow else []
         if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
             reason = "somebody went back from it"
             return PromotionVerdict(False, reason, None if champion is None else champion.version)
@@ -210,7 +211,9 @@ class _Gate:
         return candidate, lift(self.store.program_path(program_id).read_bytes())
 
     def _champion(self, winner: BestProgram) -> ModelVersion | None:
-        return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
+        if self.mlflow is None:
+            return None
+        return self.mlflow.aliased(self._name(self.mlflow, winner), self.campaign.register_.alias)
 
     def _champion_rival(self, champion: ModelVersion) -> Rival:
         """Return the champion in the target of this campaign, lowered again if it was tuned for another."""
@@ -228,9 +231,9 @@ class _Gate:
             return candidate, program
         return candidate, build_program(verified, target.options(candidate)).program
 
-    def _name(self, winner: BestProgram) -> str:
+    def _name(self, mlflow: MlflowStore, winner: BestProgram) -> str:
         campaign = self.campaign
-        return model_name(campaign.register_.model, campaign.collective, self.topology, winner.size_class)
+        return model_name(mlflow, campaign.register_.model, campaign.collective, self.topology, winner.size_class)
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:

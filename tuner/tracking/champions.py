@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from chorale.runners.measurement.precision import MedianInterval
 from chorale.synth.errors import CheckFailed
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.mlflow_values import ModelVersion
 
 PROMOTION = "chorale.promotion"
 REASON = "chorale.promotion_reason"

@@ -6,9 +6,8 @@ import logging
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
 from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
+from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState
 from chorale.tuner.tracking.private_store import create_database, without_credentials
 
 if TYPE_CHECKING:
@@ -40,22 +40,8 @@ _ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """A run as the store knows it; `finished` once it has an end."""
-
-    run_id: str
-    finished: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ModelVersion:
-    """A version of a registered model."""
-
-    name: str
-    version: str
-    run_id: str
-    tags: Mapping[str, str]
+MAX_METRICS = 900
+"""Metrics of one request; MLflow takes 1000."""
 
 
 class MlflowStore:
@@ -131,18 +117,21 @@ class MlflowStore:
     def log(
         self,
         run_id: str,
-        metrics: Mapping[str, float] | None = None,
+        metrics: Sequence[MetricPoint] = (),
         parameters: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         when_ms: int = 0,
     ) -> None:
-        """Record metrics, parameters and tags of a run in one call."""
+        """Record metrics, parameters and tags of a run in one call for every `MAX_METRICS` metrics."""
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415
 
         with self._translated_errors():
+            points = [Metric(point.name, point.value, point.when_ms or when_ms, point.step) for point in metrics]
+            for rest in range(MAX_METRICS, len(points), MAX_METRICS):
+                self._client.log_batch(run_id, points[rest : rest + MAX_METRICS])
             self._client.log_batch(
                 run_id,
-                [Metric(key, value, when_ms, 0) for key, value in (metrics or {}).items()],
+                points[:MAX_METRICS],
                 [Param(key, value) for key, value in (parameters or {}).items()],
                 [RunTag(key, value[:MAX_TAG_CHARACTERS]) for key, value in (tags or {}).items()],
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from importlib.metadata import version as version_of_code
 from typing import Any
@@ -27,7 +28,8 @@ from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram, as_baseline, library_name
 from chorale.tuner.tracking.champions import PromotionVerdict, apply_verdict
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.mlflow_values import ModelVersion
 from chorale.tuner.trials.records import SizeResult
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass, fastest_baseline
@@ -46,6 +48,7 @@ SPEEDUP = "chorale.speedup"
 TIME_US = "chorale.time_us"
 MANIFEST_DIGEST = "chorale.manifest_sha256"
 SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
+MAX_SPEC_CHARACTERS = 40
 MAX_TRIAL_IDS = 1000
 
 UNCHANGED_RULE = "a registered file must be the one that was measured"
@@ -73,11 +76,9 @@ def register(
     certificate = _certificate(files, manifest)
     manifest["lineage"] = lineage(store, certificate)
     manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
-    name = model_name(campaign.register_.model, campaign.collective, topology, winner.size_class)
+    name = model_name(mlflow, campaign.register_.model, campaign.collective, topology, winner.size_class)
     model_tags = {
-        TOPOLOGY_ID: topology.id,
-        COLLECTIVE: campaign.collective,
-        SIZE_CLASS: str(winner.size_class.exponent),
+        **_class_tags(campaign.collective, topology, winner.size_class),
         "chorale.topology": topology.spec,
         "chorale.size_range": f"{winner.size_class.min_bytes}-{winner.size_class.max_bytes}",
     }
@@ -152,9 +153,19 @@ def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any
     return verified
 
 
-def model_name(model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
-    """Return the name of the registered model for a class."""
-    return f"{model}.{collective}.{topology.id[:16]}.{size_class}"
+def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
+    """Return the name of the registered model for a class: of the one that there is, else one that people can read.
+
+    What differs between models comes early: lists show the beginning of names only.
+    """
+    names = mlflow.models(_class_tags(collective, topology, size_class))
+    present = sorted(name for name in names if name.startswith(f"{model}."))
+    spec = re.sub(r"[^A-Za-z0-9]+", "-", topology.spec).strip("-")[:MAX_SPEC_CHARACTERS]
+    return present[0] if present else f"{model}.{collective}.{size_class}.{spec}.{topology.id[:8]}"
+
+
+def _class_tags(collective: str, topology: Topology, size_class: SizeClass) -> dict[str, str]:
+    return {TOPOLOGY_ID: topology.id, COLLECTIVE: collective, SIZE_CLASS: str(size_class.exponent)}
 
 
 def digest(content: bytes) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chorale.runners.api.units import format_size
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.mlflow_values import MetricPoint
+from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
 from chorale.tuner.trials.store import Store
 
@@ -63,39 +67,64 @@ def trial_files(record: TrialRecord, store: Store) -> dict[str, bytes]:
     return files
 
 
-def metrics_of(record: TrialRecord) -> dict[str, float]:
-    """Return the metrics of a trial: per size (in bytes) times in microseconds, bandwidth, speed-up."""
-    metrics = {"seconds": record.seconds}
+def metrics_of(record: TrialRecord) -> list[MetricPoint]:
+    """Return the metrics of a trial: times in microseconds, bandwidth, speed-up, by size in bytes."""
+    seconds = MetricPoint("seconds", record.seconds)
     if not isinstance(record, CompleteTrial):
-        return metrics
-    return {**metrics, "speedup": record.speedup, **size_metrics(record.sizes)}
+        return [seconds]
+    return [seconds, MetricPoint("mean_speedup", record.speedup), *size_metrics(record.sizes)]
 
 
-def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> dict[str, float]:
-    """Return the metrics of one measurement; names end in the size in bytes."""
-    metrics = {}
-    for size in sizes:
-        metrics[f"{prefix}time_us.{size.size_bytes}"] = size.median_s * 1e6
-        metrics[f"{prefix}time_us_min.{size.size_bytes}"] = min(size.times_s) * 1e6
-        metrics[f"{prefix}algbw_gb_per_s.{size.size_bytes}"] = size.algbw_gb_per_s
-        metrics[f"{prefix}speedup.{size.size_bytes}"] = size.speedup
-        for name, times in size.baseline_times_s.items() if size.beside else ():
-            metrics[f"{prefix}baseline_time_us.{name}.{size.size_bytes}"] = statistics.median(times) * 1e6
-    return metrics
+def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
+    """Return the metrics of one measurement, the size in bytes as step."""
+    return [
+        MetricPoint(f"{prefix}{name}", value, size.size_bytes)
+        for size in sizes
+        for name, value in _values_at(size).items()
+    ]
 
 
-def summary_of(trials: Sequence[TrialRecord]) -> dict[str, float]:
-    """Return the metrics of a launch: trials by state, best speed-up in all and per size."""
-    metrics: dict[str, float] = {f"trials_{state}": 0.0 for state in STATUS}
-    for trial in trials:
-        metrics[f"trials_{trial.state}"] += 1
+def _values_at(size: SizeResult) -> dict[str, float]:
+    beside = size.baseline_times_s if size.beside else {}
+    return {
+        "time_us": size.median_s * 1e6,
+        "time_us_min": min(size.times_s) * 1e6,
+        "algbw_gb_per_s": size.algbw_gb_per_s,
+        "speedup": size.speedup,
+        **{f"baseline_time_us.{name}": statistics.median(times) * 1e6 for name, times in beside.items()},
+    }
+
+
+def summary_of(trials: Sequence[TrialRecord]) -> list[MetricPoint]:
+    """Return the metrics of a launch: trials by state, and the best speed-up at each size in bytes."""
+    counts = Counter[str](trial.state for trial in trials)
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-    if complete:
-        metrics["best_speedup"] = max(trial.speedup for trial in complete)
-        for index, size in enumerate(complete[0].sizes):
-            best = max(trial.sizes[index].speedup for trial in complete)
-            metrics[f"best_speedup.{size.size_bytes}"] = best
-    return metrics
+    columns = zip(*(trial.sizes for trial in complete), strict=True)
+    best = [
+        MetricPoint("best_speedup_by_size", max(one.speedup for one in sizes), sizes[0].size_bytes) for sizes in columns
+    ]
+    return [*(MetricPoint(f"trials_{state}", float(counts[state])) for state in STATUS), *best]
+
+
+def best_so_far(trials: Sequence[TrialRecord], first: int = 0) -> list[MetricPoint]:
+    """Return the best mean speed-up after each trial from the `first` on, by the number of trials so far."""
+    best, points = 0.0, []
+    for count, trial in enumerate(trials, 1):
+        best = max(best, trial.speedup) if isinstance(trial, CompleteTrial) else best
+        if best and count > first:
+            points.append(MetricPoint("best_speedup", best, count, int((trial.started_unix_s + trial.seconds) * 1000)))
+    return points
+
+
+def description(campaign: Campaign, launch: Launch) -> str:
+    """Return in words what a launch is about; MLflow shows it above the run."""
+    sizes = f"{format_size(campaign.sizes[0])} to {format_size(campaign.sizes[-1])}"
+    return (
+        f"Launch {launch.number} of the campaign {campaign.name}: {campaign.collective} on `{campaign.topology}` at "
+        f"{len(campaign.sizes)} sizes from {sizes}, measured by the {campaign.runner.kind} runner and compared with "
+        f"{', '.join(campaign.baselines)}. Each nested run is a trial; `best_speedup` is the best mean speed-up after "
+        "each of them."
+    )
 
 
 FOLDER = "chorale-experiments"
@@ -114,7 +143,8 @@ def log_experiment(
     run_id = store.start_run(store.experiment(FOLDER), name, {"experiment": name}, start_ms)
     rows = document["rows"]
     holding = sum(1 for row in rows if row["holds"])
-    metrics = {"rows": len(rows), "rows_that_hold": holding, "seconds": document["seconds"]}
+    values = {"rows": len(rows), "rows_that_hold": holding, "seconds": document["seconds"]}
+    metrics = [MetricPoint(key, value) for key, value in values.items()]
     parameters = {"experiment": name, "quick": str(document["quick"]).lower(), "source": document["source"]}
     store.log(run_id, metrics, parameters, {"question": document["question"]}, end_ms)
     store.upload(run_id, {"answer.json": json.dumps(document, indent=2).encode(), **pictures})

@@ -17,11 +17,15 @@ from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.launch_context import MachineLoad, origin_tags
 from chorale.tuner.tracking.local_database import DamagedDatabase, require_undamaged, set_database_aside
-from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
+from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
+from chorale.tuner.tracking.mlflow_values import RunState
 from chorale.tuner.tracking.run_content import (
     STATUS,
+    best_so_far,
     campaign_parameters,
+    description,
     metrics_of,
     size_metrics,
     summary_of,
@@ -39,6 +43,9 @@ PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 NOTICE_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
+DESCRIPTION = "mlflow.note.content"
+COURSE_STEP = 5
+"""Trials after which the run of the launch hears of the best so far and of the machine."""
 
 Reply = TypeVar("Reply")
 
@@ -89,6 +96,8 @@ class Tracker:
         self._pause_s = FIRST_PAUSE_S
         self._again_s = 0.0
         self._seconds = 0.0
+        self._shown_trials = 0
+        self._load: MachineLoad | None = None
 
     def start(self) -> Future[None]:
         """Connect and open the parent run, in the background; the future is done when that has been tried."""
@@ -155,7 +164,7 @@ class Tracker:
 
     def _upload(self, record: TrialRecord) -> None:
         if self._problem is None:
-            self._guarded(self._upload_trial, record)
+            self._guarded(self._upload_and_show, record)
         elif self._clock() >= self._again_s:
             self._guarded(self._catch_up, list(self._store.trials))
 
@@ -218,6 +227,8 @@ class Tracker:
             "chorale.topology": self._topology.spec,
             "chorale.topology_id": self._topology.id,
             "chorale.version": version("chorale-collectives"),
+            DESCRIPTION: description(self._campaign, self._store.launch),
+            **origin_tags(),
         }
 
     def _upload_trial(self, record: TrialRecord) -> None:
@@ -243,6 +254,21 @@ class Tracker:
         self._runs[record.trial_id] = RunState(run_id, finished=True)
         self._seconds += self._clock() - began_s
 
+    def _upload_and_show(self, record: TrialRecord) -> None:
+        self._upload_trial(record)
+        self._show_course(list(self._store.trials), COURSE_STEP)
+
+    def _show_course(self, trials: Sequence[TrialRecord], at_least: int) -> None:
+        """Tell the parent run of the best so far and of the machine, once there are `at_least` more trials."""
+        if len(trials) - self._shown_trials < at_least:
+            return
+        self._load = self._load or MachineLoad()
+        points = best_so_far(trials, self._shown_trials)
+        if points:
+            points += self._load.points(len(trials), points[-1].when_ms)
+        self._require_mlflow().log(self._parent_run_id, points)
+        self._shown_trials = len(trials)
+
     def _catch_up(self, trials: Sequence[TrialRecord]) -> None:
         """Upload the trials that MLflow does not have."""
         self._open()
@@ -256,6 +282,7 @@ class Tracker:
             for record in trials:
                 self._upload_trial(record)
         mlflow = self._require_mlflow()
+        self._show_course(trials, 1)
         mlflow.log(self._parent_run_id, summary_of(trials))
         picture = self._store.picture_path
         if picture.exists():

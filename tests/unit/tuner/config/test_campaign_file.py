@@ -57,8 +57,8 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
             "serach.x=1",
             "a campaign file must use known keys only; got unknown key `serach`; did you mean `search`? known here: "
             "name, topology, collective, sizes, weights, runner, search, objective, deterministic, second_objective, "
-            "baselines, budget, final, sampler, pruner, first_repeats, overlap, screening, warm_start, seed, repeats, "
-            "parallel, tracking, storage, register",
+            "baselines, controls, budget, stop, final, sampler, pruner, first_repeats, overlap, screening, warm_start, "
+            "seed, repeats, parallel, tracking, storage, register",
         ),
         (
             "search.chunk=[1]",

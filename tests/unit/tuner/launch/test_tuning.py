@@ -59,6 +59,48 @@ def trial_runs(home: Home, report: TuneReport) -> dict[str, Any]:
     return {run.data.tags[TRIAL_ID]: run for run in named}
 
 
+def metrics_at(home: Home, run_id: str, step: int) -> dict[str, float]:
+    """Return the metrics of a run that MLflow draws at `step`."""
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    history = {name: client.get_metric_history(run_id, name) for name in client.get_run(run_id).data.metrics}
+    return {name: point.value for name, points in history.items() for point in points if point.step == step}
+
+
+def test_the_run_of_a_launch_says_who_when_and_how_it_went(home: Home) -> None:
+    report = run(home)
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    tags = client.get_run(report.tracked.parent_run_id).data.tags
+    assert tags["mlflow.user"]
+    assert tags["mlflow.source.name"]
+    assert tags["mlflow.note.content"].startswith("Launch 1 of the campaign small: allreduce on `ring:4` at 2 sizes")
+    history = client.get_metric_history(report.tracked.parent_run_id, "best_speedup")
+    best = [
+        max(trial.speedup for trial in report.trials[:count] if isinstance(trial, CompleteTrial))
+        for count in range(1, 7)
+    ]
+    assert [point.step for point in history] == [1, 2, 3, 4, 5, 6]
+    assert [point.value for point in history] == pytest.approx(best)
+    assert client.get_metric_history(report.tracked.parent_run_id, "system/cpu_utilization_percentage")
+    at_size = metrics_at(home, report.tracked.parent_run_id, 65536)
+    assert at_size["best_speedup_by_size"] == pytest.approx(max(trial.sizes[1].speedup for trial in report.trials))
+
+
+def test_names_of_models_differ_at_sight_and_older_names_stay(home: Home) -> None:
+    run(home)
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    names = sorted(model.name for model in client.search_registered_models())
+    assert [name.rsplit(".", 1)[0] for name in names] == [
+        "chorale.allreduce.4KiB.ring-4",
+        "chorale.allreduce.64KiB.ring-4",
+    ]
+    client.rename_registered_model(names[0], "chorale.allreduce.0123456789abcdef.4KiB")
+    run(home)
+    assert sorted(model.name for model in client.search_registered_models()) == [
+        "chorale.allreduce.0123456789abcdef.4KiB",
+        names[1],
+    ]
+
+
 def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
     report = run(home)
     document = tune_document(report)
@@ -80,9 +122,10 @@ def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
         assert logged.data.tags["chorale.schedule_id"] == trial.schedule_id
         assert logged.data.params["method"] == trial.candidate.method
         for size in trial.sizes:
-            assert logged.data.metrics[f"time_us.{size.size_bytes}"] == pytest.approx(size.median_s * 1e6)
-            assert logged.data.metrics[f"speedup.{size.size_bytes}"] == pytest.approx(size.speedup)
-            assert f"algbw_gb_per_s.{size.size_bytes}" in logged.data.metrics
+            at_size = metrics_at(home, logged.info.run_id, size.size_bytes)
+            assert at_size["time_us"] == pytest.approx(size.median_s * 1e6)
+            assert at_size["speedup"] == pytest.approx(size.speedup)
+            assert at_size["algbw_gb_per_s"] == pytest.approx(size.algbw_gb_per_s)
         folder = Path(logged.info.artifact_uri.removeprefix("file://"))
         assert {path.name for path in folder.iterdir()} == {"schedule.parquet", "program.xml", "measurements.json"}
     assert tune_table(report).row_count == 2
