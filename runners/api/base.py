@@ -72,6 +72,7 @@ class FailureKind(StrEnum):
     CRASH = "crash"  # a rank or the runtime died
     UNAVAILABLE = "unavailable"  # the runner's needs are not met here
     REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
+    IMPOSSIBLE = "impossible"  # faster than the links allow: the links or the clock are not what they are taken for
 
 
 @dataclass(frozen=True, slots=True)

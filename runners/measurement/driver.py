@@ -19,6 +19,7 @@ from chorale.runners.api.base import (
     SizeMeasurement,
     library_result,
 )
+from chorale.runners.measurement.link_limit import believable
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medians, median_interval, ratio_interval
 from chorale.synth.errors import InvalidInput
 
@@ -30,13 +31,13 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
     """
     race = request.race
     if race is None or race.first_repeats >= request.repeats:
-        return runner.submit(request)
-    first = runner.submit(replace(request, repeats=race.first_repeats))
+        return _submitted(runner, request)
+    first = _submitted(runner, replace(request, repeats=race.first_repeats))
     if isinstance(first, RunFailure) or not (on := sizes_in_race(first, race)):
         return first
     sizes_bytes = tuple(request.sizes_bytes[index] for index in on)
     repeats = request.repeats - race.first_repeats
-    rest = runner.submit(replace(request, repeats=repeats, seed=request.seed + 2**31, sizes_bytes=sizes_bytes))
+    rest = _submitted(runner, replace(request, repeats=repeats, seed=request.seed + 2**31, sizes_bytes=sizes_bytes))
     return rest if isinstance(rest, RunFailure) else _joined(first, rest, on)
 
 
@@ -74,6 +75,10 @@ def _in_order(
     return tuple(joined)
 
 
+def _submitted(runner: Runner, request: RunRequest) -> Outcome:
+    return believable(request, runner.submit(request))
+
+
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
 
@@ -101,7 +106,7 @@ class AdaptiveMeasurement:
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
     """Measure `request.repeats` times, as it says."""
-    outcome = runner.submit(request)
+    outcome = _submitted(runner, request)
     if isinstance(outcome, RunFailure):
         return outcome
     return AdaptiveMeasurement(outcome, (StopReason.FIXED,) * len(request.sizes_bytes))
@@ -126,7 +131,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     collected = _Collected(request.sizes_bytes, goal, current.repeats if goal.launches > 1 else 1)
     while True:
         start_s = clock_s()
-        outcome = runner.submit(current)
+        outcome = _submitted(runner, current)
         if isinstance(outcome, RunFailure):
             return outcome
         collected.add(outcome, current.repeats)

@@ -26,6 +26,7 @@ from chorale.runners.api.registry import RUNNERS, runner_config
 from chorale.runners.api.units import format_size, format_us, parse_sizes
 from chorale.runners.measurement.analysis import SizeAnalysis, analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
+from chorale.runners.measurement.link_limit import LinkLimit, link_limit
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, parse_budget, parse_precision
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.synth.errors import InvalidInput
@@ -51,9 +52,10 @@ def print_report(
     reference: str | None,
     calibration: Calibration | None,
     as_json: bool,
+    limit: LinkLimit | None,
     executions: list[dict[str, Any]] | None = None,
 ) -> None:
-    """Print the results of `file`, compared with those of `reference` where there is one.
+    """Print the results of `file`, compared with those of `reference` and with what the links allow, where known.
 
     executions: of `report_executions`, where they were traced
     """
@@ -63,13 +65,13 @@ def print_report(
     )
     _warn(file, program, measurement, analyses, reference)
     rows = [
-        _row(size, program) | analysis.to_json(reference) | {"stopped": stop.value}
+        _row(size, program, limit) | analysis.to_json(reference) | {"stopped": stop.value}
         for size, analysis, stop in zip(measurement.results[file], analyses, driven.stop_reasons, strict=True)
     ]
     if as_json:
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
         if reference is not None:
-            others = [_row(size, program) for size in measurement.results[reference]]
+            others = [_row(size, program, limit) for size in measurement.results[reference]]
             document["reference"] = {"name": reference, "results": others}
         document |= {} if calibration is None else {"calibration": calibration.to_json()}
         emit_json(document | ({} if executions is None else {"executions": executions}))
@@ -112,8 +114,9 @@ def _warn(
         people.print(f"warning: {warning}")
 
 
-def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
+def _row(measured: SizeMeasurement, program: Program, limit: LinkLimit | None) -> dict[str, Any]:
     algbw = measured.size_bytes / measured.median_s / 1e9
+    of_limit = None if limit is None else limit.efficiency(measured.median_s, measured.size_bytes)
     return {
         "size_bytes": measured.size_bytes,
         "time_us_median": measured.median_s * 1e6,
@@ -122,18 +125,20 @@ def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
         "repeats": len(measured.times_s),
         "algbw_gb_per_s": algbw,
         "busbw_gb_per_s": algbw * bus_factor(program.collective.name, len(program.ranks)),
+        "efficiency": of_limit,
         "correct": measured.correct,
     }
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title)
-    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "right"):
+    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "of limit", "right"):
         table.add_column(heading, justify="right")
     for row in rows:
         times = (_short(row[key]) for key in ("time_us_median", "time_us_iqr", "time_us_min"))
         rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
-        table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO")
+        of_limit = "" if row["efficiency"] is None else f"{row['efficiency']:.0%}"
+        table.add_row(format_size(row["size_bytes"]), *times, *rates, of_limit, "yes" if row["correct"] else "NO")
     return table
 
 
@@ -248,7 +253,8 @@ def run(
         calibration = calibrate(observations_of(outcome.measurement, programs, topology), topology.bandwidth_unit)
     executions = outcome.measurement.traces.get(file, ())
     rows = report_executions(program, topology, executions, outcome.measurement, trace, plot) if request.trace else None
-    print_report(file, program, outcome, reference, calibration, as_json, rows)
+    limit = link_limit(topology, program.collective, outcome.measurement.environment)
+    print_report(file, program, outcome, reference, calibration, as_json, limit, rows)
 
 
 def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from chorale.runners.api.base import Measurement
 from chorale.runners.api.trace import ExecutionTrace
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
+from chorale.runners.measurement.link_limit import model_of_run
 from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.program import Program
@@ -65,17 +64,6 @@ def report_executions(
 def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
     """Return the rows that `report_executions` wrote into `trace`; none if there is no such file."""
     return list(json.loads(trace.read_bytes())["otherData"]["executions"]) if trace.exists() else []
-
-
-def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return links of that rate: of bandwidth 1, on fabrics in GB/s of the fastest; None where it is not known."""
-    if not isinstance(link_mbps, (int, float, Fraction, str)):
-        return None
-    rate_gbps = Fraction(str(link_mbps)) / 1000
-    if topology.bandwidth_unit == "link":
-        return NetworkModel.of(link_gbps=rate_gbps)
-    full = NetworkModel().unit_bytes_per_s(topology) * max(topology.links.bandwidths)
-    return replace(NetworkModel(), efficiency=rate_gbps * 10**9 / 8 / full)
 
 
 def _prediction(

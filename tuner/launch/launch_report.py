@@ -6,21 +6,30 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chorale.runners.measurement.link_limit import LinkLimit, link_limit
+from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TrackingResult
-from chorale.tuner.trials.records import CompleteTrial, RankedTrial
+from chorale.tuner.trials.records import CompleteTrial, RankedTrial, TrialRecord
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass, regressions, tuning_table
 
 _log = logging.getLogger("chorale.tune")
 
 
-def draw_picture(campaign: Campaign, store: Store) -> None:
+def launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialRecord]) -> LinkLimit | None:
+    """Return what the links of a launch allow, None where their rate is not known."""
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
+
+
+def draw_picture(campaign: Campaign, store: Store, limit: LinkLimit | None) -> None:
     """Write a picture of the launch beside its journal; if that fails it is only logged."""
     complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
     if not complete:
@@ -29,7 +38,7 @@ def draw_picture(campaign: Campaign, store: Store) -> None:
 
     title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
     try:
-        write_file(store.picture_path, campaign_png(complete, title))
+        write_file(store.picture_path, campaign_png(complete, title, limit))
     except ChoraleError as error:
         _log.warning("no picture: %s", error)
 

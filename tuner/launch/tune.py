@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Workers
+from chorale.runners.measurement.link_limit import LinkLimit
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.fixed_orders import reproducible_trials
-from chorale.tuner.launch.launch_report import draw_picture, upload_page, write_page
+from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.overhead import Overhead
 from chorale.tuner.launch.progress import LaunchProgress
@@ -205,7 +206,8 @@ class TuneReport:
     """The results of a launch.
 
     `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
-    size class whether it has the alias, and why; `overhead` is `Overhead.document`.
+    size class whether it has the alias, and why; `overhead` is `Overhead.document`; `limit` is what links of known rate
+    allow.
     """
 
     launch: Launch
@@ -218,6 +220,7 @@ class TuneReport:
     folder: Path
     overhead: Mapping[str, Any]
     verdicts: Mapping[SizeClass, PromotionVerdict] = field(default_factory=dict)
+    limit: LinkLimit | None = None
 
 
 def tune(
@@ -261,7 +264,7 @@ def _measured(
     if isinstance(ended.failure, JournalLost):
         work.tracker.abandon()
         raise ended.failure
-    draw_picture(work.campaign, work.store)
+    draw_picture(work.campaign, work.store, launch_limit(work.campaign, work.topology, work.store.trials))
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
     work.overhead.cpu_s = time.process_time() - began_cpu_s
@@ -289,4 +292,5 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
         store.folder,
         overhead,
         verdicts,
+        launch_limit(work.campaign, work.topology, store.trials),
     )

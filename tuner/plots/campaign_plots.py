@@ -11,25 +11,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chorale.runners.api.units import format_size
+from chorale.runners.measurement.link_limit import LinkLimit
 from chorale.runners.measurement.precision import MedianInterval
 from chorale.tuner.trials.records import CompleteTrial
 
 
-def campaign_png(trials: Sequence[CompleteTrial], title: str) -> bytes:
-    """Return a PNG of the complete `trials` of one launch (at least one)."""
+def campaign_png(trials: Sequence[CompleteTrial], title: str, limit: LinkLimit | None = None) -> bytes:
+    """Return a PNG of the complete `trials` of one launch (at least one); `limit` is drawn as the roof."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     bandwidth, history = figure.subplots(1, 2)
     figure.suptitle(title)
-    _draw_bandwidth(bandwidth, trials)
+    _draw_bandwidth(bandwidth, trials, limit)
     _draw_history(history, trials)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
     return stream.getvalue()
 
 
-def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
-    """Draw algbw against size, for each method the best trial of each size, and the baselines beside it."""
+def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial], limit: LinkLimit | None) -> None:
+    """Draw algbw against size, for each method the best trial of each size, the baselines, and what links allow."""
     sizes = [size.size_bytes for size in trials[0].sizes]
     for method in sorted({trial.candidate.method for trial in trials}):
         of_method = [trial for trial in trials if trial.candidate.method == method]
@@ -40,6 +41,8 @@ def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
         for index in range(len(sizes))
     ]
     axes.plot(sizes, baseline, marker="s", linestyle="--", color="grey", label="baseline")
+    if limit is not None:
+        axes.axhline(1e-9 / limit.seconds_per_byte, linestyle=":", color="black", label="the links allow")
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [format_size(size) for size in sizes])
     axes.minorticks_off()

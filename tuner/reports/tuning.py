@@ -67,7 +67,7 @@ def tune_table(report: TuneReport) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("size", justify="right")
     table.add_column("best")
-    for heading in ("median", f"{baselines}", "speed-up", "registered"):
+    for heading in ("median", f"{baselines}", "speed-up", *_limit_headings(report), "registered"):
         table.add_column(heading, justify="right")
     for choice in tuning_table_of(report):
         version = report.versions.get(choice.size_bytes)
@@ -77,9 +77,31 @@ def tune_table(report: TuneReport) -> Table:
             format_ms(choice.time_s),
             format_ms(choice.result.baseline_median_s),
             _speedup_text(choice),
+            *_limit_cells(report, choice),
             f"version {version}" if version else "no",
         )
     return table
+
+
+def _limit_headings(report: TuneReport) -> tuple[str, ...]:
+    return () if report.limit is None else ("at most", "of limit")
+
+
+def _limit_cells(report: TuneReport, choice: TableEntry) -> tuple[str, ...]:
+    facts = _limit_facts(report, choice)
+    return (f"{facts['most_speedup']:.2f}x", f"{facts['efficiency']:.0%}") if facts else ()
+
+
+def _limit_facts(report: TuneReport, choice: TableEntry) -> dict[str, float]:
+    """Return what links allow at an entry's size: of the time, and of a speed-up over the baseline as measured."""
+    if report.limit is None:
+        return {}
+    least_s = report.limit.least_s(choice.result.measured_bytes)
+    return {
+        "limit_us": least_s * 1e6,
+        "efficiency": least_s / choice.time_s,
+        "most_speedup": choice.result.baseline_median_s / least_s,
+    }
 
 
 def _speedup_text(choice: TableEntry) -> str:
@@ -186,6 +208,7 @@ def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
         "trial_id": trial.trial_id if trial else None,
         "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
         "registered_version": report.versions.get(choice.size_bytes),
+        **_limit_facts(report, choice),
         **_verdict_fields(choice.verdict),
     }
 
