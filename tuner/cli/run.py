@@ -116,7 +116,7 @@ def _warn(
 
 def _row(measured: SizeMeasurement, program: Program, limit: LinkLimit | None) -> dict[str, Any]:
     algbw = measured.size_bytes / measured.median_s / 1e9
-    of_limit = None if limit is None else limit.efficiency(measured.median_s, measured.size_bytes)
+    of_limit = {} if limit is None else {"efficiency": limit.efficiency(measured.median_s, measured.size_bytes)}
     return {
         "size_bytes": measured.size_bytes,
         "time_us_median": measured.median_s * 1e6,
@@ -125,20 +125,21 @@ def _row(measured: SizeMeasurement, program: Program, limit: LinkLimit | None) -
         "repeats": len(measured.times_s),
         "algbw_gb_per_s": algbw,
         "busbw_gb_per_s": algbw * bus_factor(program.collective.name, len(program.ranks)),
-        "efficiency": of_limit,
+        **of_limit,
         "correct": measured.correct,
     }
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title)
-    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "of limit", "right"):
+    limited = ("of limit",) if "efficiency" in rows[0] else ()
+    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", *limited, "right"):
         table.add_column(heading, justify="right")
     for row in rows:
         times = (_short(row[key]) for key in ("time_us_median", "time_us_iqr", "time_us_min"))
         rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
-        of_limit = "" if row["efficiency"] is None else f"{row['efficiency']:.0%}"
-        table.add_row(format_size(row["size_bytes"]), *times, *rates, of_limit, "yes" if row["correct"] else "NO")
+        of_limit = (f"{row['efficiency']:.0%}",) if limited else ()
+        table.add_row(format_size(row["size_bytes"]), *times, *rates, *of_limit, "yes" if row["correct"] else "NO")
     return table
 
 
