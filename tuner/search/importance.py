@@ -1,4 +1,4 @@
-"""Which parameters mattered in a launch, by Optuna's fANOVA."""
+"""Which parameters mattered for the best trials of a launch, by Optuna's PED-ANOVA."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Sequence
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from chorale.tuner.trials.records import CompleteTrial
 
 MIN_TRIALS = 4
 
-TREES = 16
-"""Trees of the forest: each takes as long as ten trials do, and the bars of a picture need no third digit."""
+BEST_PART = 0.25
+"""The trials among which values of a parameter are compared with those of all; of a tenth, few launches have enough."""
 
 
-def importances(trials: Sequence[CompleteTrial], seed: int = 0) -> dict[str, float]:
-    """Return what part of the variance of the speed-up each parameter explains, the most important first.
+def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
+    """Return how much each parameter decided whether a trial was among the best, the most important first; sum 1.
 
-    Parameters that never varied are left out. Empty for too few trials, or if all were equally fast.
+    PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how far its values among the best are from those of all. Parameters
+    that never varied are left out. Empty for too few trials, or if all were equally fast.
     """
     values = {name: {trial.candidate.parameters[name]: None for trial in trials} for name in _names(trials)}
     varied = {name: list(choices) for name, choices in values.items() if len(choices) > 1}
@@ -33,7 +34,8 @@ def importances(trials: Sequence[CompleteTrial], seed: int = 0) -> dict[str, flo
     for trial in trials:
         parameters = {name: trial.candidate.parameters[name] for name in varied}
         study.add_trial(create_trial(params=parameters, distributions=distributions, value=trial.speedup))
-    return dict(get_param_importances(study, evaluator=FanovaImportanceEvaluator(n_trees=TREES, seed=seed)))
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST_PART)
+    return dict(get_param_importances(study, evaluator=evaluator))
 
 
 def _names(trials: Sequence[CompleteTrial]) -> list[str]:
