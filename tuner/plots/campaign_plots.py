@@ -109,7 +109,7 @@ def importance_svg(importances: Mapping[str, float]) -> str:
     figure, axes = _figure()
     names = list(importances)[::-1]
     axes.barh(names, [importances[name] for name in names])
-    axes.set(xlabel="part of the variance of the speed-up that it explains", xlim=(0, 1))
+    axes.set(xlabel="how much it decides whether a trial is among the best", xlim=(0, 1))
     return _svg(figure, "importance")
 
 
