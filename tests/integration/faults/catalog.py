@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.integration.faults import networks, processes
+from tests.integration.faults import clocks, networks, processes, services, storage
 from tests.integration.faults.rows import Fault
 
-FAULTS: Mapping[str, Fault] = {**processes.FAULTS, **networks.FAULTS}
+FAULTS: Mapping[str, Fault] = {
+    **processes.FAULTS,
+    **networks.FAULTS,
+    **storage.FAULTS,
+    **services.FAULTS,
+    **clocks.FAULTS,
+}

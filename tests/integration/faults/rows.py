@@ -32,11 +32,16 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens in the middle of a launch in a `setting`; `mend`, before a launch that it ended is resumed."""
+    """What happens in the middle of a launch in a `setting`.
+
+    mend:    what happens before the launch is resumed, if the fault ended it, or if it is to be resumed in any case
+    resumes: whether it is, as what it could not tell others waits for that
+    """
 
     strike: Strike
     setting: Callable[[Path], AbstractContextManager[Setting]] = alone
     mend: Strike = nothing
+    resumes: bool = False
     goal_s: float = GOAL_S
 
 
@@ -47,8 +52,8 @@ class Row:
     noticed_s: to the first line about it
     pause_s:   the longest time without a new trial in the journal, up to the last; with the start of `--resume` where
                the fault ended the launch
-    ended_s:   to the end of the launch, if the fault ended it
-    codes:     exit codes of the launch, and of the resumed one if the fault ended it
+    ended_s:   to the end of the launch, if it was resumed
+    codes:     exit codes of the launch, and of the resumed one
     load:      of the machine (one minute), when it began and when it ended
     """
 
@@ -106,9 +111,9 @@ def run_fault(name: str, fault: Fault, folder: Path, verbose: bool = False) -> R
         pauses = Pauses(launched)
         began_s = time.monotonic()
         fault.strike(launched)
-        codes, ended_s, lines = [launched.process.wait(LIMIT_S)], None, launched.lines
-        if codes[0]:
-            ended_s = time.monotonic() - began_s
+        codes, lines = [launched.process.wait(LIMIT_S)], launched.lines
+        ended_s = time.monotonic() - began_s if codes[0] or fault.resumes else None
+        if ended_s is not None:
             fault.mend(launched)
             launched = Launched(setting, resume=True)
             codes.append(launched.process.wait(LIMIT_S))
