@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ Write = Callable[[int, bytes | memoryview], int]
 """Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
 
 TORN_SUFFIX = ".torn"
+RECOVERY_S = 6.0
+"""How long a disk that takes nothing may need to recover before a launch ends."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05
@@ -43,6 +46,7 @@ class Journal:
         """Open or create the file; another process that has it open is given `patience_s`, then Unavailable."""
         self.path = path
         self._write = write
+        self._one_thread = threading.Lock()
         self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(self._descriptor, path, patience_s)
@@ -64,21 +68,26 @@ class Journal:
         """
         if b"\n" in line:
             raise ValueError("a journal line must not contain line breaks")
-        self.require_ours()
         content = line + b"\n"
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[self._write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException:
-            os.ftruncate(self._descriptor, self._size_bytes)
-            raise
-        self._size_bytes += len(content)
-        self._end = (self._end + content)[-_REMEMBERED_BYTES:]
+        with self._one_thread:
+            self._require_ours()
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[self._write(self._descriptor, rest) :]
+                os.fsync(self._descriptor)
+            except BaseException:
+                os.ftruncate(self._descriptor, self._size_bytes)
+                raise
+            self._size_bytes += len(content)
+            self._end = (self._end + content)[-_REMEMBERED_BYTES:]
 
     def require_ours(self) -> None:
         """Raise JournalLost unless the file is the one that this object opened and ends as it left it."""
+        with self._one_thread:  # a line that is being written would look like one of somebody else
+            self._require_ours()
+
+    def _require_ours(self) -> None:
         opened = os.fstat(self._descriptor)
         try:
             named = os.stat(self.path)

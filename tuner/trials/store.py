@@ -16,7 +16,7 @@ from chorale.runners.measurement.file_lock import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import Journal, JournalLost, Write, read_journal, whole_lines
+from chorale.tuner.trials.journal_file import RECOVERY_S, Journal, JournalLost, Write, read_journal, whole_lines
 from chorale.tuner.trials.journal_lines import (
     JournalContent,
     WriterChange,
@@ -29,7 +29,6 @@ from chorale.tuner.trials.records import FinalComparison, TrialRecord
 _log = logging.getLogger("chorale.store")
 
 MAX_UNSAVED = 3
-RECOVERY_S = 10.0
 JOURNAL = "trials.jsonl"
 LAUNCH_COPY = "launch.json"
 

@@ -124,12 +124,12 @@ def _enter(group: Path, processes: list[psutil.Process]) -> None:
 
 
 def kill_for_memory(launched: Launched) -> None:
-    """Let the kernel end the measuring worker for a lack of memory, by a control group with a limit of 1 MiB."""
+    """Let the kernel end the measuring worker for a lack of memory, by a control group with a limit of 64 KiB."""
     group = Path(f"/sys/fs/cgroup/memory/chorale-faults-{os.getpid()}")
     worker = launched.child("MeasureWorker")
     group.mkdir()
     try:
-        (group / "memory.limit_in_bytes").write_text(str(2**20))
+        (group / "memory.limit_in_bytes").write_text(str(2**16))
         _enter(group, [worker])
         worker.wait(60.0)
     finally:
