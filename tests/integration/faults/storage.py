@@ -7,7 +7,7 @@ import os
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -145,13 +145,11 @@ def _remove(group: Path, attempts: int = 50) -> None:
         time.sleep(0.1)
 
 
-mended: Callable[[Strike, Strike], Fault] = lambda strike, mend: Fault(strike, disk, mend)  # noqa: E731
-
 FAULTS = {
     "disk full for 5 s": Fault(fill_for(5.0), disk),
-    "disk full for good": mended(fill, make_room),
+    "disk full for good": Fault(fill, disk, make_room),
     "disk slow, 4 writes/s for 20 s": Fault(slow_for(20.0, 4), disk),
-    "file server gone for good": mended(shut_down, mount_again),
-    "folder of the launch moved away": mended(move_away, move_back),
+    "file server gone for good": Fault(shut_down, disk, mount_again),
+    "folder of the launch moved away": Fault(move_away, mend=move_back),
     "measuring worker out of memory": Fault(kill_for_memory),
 }
