@@ -99,10 +99,11 @@ class MeasureWorker:
         """Return what the runner says to a RunRequest, and what that took; an error of it becomes a RunFailure too."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         opened = {name: self._opener.open(program) for name, program in programs.items()}
-        outcome = self._submit(RunRequest(self._opener.open(shared["topology"]), opened, **others.open()))
+        outcome = self.run(RunRequest(self._opener.open(shared["topology"]), opened, **others.open()))
         return Completion(outcome, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
 
-    def _submit(self, request: RunRequest) -> Outcome:
+    def run(self, request: RunRequest) -> Outcome:
+        """Return what the runner says to `request`; an error of it becomes a RunFailure too."""
         try:
             with exclusive(machine_lock(), ALONE_PATIENCE_S) if self._alone else nullcontext():
                 if self._runner is None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure
 from chorale.runners.ray.cluster import ray
+from chorale.runners.ray.silent_nodes import SilentNodes
 
 MAX_RETRIES: Mapping[FailureKind, int] = MappingProxyType(
     {FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2, FailureKind.TIMEOUT: 1}
@@ -41,20 +42,28 @@ _log = logging.getLogger("chorale.ray")
 class WorkerNodes:
     """Chooses where workers that need `resource_request` may run.
 
-    A node on which `MAX_CONSECUTIVE_FAILURES` calls failed in a row is in quarantine: no new worker starts there as
-    long as another node suits.
+    A node on which `MAX_CONSECUTIVE_FAILURES` calls failed in a row, or that answers no more, is in quarantine: no new
+    worker starts there as long as another node suits.
     """
 
-    def __init__(self, resource_request: ResourceRequest) -> None:
+    def __init__(self, resource_request: ResourceRequest, silent: SilentNodes | None = None) -> None:
         self.resource_request = resource_request
+        self.silent = silent or SilentNodes()
         self._failures: Counter[str] = Counter()
+
+    def watch(self, used: Iterable[str]) -> None:
+        """Ask the nodes `used`, where workers run, whether they still answer."""
+        ids = set(used)
+        alive = [node for node in _alive() if node["NodeID"] in ids]
+        ports = {node["NodeID"]: f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in alive}
+        self.silent.watch(ports)
 
     def suitable(self) -> list[str]:
         """Return the ids of the nodes that are alive and have what is needed, be it free or taken."""
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        alive = [node for node in nodes if node["Alive"]]
         return [
-            node["NodeID"] for node in alive if self.resource_request.fits(node["Resources"], node.get("Labels") or {})
+            node["NodeID"]
+            for node in _alive()
+            if self.resource_request.fits(node["Resources"], node.get("Labels") or {})
         ]
 
     def has_alternative_to(self, node: str) -> bool:
@@ -84,4 +93,9 @@ class WorkerNodes:
         self._failures.pop(node, None)
 
     def _is_flaky(self, node: str) -> bool:
-        return self._failures[node] >= MAX_CONSECUTIVE_FAILURES
+        return self._failures[node] >= MAX_CONSECUTIVE_FAILURES or node in self.silent.now
+
+
+def _alive() -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"]]

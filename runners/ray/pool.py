@@ -168,6 +168,7 @@ class RayPool:
             for reference in [flight for flight in slot.flights if flight in arrived]:
                 finished += self._settle_flight(slot, reference)
             finished += self._settle_deadlines(slot)
+        self._leave_silent_nodes()
         self._dispatch()
         self._check_some_started()
         return finished
@@ -184,6 +185,7 @@ class RayPool:
                 ray.wait(shutdowns, num_returns=len(shutdowns), timeout=SHUTDOWN_TIMEOUT_S)
             for slot in self._slots:
                 ray.kill(slot.actor)
+        self._nodes.silent.close()
         self._slots.clear()
         self._waiting.clear()
 
@@ -212,6 +214,16 @@ class RayPool:
             self._replace(slot)
         else:
             slot.start = None
+            self._nodes.watch(each.node for each in self._slots)
+
+    def _leave_silent_nodes(self) -> None:
+        """Do elsewhere, where there is an elsewhere, what the actors of nodes that answer no more were doing."""
+        silent = self._nodes.silent.now
+        for slot in [slot for slot in self._slots if slot.node in silent]:
+            if self._nodes.has_alternative_to(slot.node):
+                _log.warning("node %s does not answer; another does its work again", slot.node[:12])
+                self._requeue([flight.job for flight in slot.flights.values()])
+                self._replace(slot, slot.node)
 
     def _settle_flight(self, slot: _Slot, reference: Any) -> list[Future[Any]]:
         flight = slot.flights.get(reference)

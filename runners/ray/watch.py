@@ -6,6 +6,7 @@ Ray itself notices after minutes what happened to its processes, and then ends t
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import socket
@@ -25,6 +26,7 @@ STOPPED_LIMIT_S = 8.0
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
 _AGENTS = ("DashboardAgent", "RuntimeEnvAgent", "dashboard_agent", "runtime_env_agent")
+_log = logging.getLogger("chorale.ray")
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
 
 
@@ -98,7 +100,16 @@ class LocalClusterWatch:
             problem = self._problem(kind, process, now_s)
             if problem:
                 return ClusterLost(f"Ray's {kind} {problem}")
+        self._end_stopped_workers(now_s)
         return None
+
+    def _end_stopped_workers(self, now_s: float) -> None:
+        """End workers that somebody stopped, so that others do their work; it would be waited for until its limit."""
+        for worker in self._descendants:
+            problem = self._problem(f"worker {worker.pid}", worker, now_s)
+            if problem is not None and "stopped" in problem:
+                _log.warning("worker %d %s: it is ended, so that its work is done again", worker.pid, problem)
+                end_processes([worker])
 
     def kill(self) -> None:
         """End every process of the cluster: what works no more cannot be shut down in order."""

@@ -1,19 +1,23 @@
-"""Single faults in the middle of a launch: none ends it, loses a trial or doubles one."""
+"""Single faults in the middle of a launch: none ends it for good, loses a trial or doubles one."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.integration.faults import FAULTS, GOAL_S, run_fault
+from tests.integration.faults.catalog import FAULTS
+from tests.integration.faults.rows import run_fault
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_ends_nothing(fault: str, tmp_path: Path) -> None:
-    row = run_fault(fault, tmp_path)
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts and full disks need root")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_ends_nothing(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    row = run_fault(name, fault, tmp_path)
     assert row.good, row
-    assert row.noticed_s is None or row.noticed_s < GOAL_S, row
+    assert row.answered_s < fault.goal_s, row

@@ -1,11 +1,13 @@
 """A launch with a Ray cluster of its own runs in a child process, as Ray ends the process that loses its cluster.
 
-The parent waits, hands on signals, and begins the same command again, with --resume, when Ray has ended the child.
+The parent, which has imported everything and started nothing, waits, hands on signals, and forks another child that
+resumes when the cluster of the first is lost: nothing has to be imported again.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,35 +20,53 @@ from chorale.tuner.cli.output import print_error
 MAX_RESTARTS = 5
 LOST_CLUSTER_CODE = 75
 """Exit code of a child that says itself that its cluster is lost; Ray ends it with 1."""
-_RESTARTS = "CHORALE_RESTARTS"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEADLY = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _PR_SET_PDEATHSIG = 1
 _ENDED = b"."
 
 
-def go_on_in_child(address: str | None) -> None:
-    """Return in a child process; the parent ends with its exit code.
+def go_on_in_child(address: str | None) -> bool:
+    """Return in a child process, with whether a former one lost its cluster; the parent ends with its exit code.
 
-    Does nothing where the cluster belongs to others, or where this process is not the command line itself.
+    All that is imported before is there for every child at once. Does nothing where the cluster belongs to others, or
+    where this process is not the command line itself.
     """
     if address or os.environ.get("RAY_ADDRESS") or sys.platform != "linux" or not _is_command():
-        return
+        return False
+    for losses in range(MAX_RESTARTS + 1):
+        if (code := _code_of_child()) is None:
+            return losses > 0
+        if losses < MAX_RESTARTS:
+            show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+            print_error(
+                f"{show_cursor}the Ray cluster was lost (exit code {code}): it is started again, the launch goes on"
+            )
+    print_error(f"the Ray cluster was lost {MAX_RESTARTS + 1} times; see `chorale doctor`, then go on with --resume")
+    os._exit(3)
+
+
+def _code_of_child() -> int | None:
+    """Return None in a new child, and in the parent the exit code of one that lost its cluster.
+
+    The parent ends with any other.
+    """
+    sys.stdout.flush()
     reader, writer = os.pipe()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reader)
         _begin_as_child(parent, writer)
-        return
+        return None
     os.close(writer)
     status = _wait(child)
     ended_by_itself = os.read(reader, 1) == _ENDED
+    os.close(reader)
     code = os.waitstatus_to_exitcode(status)
-    if not ended_by_itself and (code >= 0 or -code in _DEADLY):
-        _begin_again(code)
-    sys.stdout.flush()
-    os._exit(code if code >= 0 else 128 - code)
+    if ended_by_itself or (code < 0 and -code not in _DEADLY):
+        os._exit(code if code >= 0 else 128 - code)
+    return code
 
 
 def is_child() -> bool:
@@ -74,21 +94,11 @@ def _begin_as_child(parent: int, writer: int) -> None:
 
 def _wait(child: int) -> int:
     def forward(number: int, _frame: FrameType | None) -> None:
-        os.kill(child, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
 
-    for number in _FORWARDED:
-        signal.signal(number, forward)
-    return os.waitpid(child, 0)[1]
-
-
-def _begin_again(code: int) -> None:
-    """Replace this process by the same command with --resume, at most `MAX_RESTARTS` times."""
-    restarts = int(os.environ.get(_RESTARTS, "0"))
-    if restarts >= MAX_RESTARTS:
-        print_error(f"the Ray cluster was lost {restarts + 1} times; see `chorale doctor`, then go on with --resume")
-        os._exit(3)
-    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-    print_error(f"{show_cursor}the Ray cluster was lost (exit code {code}): it is started again, the launch goes on")
-    os.environ[_RESTARTS] = str(restarts + 1)
-    words = sys.orig_argv[1:]
-    os.execv(sys.executable, [sys.executable, *words, *([] if "--resume" in words else ["--resume"])])  # noqa: S606
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    status = os.waitpid(child, 0)[1]
+    for number, handler in before.items():  # the next child begins with them
+        signal.signal(number, handler or signal.SIG_DFL)
+    return status

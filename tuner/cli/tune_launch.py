@@ -21,7 +21,7 @@ from chorale.tuner.cli.output import emit_json, people, print_error, results
 from chorale.tuner.cli.supervision import LOST_CLUSTER_CODE, is_child
 from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.config.runner_factory import make_workers, make_workers_at_once
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.topology_specs import absolute_spec
@@ -128,14 +128,20 @@ def leave(loss: ClusterLost) -> None:
     os._exit(LOST_CLUSTER_CODE)
 
 
-def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
-    """Run a launch in this process, on the Ray cluster at `address` or one of its own."""
+def run_launch(
+    campaign: Campaign, topology: Topology, resume: bool, address: str | None, at_once: bool = False
+) -> TuneReport:
+    """Run a launch in this process, on the Ray cluster at `address` or one of its own.
+
+    at_once: do not wait for the cluster where there is a way without
+    """
     home = Home.from_environment()
     if is_child():
         handle_loss(leave)
 
     def workers() -> Any:
-        started = make_workers(campaign, topology, home.root, address)()
+        make = make_workers_at_once if at_once else partial(make_workers, address=address)
+        started = make(campaign, topology, home.root)()
         # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
         return started

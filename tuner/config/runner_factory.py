@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from chorale.runners.api.workers import Workers
 from chorale.runners.ray.actors import RunnerFactory
+from chorale.runners.ray.interim import InterimWorkers
 from chorale.runners.ray.workers import RayWorkers
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.build_cache import shared_builder
@@ -28,6 +30,19 @@ def make_workers(
         measurers=section.at_once,
         alone=section.capabilities.is_live,
         make_builder=partial(shared_builder, home),
+    )
+
+
+def make_workers_at_once(campaign: Campaign, topology: Topology, home: Path) -> Callable[[], Workers]:
+    """Return a function that starts workers on a cluster of this process; work goes on here until that has started.
+
+    Live runners wait for it: what starts beside them would show in their times.
+    """
+    start = make_workers(campaign, topology, home)
+    if campaign.runner.capabilities.is_live:
+        return start
+    return partial(
+        InterimWorkers, start, runner_factory(campaign.runner, topology, home), partial(shared_builder, home)
     )
 
 

@@ -40,7 +40,7 @@ class Clocks:
 
 
 class TrialLoop:
-    """Runs the trials of one launch until its budget or its search space is used up, or the disk is full.
+    """Runs the trials of one launch until its budget or its search space is used up, or the disk stays full.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record
     goes to the store first, then to the search, then to the listeners, so that the store can repair the others. At
@@ -91,15 +91,20 @@ class TrialLoop:
         began_s = self._clocks.monotonic_s()
         self._worth.begin()
         try:
-            self._start_trials()
-            while self._pending:
-                for future in self._workers.wait(list(self._pending), WAIT_S):
-                    self._advance(self._pending.pop(future), future.completion)
-                self._start_trials()
+            self._run_trials()
+            while self._store.is_stuck and self._store.recover():
+                self._run_trials()
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
         self._compare_best()
+
+    def _run_trials(self) -> None:
+        self._start_trials()
+        while self._pending:
+            for future in self._workers.wait(list(self._pending), WAIT_S):
+                self._advance(self._pending.pop(future), future.completion)
+            self._start_trials()
 
     def _build_baselines(self) -> None:
         """Build the baselines, which are measured beside candidates; workers get them once."""

@@ -32,7 +32,7 @@ from chorale.tuner.tracking.registry import register
 from chorale.tuner.tracking.registry_queries import similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch, space_id
-from chorale.tuner.trials.journal_file import JournalLost
+from chorale.tuner.trials.journal_file import RECOVERY_S, JournalLost
 from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials, trial_id
 from chorale.tuner.trials.store import Store
@@ -43,6 +43,8 @@ _log = logging.getLogger("chorale.tune")
 OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
+FAILED_PATIENCE_S = 1.0
+"""For a disk that takes nothing, at the end of a launch that has failed: it had its time by then."""
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
@@ -268,7 +270,7 @@ def _measured(
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
     work.overhead.cpu_s = time.process_time() - began_cpu_s
-    work.store.settle()
+    work.store.settle(RECOVERY_S if ended.failure is None else FAILED_PATIENCE_S)
     return ended, tracked
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ from optuna.storages.journal import JournalFileBackend
 
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.tuner.config.address import with_password
-from chorale.tuner.trials.journal_file import set_torn_end_aside
+from chorale.tuner.trials.journal_file import RECOVERY_S, set_torn_end_aside
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""What a disk or a file server says that may take data again soon."""
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
@@ -52,13 +57,29 @@ class StudyJournal(JournalFileBackend):
     Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
     """
 
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add `logs`. Raises OSError, with the file as it was, if they cannot be written in full."""
+    def append_logs(
+        self, logs: list[dict[str, Any]], patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Add `logs`; a disk that takes nothing is tried again for about `patience_s`.
+
+        Then OSError, with the file as it was.
+        """
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        waited_s = 0.0
+        while True:
+            try:
+                return self._append(text.encode())
+            except OSError as error:
+                if waited_s >= patience_s or error.errno not in _PASSING:
+                    raise
+            sleep(1.0)
+            waited_s += 1.0
+
+    def _append(self, content: bytes) -> None:
         before = os.path.getsize(self._file_path)
         try:
             with open(self._file_path, "ab") as journal:
-                journal.write(text.encode())
+                journal.write(content)
         except OSError:
             os.truncate(self._file_path, before)
             raise

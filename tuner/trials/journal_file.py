@@ -17,6 +17,8 @@ Write = Callable[[int, bytes | memoryview], int]
 """Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
 
 TORN_SUFFIX = ".torn"
+RECOVERY_S = 6.0
+"""How long a disk that takes nothing may need to recover before a launch ends."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05

@@ -16,7 +16,7 @@ from chorale.runners.measurement.file_lock import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import Journal, JournalLost, Write, read_journal, whole_lines
+from chorale.tuner.trials.journal_file import RECOVERY_S, Journal, JournalLost, Write, read_journal, whole_lines
 from chorale.tuner.trials.journal_lines import (
     JournalContent,
     WriterChange,
@@ -45,7 +45,7 @@ class Store:
     """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
     One process at a time (a lock on the folder). What cannot be written (full disk) is kept in memory, in
-    order, and tried again with every later write and in `settle`; nothing is dropped. Callers stop measuring
+    order, and tried again with every later write and in `recover`; nothing is dropped. Callers stop measuring
     when it `is_stuck`.
     """
 
@@ -67,6 +67,7 @@ class Store:
             raise
         self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
+        self._waited_in_vain = False
         self._saved_files: set[Path] = set()
         self.trials: list[TrialRecord] = []
         self.final: FinalComparison | None = None
@@ -148,17 +149,25 @@ class Store:
     def _unsaved_trials(self) -> int:
         return sum(unsaved.path is None for unsaved in self._pending)
 
-    def settle(self, patience_s: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> None:
+    def recover(self, patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Write what still waits, trying again for about `patience_s`, once; return whether nothing is left."""
+        waited_s = 0.0
+        while not self._save():
+            if waited_s >= patience_s or self._waited_in_vain:
+                self._waited_in_vain = True
+                return False
+            sleep(1.0)
+            waited_s += 1.0
+        self._waited_in_vain = False
+        return True
+
+    def settle(self, patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> None:
         """Write what still waits, trying again for about `patience_s`.
 
         If the disk does not recover, everything goes to a folder in the system's temporary folder, or at last the
         trials to the log, and Unavailable says where.
         """
-        waited_s = 0.0
-        while not self._save() and waited_s < patience_s:
-            sleep(1.0)
-            waited_s += 1.0
-        if self._pending:
+        if not self.recover(patience_s, sleep):
             rescue = _rescue(self._pending, self.folder)
             rule = f"finished trials must be saved ({self._unsaved_trials} wait)"
             way_out = (

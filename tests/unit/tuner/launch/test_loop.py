@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -284,3 +286,32 @@ def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
             assert [len(size.times_s) for size in trial.sizes] == expected
             best = [max(known, size.speedup) for size, known in zip(trial.sizes, best, strict=True)]
     assert set(repeats) == {2, 7}
+
+
+class TakesNothing:
+    """A disk that takes no trial until it has been tried `refusals` times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+
+    def write(self, descriptor: int, content: bytes | memoryview) -> int:
+        if b'"trial_id"' in bytes(content) and self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(descriptor, content)
+
+
+@pytest.mark.parametrize(("refusals", "saved"), [(12, 6), (10**6, 0)])
+def test_a_launch_waits_for_a_full_disk_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, saved: int
+) -> None:
+    monkeypatch.setattr(Store.recover, "__defaults__", (10.0, lambda seconds: None))
+    store = Store(tmp_path, LAUNCH, TakesNothing(refusals).write)
+    campaign = small_campaign(parallel=1)
+    plan = SearchPlan(
+        space_of(campaign), "study", campaign.resolved_sampler, 0, partial(trial_id, "launch"), tuple(campaign.sizes)
+    )
+    search = Search(plan, open_storage(None, tmp_path / "optuna.journal"), [])
+    TrialLoop(campaign, TOPOLOGY, store, search, InlineWorkers(FakeRunner()), ticking()).run()
+    store.close()
+    assert len(Store(tmp_path).trials) == saved

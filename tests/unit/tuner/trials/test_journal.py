@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from chorale.tuner.trials.journal_file import Journal, set_torn_end_aside
+from chorale.tuner.trials.journal_file import Journal, JournalLost, set_torn_end_aside
 
 LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
 
@@ -83,3 +84,29 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     journal.close()
     journal.close()
     assert Journal(tmp_path / "j").lines() == LINES[:1]
+
+
+def test_a_line_that_is_being_written_is_not_taken_for_one_of_somebody_else(tmp_path: Path) -> None:
+    problems: list[Exception] = []
+
+    def look() -> None:
+        try:
+            journal.require_ours()
+        except JournalLost as error:
+            problems.append(error)
+
+    threads: list[threading.Thread] = []
+
+    def write(descriptor: int, content: bytes | memoryview) -> int:
+        count = os.write(descriptor, content)
+        threads.append(threading.Thread(target=look))
+        threads[-1].start()
+        threads[-1].join(0.05)  # as a disk takes its time
+        return count
+
+    journal = Journal(tmp_path / "j", write)
+    for line in LINES:
+        journal.append(line)
+    for thread in threads:
+        thread.join()
+    assert (problems, len(threads)) == ([], len(LINES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,3 +34,22 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path) -> N
     assert path.read_bytes() == before
     journal.append_logs([{"op": 3}])
     assert list(StudyJournal(str(path)).read_logs(0)) == [{"op": 1}, {"op": 2}, {"op": 3}]
+
+
+def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = StudyJournal(str(tmp_path / "optuna.journal"))
+    refusals = [OSError(errno.ENOSPC, "No space left on device")] * 3
+    append = journal._append
+
+    def refuse(content: bytes) -> None:
+        if refusals:
+            raise refusals.pop()
+        append(content)
+
+    monkeypatch.setattr(journal, "_append", refuse)
+    waits: list[float] = []
+    with pytest.raises(OSError, match="No space"):
+        journal.append_logs([{"op": 1}], patience_s=1.0, sleep=waits.append)
+    journal.append_logs([{"op": 2}], patience_s=1.0, sleep=waits.append)
+    assert waits == [1.0, 1.0]
+    assert list(journal.read_logs(0)) == [{"op": 2}]

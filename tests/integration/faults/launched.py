@@ -1,0 +1,157 @@
+"""A launch in a process of its own, and what is around it: folder, environment, hosts, servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from chorale.tuner.files.home import Home
+from chorale.tuner.tracking.mlflow_store import load_mlflow
+from chorale.tuner.tracking.tracker import TRIAL_ID
+from tests.integration.faults.hosts import ROOT, Host
+from tests.integration.soak import soak_campaign
+
+TRIALS = 150
+STRIKE_AFTER = 40
+LIMIT_S = 300.0
+
+
+@dataclass
+class Setting:
+    """What is there before a launch begins. `folder` is for files of the test, `home` for those of the launch.
+
+    environment: what the launch has beside that of this process
+    campaign:    keys of the campaign that differ
+    hosts:       where there are some, the launch is attached to their Ray cluster, from the last of them
+    detached:    or it lives there, started on the second, and is watched from the last
+    uri:         of MLflow, where it is no file in `home`
+    """
+
+    folder: Path
+    home: Home
+    environment: dict[str, str] = field(default_factory=dict)
+    campaign: dict[str, Any] = field(default_factory=dict)
+    hosts: list[Host] = field(default_factory=list)
+    detached: bool = False
+    uri: str | None = None
+    servers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """The campaign file."""
+        campaign = soak_campaign(TRIALS, "").model_dump(by_alias=True, mode="json", exclude_defaults=True)
+        campaign.pop("tracking", None)
+        changes = {"budget": {"trials": TRIALS}, "runner": {"kind": "simulated", "alpha_us": 3}, **self.campaign}
+        path = self.folder / "soak.yaml"
+        path.write_text(yaml.safe_dump(campaign | changes))
+        return path
+
+    def command(self, *words: str, host: int = -1) -> list[str]:
+        prefix = self.hosts[host].prefix if self.hosts else ()
+        there = ["--address", f"{self.hosts[0].address}:6379"] if self.hosts else []
+        return [*prefix, sys.executable, "-m", "chorale", "tune", *words, *there]
+
+    @property
+    def whole_environment(self) -> dict[str, str]:
+        here = {"CHORALE_HOME": str(self.home.root), "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+        return {**os.environ, **here, **self.environment}
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[Setting]:
+    """A launch with a cluster of its own, and all of its files in `folder`."""
+    yield Setting(folder, Home(folder / "home"))
+
+
+@dataclass
+class Launched:
+    """A launch, and what it says on stderr."""
+
+    setting: Setting
+    resume: bool = False
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        setting, again = self.setting, ["--resume"] if self.resume else []
+        words = [str(setting.file), *again]
+        if setting.detached:
+            start = setting.command(*words, "--detach", host=1)
+            done = subprocess.run(
+                start, check=False, env=setting.whole_environment, capture_output=True, text=True, timeout=LIMIT_S
+            )
+            assert done.returncode == 0, done.stderr
+            words = ["--follow", "soak"]
+        self.process = subprocess.Popen(
+            setting.command(*words),
+            env=setting.whole_environment,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def home(self) -> Home:
+        return self.setting.home
+
+    @property
+    def journal(self) -> Path:
+        return self.home.campaigns / "soak" / "1" / "trials.jsonl"
+
+    def trials(self) -> Counter[str]:
+        """Return how often each trial is in the journal; nothing where that cannot be read just now."""
+        try:
+            content = self.journal.read_bytes()
+        except OSError:
+            return Counter()
+        records = map(json.loads, content.split(b"\n")[1:-1])
+        return Counter(record["trial_id"] for record in records if "trial_id" in record)
+
+    def tracked(self) -> Counter[str]:
+        """Return how many runs MLflow has of each trial."""
+        client = load_mlflow().MlflowClient(self.setting.uri or self.home.mlflow_uri)
+        experiment = client.get_experiment_by_name("soak")
+        runs = client.search_runs([experiment.experiment_id], max_results=10_000)
+        return Counter(run.data.tags[TRIAL_ID] for run in runs if TRIAL_ID in run.data.tags)
+
+    def child(self, name: str) -> psutil.Process:
+        """Return the process of the launch whose command line has `name`."""
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if name in " ".join(process.cmdline()[:6]):
+                    return process
+        raise LookupError(name)
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self.lines.append((time.monotonic(), text))
+
+
+Strike = Callable[[Launched], None]
+
+
+def nothing(_launched: Launched) -> None:
+    """What happens where nothing is to be mended."""
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)

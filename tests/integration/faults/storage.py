@@ -1,0 +1,155 @@
+"""Faults of the disk or file server that has the files of a launch: full, slow, gone, moved away. Needs root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from chorale.tuner.files.home import Home
+from tests.integration.faults.launched import Launched, Setting, Strike
+from tests.integration.faults.rows import Fault
+
+DISK_BYTES = 64 * 2**20
+_SHUT_DOWN = 0x8004587D
+"""FS_IOC_GOINGDOWN: from then on a file system answers everything with an error, as a lost file server does."""
+_WITHOUT_LOG = 2
+
+
+def _mount(folder: Path) -> None:
+    _do("mount", "-o", "loop", str(folder / "disk"), str(folder / "home"))
+
+
+def _unmount(folder: Path) -> None:
+    _do("umount", "-l", str(folder / "home"))
+
+
+def _do(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Setting]:
+    """Give the launch a disk of its own: ext4 in a file."""
+    (folder / "home").mkdir()
+    with (folder / "disk").open("wb") as image:
+        image.truncate(DISK_BYTES)
+    _do("mkfs.ext4", "-q", str(folder / "disk"))
+    _mount(folder)
+    try:
+        yield Setting(folder, Home(folder / "home"))
+    finally:
+        _unmount(folder)
+
+
+def _filler(launched: Launched) -> Path:
+    return launched.home.root / "filler"
+
+
+def fill(launched: Launched) -> None:
+    """Take all room, to the last block, for root too."""
+    with _filler(launched).open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
+def make_room(launched: Launched) -> None:
+    _filler(launched).unlink()
+
+
+def fill_for(seconds: float) -> Strike:
+    def strike(launched: Launched) -> None:
+        fill(launched)
+        time.sleep(seconds)
+        make_room(launched)
+
+    return strike
+
+
+def shut_down(launched: Launched) -> None:
+    root = os.open(launched.home.root, os.O_RDONLY)
+    fcntl.ioctl(root, _SHUT_DOWN, struct.pack("I", _WITHOUT_LOG))
+    os.close(root)
+
+
+def mount_again(launched: Launched) -> None:
+    """What was on the disk is there again."""
+    _unmount(launched.setting.folder)
+    _mount(launched.setting.folder)
+
+
+def move_away(launched: Launched) -> None:
+    launched.home.root.rename(launched.home.root.with_name("moved"))
+
+
+def move_back(launched: Launched) -> None:
+    """Whatever was made at the old place makes way."""
+    if launched.home.root.exists():
+        launched.home.root.rename(launched.home.root.with_name("made-meanwhile"))
+    launched.home.root.with_name("moved").rename(launched.home.root)
+
+
+def slow_for(seconds: float, writes_per_s: int) -> Strike:
+    """Let the launch make so few writes to its disk, by a control group."""
+
+    def strike(launched: Launched) -> None:
+        group = Path(f"/sys/fs/cgroup/blkio/chorale-faults-{os.getpid()}")
+        device = os.stat(launched.home.root).st_dev
+        group.mkdir()
+        try:
+            (group / "blkio.throttle.write_iops_device").write_text(
+                f"{os.major(device)}:{os.minor(device)} {writes_per_s}"
+            )
+            root = psutil.Process(launched.process.pid)
+            _enter(group, [root, *root.children()])
+            time.sleep(seconds)
+        finally:
+            _enter(group.parent, [psutil.Process(int(pid)) for pid in (group / "cgroup.procs").read_text().split()])
+            group.rmdir()
+
+    return strike
+
+
+def _enter(group: Path, processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(OSError):  # it may have ended
+            (group / "cgroup.procs").write_text(str(process.pid))
+
+
+def kill_for_memory(launched: Launched) -> None:
+    """Let the kernel end the measuring worker for a lack of memory, by a control group with a limit of 64 KiB."""
+    group = Path(f"/sys/fs/cgroup/memory/chorale-faults-{os.getpid()}")
+    worker = launched.child("MeasureWorker")
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(2**16))
+        _enter(group, [worker])
+        worker.wait(60.0)
+    finally:
+        _enter(group.parent, [worker])
+        _remove(group)
+
+
+def _remove(group: Path, attempts: int = 50) -> None:
+    for _ in range(attempts):
+        with suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.1)
+
+
+FAULTS = {
+    "disk full for 5 s": Fault(fill_for(5.0), disk),
+    "disk full for good": Fault(fill, disk, make_room),
+    "disk slow, 4 writes/s for 20 s": Fault(slow_for(20.0, 4), disk),
+    "file server gone for good": Fault(shut_down, disk, mount_again),
+    "folder of the launch moved away": Fault(move_away, mend=move_back),
+    "measuring worker out of memory": Fault(kill_for_memory),
+}

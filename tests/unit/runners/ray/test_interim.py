@@ -1,0 +1,98 @@
+"""Workers in this process until a cluster has started, and without one where it does not start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
+from chorale.runners.api.workers import completions
+from chorale.runners.ray.interim import InterimWorkers
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildRequest
+from chorale.synth.errors import Unavailable
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.request_builder import RequestBuilder
+from tests.campaigns import small_campaign
+from tests.fakes import FakeRunner, InlineWorkers
+
+LIMIT_S = 30.0
+
+
+class Start:
+    """The start of a cluster, which takes until it is released."""
+
+    def __init__(self, error: Unavailable | None = None) -> None:
+        self.cluster = InlineWorkers(FakeRunner())
+        self.error = error
+        self._released = threading.Event()
+
+    def __call__(self) -> Any:
+        assert self._released.wait(LIMIT_S)
+        if self.error is not None:
+            raise self.error
+        return self.cluster
+
+    def release(self, workers: InterimWorkers) -> None:
+        self._released.set()
+        deadline_s = time.monotonic() + LIMIT_S
+        while not workers.has_started_or_failed:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+
+@contextmanager
+def interim(start: Start, runner: FakeRunner | None = None) -> Iterator[InterimWorkers]:
+    local = runner or FakeRunner()
+    with closing(InterimWorkers(start, lambda: local, CachingBuilder)) as workers:
+        try:
+            yield workers
+        finally:
+            start.release(workers)
+    assert start.cluster.closed == (start.error is None)
+
+
+def build_request() -> BuildRequest:
+    campaign = small_campaign()
+    return next(iter(RequestBuilder(campaign, load_topology(campaign.topology)).baseline_builds().values()))
+
+
+def run_request(workers: InterimWorkers) -> RunRequest:
+    campaign = small_campaign()
+    topology = load_topology(campaign.topology)
+    [built] = completions(workers, [workers.builder.submit(build_request())])
+    workers.share(topology, [built.value.program])
+    return RunRequest(topology, {"ring": built.value.program}, (4096,), 1)
+
+
+def test_work_goes_on_here_until_there_is_a_cluster_and_then_there() -> None:
+    start, runner = Start(), FakeRunner()
+    with interim(start, runner) as workers:
+        request = run_request(workers)
+        [first] = completions(workers, [workers.measurer.submit(request)])
+        assert len(runner.requests) == 1
+        start.release(workers)
+        [second] = completions(workers, [workers.measurer.submit(request)])
+        assert len(start.cluster.runner.requests) == 1
+        assert first.value == second.value
+
+
+def test_work_goes_on_here_where_no_cluster_starts() -> None:
+    start, runner = Start(Unavailable("a cluster must start", "it does not", "try again")), FakeRunner()
+    with interim(start, runner) as workers:
+        request = run_request(workers)
+        start.release(workers)
+        completions(workers, [workers.measurer.submit(request)])
+        assert len(runner.requests) == 1
+
+
+def test_a_measurement_that_crashes_is_repeated_as_in_a_cluster() -> None:
+    failures = [RunFailure(FailureKind.CRASH, "once")]
+    runner = FakeRunner(lambda request: failures.pop() if failures else None)
+    with interim(Start(), runner) as workers:
+        [measured] = completions(workers, [workers.measurer.submit(run_request(workers))])
+        assert not isinstance(measured.value, RunFailure)
+        assert len(runner.requests) == 2

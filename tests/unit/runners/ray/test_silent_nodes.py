@@ -1,0 +1,78 @@
+"""Nodes that answer no more are known within their limit, and are left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.ray import fault_tolerance
+from chorale.runners.ray.fault_tolerance import NODE_LABEL, WorkerNodes
+from chorale.runners.ray.silent_nodes import SilentNodes
+
+LIMIT_S = 30.0
+
+
+class Network:
+    """Raylets that answer until their address is in `silent`."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+        self.asked = threading.Semaphore(0)
+
+    def answers(self, address: str, timeout_s: float) -> bool:
+        self.asked.release()
+        return address not in self.silent
+
+    def wait_for_questions(self, count: int) -> None:
+        for _ in range(count):
+            assert self.asked.acquire(timeout=LIMIT_S)
+
+
+def wait_until_silent(nodes: SilentNodes, expected: set[str]) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while nodes.now != expected:
+        assert time.monotonic() < deadline_s, nodes.now
+        time.sleep(0.005)
+
+
+def test_a_node_is_silent_after_its_limit_and_no_more_when_it_answers_again() -> None:
+    network = Network()
+    with closing(SilentNodes(network.answers, limit_s=0.05, ping_s=0.01)) as nodes:
+        nodes.watch({"a": "10.0.0.1:1", "b": "10.0.0.2:1"})
+        network.silent.add("10.0.0.2:1")
+        wait_until_silent(nodes, {"b"})
+        network.silent.clear()
+        wait_until_silent(nodes, set())
+
+
+def test_nodes_that_nobody_asks_are_not_silent() -> None:
+    nodes = SilentNodes(Network().answers, limit_s=0.0)
+    assert nodes.now == frozenset()
+    network = Network()
+    with closing(SilentNodes(network.answers, limit_s=1e6, ping_s=0.01)) as patient:
+        network.silent.add("10.0.0.1:1")
+        patient.watch({"a": "10.0.0.1:1"})
+        network.wait_for_questions(3)
+        assert patient.now == frozenset()
+
+
+def test_new_workers_keep_off_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    raylets: list[dict[str, Any]] = [
+        {"NodeID": name, "Alive": True, "Resources": {"CPU": 2.0}, "NodeManagerAddress": name, "NodeManagerPort": 1}
+        for name in ("a", "b")
+    ]
+    monkeypatch.setattr(fault_tolerance.ray, "nodes", lambda: raylets)
+    network = Network()
+    with closing(SilentNodes(network.answers, limit_s=0.05, ping_s=0.01)) as silent:
+        nodes = WorkerNodes(ResourceRequest(), silent)
+        nodes.watch(["b"])
+        network.silent.add("b:1")
+        wait_until_silent(silent, {"b"})
+        assert nodes.actor_options()["label_selector"] == {NODE_LABEL: "!in(b)"}
+        assert nodes.has_alternative_to("b")
+        assert not nodes.has_alternative_to("a")
