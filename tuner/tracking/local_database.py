@@ -52,7 +52,7 @@ def set_database_aside(uri: str) -> Path:
     for suffix in ("-wal", "-shm"):  # they would be played into the new database
         with contextlib.suppress(FileNotFoundError):
             file.with_name(file.name + suffix).rename(aside.with_name(aside.name + suffix))
-    _forget(uri)
+    forget_connections(uri)
     return aside
 
 
@@ -81,7 +81,7 @@ def _damage(file: Path) -> str | None:
     return None if verdict == "ok" else " ".join(verdict.split())
 
 
-def _forget(uri: str) -> None:
+def forget_connections(uri: str) -> None:
     """Let MLflow open the database again: it keeps connections, which would go on with the file set aside."""
     from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as Registry  # noqa: PLC0415
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore as Tracking  # noqa: PLC0415

@@ -39,14 +39,14 @@ class Journal:
     and opening moves the torn end that a crash left behind to a file beside it (`.torn`), never losing it.
     One writer only: the file itself is locked for as long as it is open, and as locks do not hold everywhere (other
     copies, file servers), every `append` requires that the file is the one that this object opened and ends as it
-    left it. Threads of one process may share it.
+    left it. Threads may share it.
     """
 
     def __init__(self, path: Path, write: Write = os.write, patience_s: float = 0.0) -> None:
         """Open or create the file; another process that has it open is given `patience_s`, then Unavailable."""
         self.path = path
         self._write = write
-        self._appending = threading.Lock()
+        self._turn = threading.RLock()  # the thread that tells MLflow must not look at a line that is half written
         self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(self._descriptor, path, patience_s)
@@ -68,14 +68,10 @@ class Journal:
         """
         if b"\n" in line:
             raise ValueError("a journal line must not contain line breaks")
-        with self._appending:
-            self._require_ours()
+        with self._turn:
+            self.require_ours()
             self._add(line + b"\n")
-
-    def require_ours(self) -> None:
-        """Raise JournalLost unless the file is the one that this object opened and ends as it left it."""
-        with self._appending:  # a line of another thread that is on its way is ours, too
-            self._require_ours()
+            self._require_named()  # else the line went into a file that nobody reads any more
 
     def close(self) -> None:
         """Close the file, which frees it for others. Safe to call twice."""
@@ -95,7 +91,15 @@ class Journal:
         self._size_bytes += len(content)
         self._end = (self._end + content)[-_REMEMBERED_BYTES:]
 
-    def _require_ours(self) -> None:
+    def require_ours(self) -> None:
+        """Raise JournalLost unless the file is the one that this object opened and ends as it left it."""
+        with self._turn:
+            opened = self._require_named()
+            if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
+                raise JournalLost(self.path, "has lines of another process")
+
+    def _require_named(self) -> os.stat_result:
+        """Return the status of the file that is open; JournalLost if another one has its name."""
         opened = os.fstat(self._descriptor)
         try:
             named = os.stat(self.path)
@@ -103,8 +107,7 @@ class Journal:
             raise JournalLost(self.path, "was removed") from None
         if (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino):
             raise JournalLost(self.path, "was replaced by another file")
-        if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
-            raise JournalLost(self.path, "has lines of another process")
+        return opened
 
     def _last_bytes(self, size_bytes: int) -> bytes:
         start = max(0, size_bytes - _REMEMBERED_BYTES)

@@ -25,6 +25,7 @@ from chorale.tuner.trials.journal_lines import (
     record_line,
 )
 from chorale.tuner.trials.records import FinalComparison, TrialRecord
+from chorale.tuner.trials.uninterrupted import uninterrupted
 
 _log = logging.getLogger("chorale.store")
 
@@ -107,18 +108,20 @@ class Store:
 
         JournalLost, and the record counts for nothing, if another process goes on with this launch.
         """
-        self._pending.append(_Unsaved(record_line(record)))
-        self._save()
-        self._take(record)
+        with uninterrupted():
+            self._pending.append(_Unsaved(record_line(record)))
+            self._save()
+            self._take(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
         """Keep a schedule and a program under their content ids; does nothing for those already there."""
         files = {self.schedule_path(schedule_id): schedule, self.program_path(program_id): program.encode()}
-        for path, content in files.items():
-            if path not in self._saved_files and not path.exists():
-                self._pending.append(_Unsaved(content, path))
-            self._saved_files.add(path)
-        self._save()
+        with uninterrupted():
+            for path, content in files.items():
+                if path not in self._saved_files and not path.exists():
+                    self._pending.append(_Unsaved(content, path))
+                self._saved_files.add(path)
+            self._save()
 
     @property
     def picture_path(self) -> Path:
@@ -152,7 +155,7 @@ class Store:
     def recover(self, patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Write what still waits, trying again for about `patience_s`, once; return whether nothing is left."""
         waited_s = 0.0
-        while not self._save():
+        while not self._save_whole():
             if waited_s >= patience_s or self._waited_in_vain:
                 self._waited_in_vain = True
                 return False
@@ -197,6 +200,10 @@ class Store:
         else:
             unsaved.path.parent.mkdir(exist_ok=True)
             write_file(unsaved.path, unsaved.content)
+
+    def _save_whole(self) -> bool:
+        with uninterrupted():
+            return self._save()
 
     def _save(self) -> bool:
         """Write as much of what waits as possible, in order; return whether nothing is left."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import threading
 from collections import Counter
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from chorale.synth.errors import Unavailable
 from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import Journal, JournalLost
+from chorale.tuner.trials.journal_file import JournalLost
 from chorale.tuner.trials.records import Candidate
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete
@@ -94,25 +95,71 @@ def test_a_removed_journal_ends_the_writer(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_line_of_another_thread_that_is_being_written_is_no_second_writer(tmp_path: Path) -> None:
-    threads: list[Thread] = []
-    refused: list[JournalLost] = []
+def test_a_look_from_another_thread_waits_for_a_line_that_is_half_written(tmp_path: Path) -> None:
+    """The thread that tells MLflow asks whether the journal is ours while the loop writes into it."""
+    found: list[str] = []
+    threads: list[threading.Thread] = []
 
     def look() -> None:
         try:
-            journal.require_ours()
+            store.require_ours()
+            found.append("ours")
         except JournalLost as error:
-            refused.append(error)
+            found.append(str(error))
 
-    def write(descriptor: int, content: bytes | memoryview) -> int:
-        taken = os.write(descriptor, content)
-        threads.append(Thread(target=look))
+    def write(descriptor: int, line: bytes | memoryview) -> int:
+        taken = os.write(descriptor, line)
+        threads.append(threading.Thread(target=look))
         threads[-1].start()
-        threads[-1].join(0.1)
+        threads[-1].join(0.2)  # a look that does not wait is through by then
         return taken
 
-    journal = Journal(tmp_path / "journal", write)
-    journal.append(b"line")
-    threads[0].join(10.0)
-    assert refused == []
-    journal.close()
+    store = Store(tmp_path, LAUNCH)
+    store.journal._write = write
+    store.add(TRIALS[0])
+    for thread in threads:
+        thread.join(10)
+    assert found == ["ours"]
+    store.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_between_writing_and_forgetting_doubles_nothing(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(number, signal.default_int_handler)
+    store = Store(tmp_path, LAUNCH)
+    append = store.journal.append
+
+    def interrupted(line: bytes) -> None:
+        append(line)
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(store.journal, "append", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.add(TRIALS[0])
+        assert signal.getsignal(number) is signal.default_int_handler
+        monkeypatch.setattr(store.journal, "append", append)
+        store.settle()
+    finally:
+        signal.signal(number, before)
+        store.close()
+    assert list(recorded(tmp_path).values()) == [1]
+    assert [trial.trial_id for trial in store.trials] == [TRIALS[0].trial_id]
+
+
+def test_a_line_that_went_into_a_file_without_a_name_counts_for_nothing(tmp_path: Path) -> None:
+    """Another process may put a copy in place of the journal while a line is being written."""
+
+    def write(descriptor: int, line: bytes | memoryview) -> int:
+        replace_files(tmp_path)
+        return os.write(descriptor, line)
+
+    store = Store(tmp_path, LAUNCH)
+    store.journal._write = write
+    with pytest.raises(JournalLost, match="replaced"):
+        store.add(TRIALS[0])
+    assert store.trials == []
+    assert recorded(tmp_path) == {}
+    store.close()

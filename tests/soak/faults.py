@@ -1,0 +1,222 @@
+"""The faults of a sequence: of a launch that runs, and of its files when it has ended."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.soak.process import Process
+
+LIMIT_S = 120.0
+GARBAGE = b"\xff\x00 garbage\n" * 4096
+NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+@dataclass
+class Scene:
+    """Where a sequence takes place. `second` starts another `--resume`; `number` is a random number for choices."""
+
+    home: Path
+    process: Process
+    second: Callable[[], Process]
+    number: int
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the newest launch that has begun, or of the first."""
+        begun = [
+            journal.parent for journal in self.home.glob("campaigns/soak/*/trials.jsonl") if journal.stat().st_size
+        ]
+        return max(begun, key=lambda folder: int(folder.name), default=self.home / "campaigns/soak/1")
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "trials.jsonl"
+
+    @property
+    def optuna(self) -> Path:
+        return self.folder / "optuna.journal"
+
+    @property
+    def database(self) -> Path:
+        return self.home / "mlflow.db"
+
+    @property
+    def pause_s(self) -> float:
+        return self.number % 100 / 100
+
+    def go_on(self, seconds: float) -> None:
+        """Let the launch work, or stand still, for a while."""
+        end_s = time.monotonic() + seconds
+        self.process.until(lambda: time.monotonic() > end_s, LIMIT_S)
+
+    def forget_database(self) -> None:
+        for suffix in ("-wal", "-shm"):
+            self.database.with_name(f"mlflow.db{suffix}").unlink(missing_ok=True)
+
+    @property
+    def begun(self) -> bool:
+        return self.journal.exists() and b"\n" in self.journal.read_bytes()
+
+
+def strike(kind: str, scene: Scene) -> None:
+    """Let the fault `kind` happen to the launch that runs."""
+    faults: dict[str, Callable[[], object]] = {
+        "kill": scene.process.kill,
+        "terminate": lambda: scene.process.signal(signal.SIGTERM),
+        "interrupt": lambda: scene.process.signal(signal.SIGINT),
+        "stop and go": lambda: _stop_and_go(scene),
+        "second launch": lambda: _second(scene),
+        "lock removed": lambda: _lock_removed(scene),
+        "journal replaced": lambda: _journal_replaced(scene),
+        "disk full": lambda: _disk_full(scene),
+        "database locked": lambda: _database_locked(scene),
+        "database damaged": lambda: _damaged(scene.database, scene.forget_database),
+        "database removed": lambda: _database_removed(scene),
+        "search file damaged": lambda: _damaged(scene.optuna, lambda: None),
+        "search file removed": lambda: scene.optuna.unlink(missing_ok=True),
+    }
+    faults.get(kind, lambda: _child_killed(kind, scene))()
+
+
+def _stop_and_go(scene: Scene) -> None:
+    scene.process.signal(signal.SIGSTOP)
+    _second(scene)
+    time.sleep(scene.pause_s)
+    scene.process.signal(signal.SIGCONT)
+
+
+def _second(scene: Scene) -> None:
+    """Start another launch beside the first, once this has begun: before, it would be a launch of its own."""
+    if scene.begun:
+        scene.second().wait(LIMIT_S)
+
+
+def _lock_removed(scene: Scene) -> None:
+    (scene.folder / "lock").unlink(missing_ok=True)
+    _second(scene)
+
+
+def _journal_replaced(scene: Scene) -> None:
+    """Put a copy in place of the journal, as file servers and restored backups do, so that no lock holds."""
+    scene.process.signal(signal.SIGSTOP)
+    if scene.begun:
+        copy = scene.journal.with_name("copy")
+        shutil.copy(scene.journal, copy)
+        copy.rename(scene.journal)
+        (scene.folder / "lock").unlink(missing_ok=True)
+        second = scene.second()
+        second.until(lambda: second.events > scene.number % 20, LIMIT_S)
+        scene.process.signal(signal.SIGCONT)
+        second.wait(LIMIT_S)
+    scene.process.signal(signal.SIGCONT)
+
+
+def _disk_full(scene: Scene) -> None:
+    """Let no file grow beyond the journal and a bit, for a while."""
+    size_bytes = scene.journal.stat().st_size if scene.journal.exists() else 0
+    with suppress(ProcessLookupError):
+        resource.prlimit(scene.process.pid, resource.RLIMIT_FSIZE, (size_bytes + scene.number % 1500, NO_LIMIT[1]))
+        scene.go_on(1.5 * scene.pause_s)
+        resource.prlimit(scene.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
+
+
+def _database_locked(scene: Scene) -> None:
+    with closing(sqlite3.connect(scene.database, timeout=0.5, isolation_level=None)) as database:
+        with suppress(sqlite3.Error):
+            database.execute("BEGIN EXCLUSIVE")
+        scene.go_on(2 * scene.pause_s)
+
+
+def _database_removed(scene: Scene) -> None:
+    scene.database.unlink(missing_ok=True)
+    scene.forget_database()
+
+
+def _damaged(file: Path, then: Callable[[], None]) -> None:
+    if file.is_file():
+        with file.open("r+b") as stream:
+            stream.write(GARBAGE[: max(1, file.stat().st_size // 2)])
+        then()
+
+
+def _child_killed(name: str, scene: Scene) -> None:
+    """Kill a process below the launch: its driver, or one of Ray's, by a part of its command line."""
+    children = psutil.Process(scene.process.pid).children(recursive=name != "driver")
+    found = [child for child in children if name == "driver" or name in _command_line(child)]
+    for child in found[: 1 + scene.number % 2]:
+        with suppress(psutil.Error):
+            child.kill()
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()[:3])
+    except psutil.Error:
+        return ""
+
+
+def damage(kind: str, scene: Scene) -> bool:
+    """Damage the files of a launch that has ended; return whether only `chorale campaign repair` helps."""
+    if kind in ("last line torn", "line changed", "first line changed", "unfinished line"):
+        return scene.begun and _damaged_journal(kind, scene)
+    if kind == "lock removed":
+        (scene.folder / "lock").unlink(missing_ok=True)
+    elif kind == "copy of the first line removed":
+        (scene.folder / "launch.json").unlink(missing_ok=True)
+    elif kind.startswith("search file"):
+        _spoilt(scene.optuna, kind)
+    elif kind.startswith("database"):
+        _spoilt(scene.database, kind)
+        scene.forget_database()
+    return False
+
+
+def _spoilt(file: Path, kind: str) -> None:
+    if not file.is_file():
+        return
+    if kind.endswith("cut"):
+        with file.open("r+b") as stream:
+            stream.truncate(file.stat().st_size // 2)
+        return
+    file.unlink()
+    if kind.endswith("garbage"):
+        file.write_bytes(GARBAGE)
+    elif kind.endswith("folder"):
+        file.mkdir()
+
+
+def _damaged_journal(kind: str, scene: Scene) -> bool:
+    lines = scene.journal.read_bytes().splitlines(keepends=True)
+    if kind == "unfinished line":
+        lines.append(b'{"trial_id":"0123')
+    elif kind == "first line changed":
+        if not (scene.folder / "launch.json").exists():
+            return False
+        lines[0] = _changed(lines[0], scene.number)
+    elif len(lines) < 2:
+        return False
+    else:
+        index = 1 + scene.number % (len(lines) - 1) if kind == "line changed" else len(lines) - 1
+        scene.process.note("lost", trial=json.loads(lines[index]).get("trial_id"))
+        torn = lines[index][: len(lines[index]) // 2]
+        lines[index] = _changed(lines[index], scene.number) if kind == "line changed" else torn
+    scene.journal.write_bytes(b"".join(lines))
+    return kind in ("line changed", "first line changed")
+
+
+def _changed(line: bytes, number: int) -> bytes:
+    """Return a line with another byte before its checksum."""
+    index = number % (len(line) - 25)
+    other = b"x" if line[index : index + 1] != b"x" else b"y"
+    return line[:index] + other + line[index + 1 :]

@@ -1,0 +1,152 @@
+"""One process of a campaign: the command itself, which says through a pipe what it does, one JSON event a line.
+
+`in_a_fork` runs it beside workers of its own process, so that the libraries are imported once; `python -m
+tests.soak.launches` runs it with Ray. Nothing of the command is left out but pictures, which take half of its time.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from chorale.tuner.cli import main as command
+from chorale.tuner.config.runner_factory import runner_factory
+from chorale.tuner.files.home import Home
+from chorale.tuner.search.search import Search
+from chorale.tuner.tracking.local_database import forget_connections
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.tracker import TRIAL_ID
+from chorale.tuner.trials.journal_file import Journal
+from tests.fakes import InlineWorkers
+
+PIPE_VARIABLE = "CHORALE_SOAK_PIPE"
+
+
+class History:
+    """Writes events into a pipe; a line is short enough to arrive as a whole, also when the process is killed."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def say(self, event: str, **facts: Any) -> None:
+        document = {"time_s": time.time(), "process": os.getpid(), "event": event, **facts}
+        os.write(self._pipe, json.dumps(document).encode() + b"\n")
+
+
+def report_to(history: History) -> None:
+    """Have this process say what it suggests, records and tells MLflow."""
+    _around(Search, "ask", after=lambda found, *_: _say_suggestion(history, found))
+    _around(
+        Journal,
+        "append",
+        before=lambda _journal, line: _say_record(history, "recording", line),
+        after=lambda _none, _journal, line: _say_record(history, "recorded", line),
+    )
+    _around(MlflowStore, "start_run", before=lambda _store, _id, _name, tags, *_: _say_run(history, tags))
+    _around(MlflowStore, "end_run", after=lambda _none, _store, run, status, *_: history.say("ended", run=run))
+
+
+def _around(owner: type, method: str, before: Callable[..., object] | None = None, after: Any = None) -> None:
+    genuine = getattr(owner, method)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if before is not None:
+            before(*arguments)
+        answer = genuine(*arguments, **named)
+        if after is not None:
+            after(answer, *arguments)
+        return answer
+
+    setattr(owner, method, call)
+
+
+def _say_suggestion(history: History, found: Any) -> None:
+    if found is not None:
+        history.say("suggested", candidate=found.candidate.parameters)
+
+
+def _say_record(history: History, event: str, line: bytes) -> None:
+    record = json.loads(line)
+    if "trial_id" in record:
+        history.say(event, trial=record["trial_id"], candidate=record["candidate"])
+
+
+def _say_run(history: History, tags: Any) -> None:
+    if TRIAL_ID in tags:
+        history.say("tracking", trial=tags[TRIAL_ID])
+
+
+def without_ray() -> ExitStack:
+    """Let campaigns of this process measure and build in it, and draw nothing, until the stack is closed."""
+
+    def make_workers(campaign: Any, topology: Any, home: Path, address: str | None = None) -> Callable[[], Any]:
+        return lambda: InlineWorkers(runner_factory(campaign.runner, topology, home)())
+
+    stack = ExitStack()
+    stack.enter_context(patch("chorale.tuner.cli.tune_launch.make_workers", make_workers))
+    for name in ("draw_picture", "write_page"):
+        stack.enter_context(patch(f"chorale.tuner.launch.tune.{name}", lambda *_: None))
+    return stack
+
+
+def warm_up(words: list[str], home: Path) -> None:
+    """Run `chorale WORDS` in this process, so that its forks find everything imported and compiled.
+
+    No thread and no connection to a database stays, which a fork could not take along.
+    """
+    os.environ["CHORALE_HOME"] = str(home)
+    with without_ray(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+        command.main(words)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    forget_connections(Home(home).mlflow_uri)
+    assert threading.active_count() == 1, threading.enumerate()
+
+
+def in_a_fork(words: list[str], home: Path, pipes: tuple[int, int, int]) -> int:
+    """Run `chorale WORDS` in a fork of this process; `pipes` take its output, errors and events. Return its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.dup2(pipes[0], 1)
+        os.dup2(pipes[1], 2)
+        os.environ["CHORALE_HOME"] = str(home)
+        without_ray()
+        code = run(words, History(pipes[2]))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(words: list[str], history: History) -> int:
+    """Run the command in this process; return its exit code. What it raises goes to stderr, as Python prints it."""
+    report_to(history)
+    history.say("began", words=words)
+    try:
+        command.main(words)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.argv[0] = "chorale"  # so that it looks after its own cluster, as the command does
+    sys.exit(run(sys.argv[1:], History(int(os.environ[PIPE_VARIABLE]))))

@@ -1,0 +1,117 @@
+"""What happens in a sequence: drawn from its seed alone, so that a seed repeats it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+LIVE = {
+    "kill": 5,
+    "terminate": 2,
+    "interrupt": 2,
+    "stop and go": 2,
+    "second launch": 1,
+    "lock removed": 2,
+    "journal replaced": 2,
+    "disk full": 3,
+    "database locked": 2,
+    "database damaged": 1,
+    "database removed": 1,
+    "search file damaged": 2,
+    "search file removed": 1,
+}
+"""Faults of a running launch, and how often each is drawn."""
+AT_REST = {
+    "nothing": 5,
+    "unfinished line": 3,
+    "last line torn": 2,
+    "line changed": 2,
+    "first line changed": 1,
+    "search file garbage": 2,
+    "search file a folder": 1,
+    "search file removed": 1,
+    "database garbage": 1,
+    "database cut": 1,
+    "database a folder": 1,
+    "lock removed": 1,
+    "copy of the first line removed": 1,
+}
+"""Faults of the files of a launch that has ended."""
+WITH_RAY = {"kill": 2, "raylet": 2, "gcs_server": 2, "MeasureWorker": 2, "BuildWorker": 1, "driver": 1, "terminate": 1}
+"""Faults of a launch with Ray: the command, or one of its processes, is killed."""
+
+METHODS = ["bfb", "ring", "biring", "swing", "recursive-doubling"]
+CAMPAIGNS: dict[str, dict[str, Any]] = {
+    "plain": {"search": {"methods": METHODS[:3], "channels": [1, 2]}, "parallel": 1},
+    "side by side": {"search": {"methods": METHODS, "channels": [1, 2]}, "parallel": 4, "sizes": ["4KiB", "1MiB"]},
+    "model": {"search": {"methods": METHODS[:2], "chunks": [1, 2, 3]}, "sampler": "sizes-gp", "sizes": ["64KiB"]},
+    "grid": {"search": {"methods": METHODS[:2], "channels": [1, 2], "instances": [1, 2]}, "sampler": "grid"},
+    "failures": {"search": {"methods": ["bfb", "hamiltonian-ring", "double-binary-tree"], "chunks": [None, 1]}},
+}
+"""Campaigns that try every point of their space, so that the answer does not depend on the order."""
+FOR_RAY = {"search": {"methods": METHODS, "chunks": [1, 2, 3], "channels": [1, 2]}, "parallel": 3, "sizes": ["64KiB"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A start of the launch: the fault `live` after `events` events and a delay, then `at_rest` when it has ended.
+
+    `number` is a random number for what a fault chooses.
+    """
+
+    live: str
+    events: int
+    delay_s: float
+    at_rest: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A sequence: some attempts with faults, after which the launch is resumed until it is done."""
+
+    seed: int
+    campaign: str
+    attempts: tuple[Attempt, ...]
+    with_ray: bool = False
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The campaign file."""
+        chosen = FOR_RAY if self.with_ray else CAMPAIGNS[self.campaign]
+        return {
+            "name": "soak",
+            "topology": "ring:4",
+            "collective": "allreduce",
+            "sizes": ["4KiB", "64KiB"],
+            "runner": {"kind": "simulated", "alpha_us": 3},
+            "sampler": "random",
+            "repeats": 1,
+            "final": {"launches": 2, "contenders": 2},
+            **chosen,
+            "budget": {"trials": 10**6},
+        }
+
+
+RAY_EVERY = 71
+"""One sequence of so many runs with a Ray cluster."""
+
+
+def plan_of(seed: int) -> Plan:
+    """Return the sequence of a seed."""
+    chance = random.Random(seed)
+    with_ray = seed % RAY_EVERY == 0
+    live = WITH_RAY if with_ray else LIVE
+    events = 80 if with_ray else 32
+    attempts = tuple(
+        Attempt(
+            chance.choices(list(live), list(live.values()))[0],
+            chance.randint(0, events),
+            chance.choice((0.0, 0.0, chance.uniform(0, 0.05))),
+            "nothing" if with_ray else chance.choices(list(AT_REST), list(AT_REST.values()))[0],
+            chance.randrange(2**16),
+        )
+        for _ in range(chance.randint(1, 2 if with_ray else 3))
+    )
+    return Plan(seed, "ray" if with_ray else chance.choice(list(CAMPAIGNS)), attempts, with_ray)

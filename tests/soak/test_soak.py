@@ -1,0 +1,179 @@
+"""Random sequences of faults, a few of the 500 of `make soak`; and that their checker notices what it is for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.soak.checker import check
+from tests.soak.plans import LIVE, plan_of
+
+ROOT = Path(__file__).parents[2]
+TRIAL = '{"trial_id":"%s","number":%d,"candidate":{"method":"%s"},"sizes":[],"state":"complete"'
+
+
+def soak(count: int, seed: int, timeout_s: float) -> dict[str, Any]:
+    """Return what `python -m tests.soak` prints about `count` sequences."""
+    command = [sys.executable, "-m", "tests.soak", "--count", str(count), "--seed", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout))
+
+
+def test_a_seed_gives_the_same_sequence_and_all_faults_are_drawn() -> None:
+    plans = [plan_of(seed) for seed in range(1, 200)]
+    assert plans == [plan_of(seed) for seed in range(1, 200)]
+    assert set(LIVE) <= {attempt.live for plan in plans for attempt in plan.attempts}
+    assert sum(plan.with_ray for plan in plans) == 2
+
+
+@pytest.mark.timeout(240)
+def test_faults_change_no_answer() -> None:
+    found = soak(2, 4, 230)
+    assert (found["sequences"], found["failed"]) == (2, [])
+    assert sum(found["faults"].values()) >= 2
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_faults_change_no_answer() -> None:
+    found = soak(80, 1000, 3500)
+    assert (found["sequences"], found["failed"]) == (80, [])
+    assert found["with_ray"] == 1
+
+
+def line(text: str) -> bytes:
+    """Return a line of a journal with its checksum, written as the format says."""
+    return f'{text},"crc32":"{zlib.crc32(text.encode()):08x}"}}\n'.encode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What a launch with two trials leaves, with its history."""
+    launch = tmp_path / "home/campaigns/soak/1"
+    launch.mkdir(parents=True)
+    (launch / "trials.jsonl").write_bytes(
+        line('{"launch_id":"x"') + line(TRIAL % ("a", 1, "bfb")) + line(TRIAL % ("b", 2, "ring"))
+    )
+    with closing(sqlite3.connect(tmp_path / "home/mlflow.db")) as database:
+        database.executescript(
+            """
+            CREATE TABLE runs (run_uuid, status, lifecycle_stage); CREATE TABLE tags (run_uuid, key, value);
+            CREATE TABLE latest_metrics (run_uuid, key, value);
+            INSERT INTO runs VALUES ('p', 'FINISHED', 'active'), ('1', 'FINISHED', 'active');
+            INSERT INTO runs VALUES ('2', 'FINISHED', 'active');
+            INSERT INTO tags VALUES ('1', 'chorale.trial_id', 'a'), ('2', 'chorale.trial_id', 'b');
+            """
+        )
+    events: list[dict[str, Any]] = []
+    for trial, method in (("a", "bfb"), ("b", "ring")):
+        facts = {"process": 7, "trial": trial, "candidate": {"method": method}}
+        events += [{"event": kind, **facts} for kind in ("suggested", "recording", "recorded")]
+    events += [
+        {"event": "exit", "process": 7, "code": 0, "errors": "", "words": ["tune"]},
+        {"event": "answer", "best": []},
+    ]
+    write_history(tmp_path, events)
+    return tmp_path
+
+
+def write_history(folder: Path, events: list[dict[str, Any]]) -> None:
+    (folder / "history.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def journal(folder: Path) -> Path:
+    return folder / "home/campaigns/soak/1/trials.jsonl"
+
+
+def recorded_again(folder: Path) -> None:
+    journal(folder).write_bytes(journal(folder).read_bytes() + line(TRIAL % ("b", 3, "ring")))
+
+
+def last_removed(folder: Path) -> None:
+    journal(folder).write_bytes(b"".join(journal(folder).read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def changed(folder: Path) -> None:
+    journal(folder).write_bytes(journal(folder).read_bytes().replace(b'"number":1', b'"number":7'))
+
+
+def in_database(statement: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / "home/mlflow.db")) as database:
+            database.execute(statement)
+            database.commit()
+
+    return change
+
+
+def in_history(kind: str, **changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        events = read_history(folder)
+        next(event for event in events if event["event"] == kind).update(changes)
+        write_history(folder, events)
+
+    return change
+
+
+def another_launch(folder: Path) -> None:
+    shutil.copytree(folder / "home/campaigns/soak/1", folder / "home/campaigns/soak/2")
+
+
+CORRUPTIONS: dict[str, Callable[[Path], None]] = {
+    "is in the journal 2 times": recorded_again,
+    "was recorded and is lost": last_removed,
+    "not whole": changed,
+    "2 launches have begun": another_launch,
+    "nobody recorded it": in_history("recording", trial="z"),
+    "was recorded twice": in_history("recorded", trial="b"),
+    "was not suggested": in_history("suggested", process=8),
+    "0 times": in_database("DELETE FROM tags WHERE value = 'a'"),
+    "2 times": in_database("UPDATE tags SET value = 'a'"),
+    "the parent runs are": in_database("UPDATE runs SET status = 'RUNNING' WHERE run_uuid = 'p'"),
+    "is complete, its run": in_database("UPDATE runs SET status = 'FAILED' WHERE run_uuid = '1'"),
+    "ended with 1": in_history("exit", code=1),
+    "printed a traceback": in_history("exit", errors="Traceback (most recent call last):\n…"),
+    "without rule, value and way out": in_history("exit", code=3, errors="chorale: no\n"),
+    "there is no answer": in_history("answer", event="nothing"),
+}
+
+
+def test_a_history_without_fault_breaks_no_rule(folder: Path) -> None:
+    found = check(folder, None)
+    assert (found["trials"], found["violations"]) == (2, [])
+
+
+@pytest.mark.parametrize("violation", CORRUPTIONS)
+def test_the_checker_notices(folder: Path, violation: str) -> None:
+    CORRUPTIONS[violation](folder)
+    assert any(violation in found for found in check(folder, None)["violations"])
+
+
+def test_the_checker_compares_with_the_calm_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    calm = tmp_path_factory.mktemp("calm") / "run"
+    shutil.copytree(folder, calm)
+    for place in (folder, calm):
+        in_database("CREATE TABLE registered_model_aliases (name, version, alias)")(place)
+        in_database("CREATE TABLE model_version_tags (name, version, key, value)")(place)
+    assert check(folder, calm)["violations"] == []
+    in_database("INSERT INTO registered_model_aliases VALUES ('m', 1, 'champion')")(folder)
+    best = [{"size_bytes": 1, "time_us": 2.0, "speedup_vs_baseline": 3.0}]
+    in_history("answer", best=best)(folder)
+    last_removed(folder)
+    words = " ".join(check(folder, calm)["violations"])
+    assert all(part in words for part in ("candidates were measured", "the answer is", "registered are"))
