@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
+# Without bytecode on disk every process would compile the package anew, and every worker of tests its tests.
+export PYTHONDONTWRITEBYTECODE :=
+
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
@@ -24,6 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(PIP) --report $(VENV)/mpi.json -e '.[mpi]' || echo 'warning: no mpi runner: see above'
 	$(PIP) --report $(VENV)/torch.json 'torch==2.13.0+cpu' || echo 'warning: torch is not installed: no build for CPUs only is offered here'
 	$(CHECK_HASHES) $(VENV)/mpi.json $(VENV)/torch.json || { rm -rf $(VENV); exit 1; }
+	$(BIN)/python -m compileall -q synth runners job tuner experiments chorale/*.py
 	touch $(INSTALLED)
 
 $(KERNELS): $(INSTALLED)

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,15 +60,21 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run in pairs, and those that need the machine for themselves."""
-    root = Path(__file__).parent
-    in_pairs = tuple(root / name for name in IN_PAIRS)
     for item in items:
-        if item.path.parent == root / ALONE:
+        folder = _folder_within(item.path)
+        if folder == ALONE:
             item.add_marker(pytest.mark.alone)
-        elif not item.get_closest_marker("alone") and (
-            item.get_closest_marker("ray") or any(folder in item.path.parents for folder in in_pairs)
-        ):
+        elif not item.get_closest_marker("alone") and (item.get_closest_marker("ray") or _is_in_pairs(folder)):
             item.add_marker(pytest.mark.in_pairs)
+
+
+@cache
+def _folder_within(path: Path) -> str:
+    return path.parent.relative_to(Path(__file__).parent).as_posix()
+
+
+def _is_in_pairs(folder: str) -> bool:
+    return any(folder == name or folder.startswith(f"{name}/") for name in IN_PAIRS)
 
 
 @pytest.fixture(scope="session", autouse=True)
