@@ -142,6 +142,21 @@ class LocalClusterWatch:
         return f"has been stopped for {stopped_s:.0f} s" if stopped_s > STOPPED_LIMIT_S else None
 
 
+def end_with_raylet() -> None:
+    """End this worker at once when the raylet that started it ends, and with it all that its threads hold.
+
+    Ray makes what lived here again elsewhere; by itself a worker whose threads are busy stays.
+    """
+    raylet = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == raylet:
+            time.sleep(LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="chorale-end-with-raylet", daemon=True).start()
+
+
 class RemoteClusterWatch:
     """Asks the head of a cluster that others started, `address`, now and then."""
 
