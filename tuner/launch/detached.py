@@ -164,8 +164,8 @@ class _ProgressListener:
 class _Stoppable:
     """Workers that behave as if ctrl-C had been pressed once `stop` is set: signals reach no thread.
 
-    Where the head of the cluster answers no more, the process ends at once: the cluster makes the launch again on another
-    node, and it must find the folder free.
+    Where the head of the cluster answers no more, the process ends at once: the cluster makes the launch again on
+    another node, and it must find the folder free.
     """
 
     def __init__(self, inner: RayWorkers, stop: threading.Event) -> None:
