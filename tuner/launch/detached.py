@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from chorale.runners.api.workers import Future, Workers
-from chorale.runners.ray.watch import ClusterLost, end_with_raylet
+from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.runners.ray.workers import RayWorkers
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign
@@ -74,6 +74,7 @@ class DetachedLaunch:
         uri = self._campaign.tracking.address(self._home.mlflow_uri)
         self._tries = SERVER_TRIES if uri.startswith(("http://", "https://")) else LOCAL_TRIES
         end_with_raylet()
+        handle_loss(lambda loss: os._exit(1))
         self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
         self._thread.start()
 
