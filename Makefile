@@ -64,7 +64,7 @@ soak: setup
 	$(BIN)/python -m tests.soak --count 500 --seed 1
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
 
-# Single faults in the middle of a launch: when each is noticed, when work goes on, what is lost or doubled.
+# Single faults of processes, hosts, disks, services and clocks in the middle of a launch: a table. As root.
 faults: setup
 	$(BIN)/python -m tests.integration.faults
 

@@ -25,6 +25,8 @@ SHUTDOWN_LIMIT_S = 30.0
 STOPPED_LIMIT_S = 8.0
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
+NOTICE_S = 1.0
+LEAST_FAILURES = 3  # this process may have been stopped itself
 _AGENTS = ("DashboardAgent", "RuntimeEnvAgent", "dashboard_agent", "runtime_env_agent")
 _log = logging.getLogger("chorale.ray")
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
@@ -142,33 +144,60 @@ class LocalClusterWatch:
         return f"has been stopped for {stopped_s:.0f} s" if stopped_s > STOPPED_LIMIT_S else None
 
 
+def end_with_raylet() -> None:
+    """End this worker at once when the raylet that started it ends, and with it all that its threads hold.
+
+    Ray makes what lived here again elsewhere; by itself a worker whose threads are busy stays.
+    """
+    raylet = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == raylet:
+            time.sleep(LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="chorale-end-with-raylet", daemon=True).start()
+
+
 class RemoteClusterWatch:
-    """Asks the head of a cluster that others started, `address`, now and then."""
+    """Asks the head of a cluster that others started, `address`, now and then, from a thread."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._answered_s = time.monotonic()
-        self._look_again_s = 0.0
+        self._closed = threading.Event()
+        self._loss: ClusterLost | None = None
+        self._is_known = False
+        self._handler = _handlers[0] if _handlers else None
+        threading.Thread(target=self._watch, name="chorale-ray-watch", daemon=True).start()
 
     def check(self) -> None:
         """Raise ClusterLost if the head has not answered for `SILENCE_LIMIT_S`."""
-        now_s = time.monotonic()
-        if now_s < self._look_again_s:
-            return
-        self._look_again_s = now_s + PING_S
-        if head_answers(self._address, PING_S):
-            self._answered_s = time.monotonic()
-        elif time.monotonic() - self._answered_s > SILENCE_LIMIT_S:
-            raise ClusterLost(f"{self._address} has not answered for {SILENCE_LIMIT_S:.0f} s")
+        if self._loss is not None:
+            self._is_known = True
+            raise self._loss
 
     def begin_shutdown(self) -> None:
         """Do nothing: the cluster goes on."""
 
     def close(self) -> None:
-        """Do nothing: there is no thread."""
+        """Ask no more."""
+        self._closed.set()
 
     def kill(self) -> None:
         """Do nothing: the cluster belongs to others."""
+
+    def _watch(self) -> None:
+        answered_s, failures = time.monotonic(), 0
+        while self._loss is None:
+            if head_answers(self._address, PING_S):
+                answered_s, failures = time.monotonic(), -1
+            failures += 1
+            if failures >= LEAST_FAILURES and time.monotonic() - answered_s > SILENCE_LIMIT_S:
+                self._loss = ClusterLost(f"{self._address} has not answered for {SILENCE_LIMIT_S:.0f} s")
+            if self._closed.wait(LOOK_S if self._loss else PING_S):
+                return
+        if not self._closed.wait(NOTICE_S) and not self._is_known and self._handler is not None:
+            self._handler(self._loss)  # whoever should have asked waits for Ray
 
 
 def head_answers(address: str, timeout_s: float) -> bool:

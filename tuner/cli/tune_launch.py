@@ -128,6 +128,12 @@ def leave(loss: ClusterLost) -> None:
     os._exit(LOST_CLUSTER_CODE)
 
 
+def give_up(loss: ClusterLost) -> None:
+    """End this process, whose cluster belongs to others, while it waits for Ray."""
+    print_error(str(loss))
+    os._exit(loss.exit_code)
+
+
 def run_launch(
     campaign: Campaign, topology: Topology, resume: bool, address: str | None, at_once: bool = False
 ) -> TuneReport:
@@ -138,6 +144,8 @@ def run_launch(
     home = Home.from_environment()
     if is_child():
         handle_loss(leave)
+    elif address or os.environ.get("RAY_ADDRESS"):
+        handle_loss(give_up)
 
     def workers() -> Any:
         make = make_workers_at_once if at_once else partial(make_workers, address=address)

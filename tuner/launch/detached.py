@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from chorale.runners.api.workers import Future, Workers
+from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.runners.ray.workers import RayWorkers
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign
@@ -71,6 +73,8 @@ class DetachedLaunch:
         self._error: ChoraleError | None = None
         uri = self._campaign.tracking.address(self._home.mlflow_uri)
         self._tries = SERVER_TRIES if uri.startswith(("http://", "https://")) else LOCAL_TRIES
+        end_with_raylet()
+        handle_loss(lambda loss: os._exit(1))
         self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
         self._thread.start()
 
@@ -159,7 +163,11 @@ class _ProgressListener:
 
 
 class _Stoppable:
-    """Workers that behave as if ctrl-C had been pressed once `stop` is set: signals reach no thread."""
+    """Workers that behave as if ctrl-C had been pressed once `stop` is set: signals reach no thread.
+
+    Where the head of the cluster answers no more, the process ends at once: the cluster makes the launch again on
+    another node, and it must find the folder free.
+    """
 
     def __init__(self, inner: RayWorkers, stop: threading.Event) -> None:
         self.builder, self.measurer = inner.builder, inner.measurer
@@ -169,4 +177,7 @@ class _Stoppable:
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         if self._stop.is_set():
             raise KeyboardInterrupt
-        return self._inner.wait(futures, timeout_s)
+        try:
+            return self._inner.wait(futures, timeout_s)
+        except ClusterLost:
+            os._exit(1)

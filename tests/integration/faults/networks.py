@@ -45,6 +45,12 @@ def flap(launched: Launched) -> None:
         time.sleep(1.5)
 
 
+def join_again(launched: Launched) -> None:
+    """Start a Ray node anew on the host from which people watch: the cluster has given the former one up."""
+    hosts = launched.setting.hosts
+    hosts[WATCHER].join(launched.setting.whole_environment, hosts[HEAD])
+
+
 attached: Callable[[Path], AbstractContextManager[Setting]] = partial(on_hosts, detached=False)
 detached: Callable[[Path], AbstractContextManager[Setting]] = partial(on_hosts, detached=True)
 
@@ -54,9 +60,9 @@ FAULTS = {
     "host of a detached launch cut off for 10 s": Fault(cut(LAUNCHER, 10.0), detached),
     "host of a detached launch cut off for 60 s": Fault(cut(LAUNCHER, 60.0), detached),
     "host of a detached launch cut off for good": Fault(cut(LAUNCHER, float("inf")), detached),
-    "host of who follows cut off for 10 s": Fault(cut(WATCHER, 10.0), detached),
+    "host of who follows cut off for 10 s": Fault(cut(WATCHER, 10.0), detached, join_again),
     "host that measures cut off for good": Fault(cut(LAUNCHER, float("inf")), attached),
-    "host of an attached launch cut off for 10 s": Fault(cut(WATCHER, 10.0), attached),
+    "host of an attached launch cut off for 10 s": Fault(cut(WATCHER, 10.0), attached, join_again),
     "link that drops out again and again": Fault(flap, attached),
     "link at 256 kbit/s with losses": Fault(lambda launched: launched.setting.hosts[LAUNCHER].squeeze(), attached),
 }
