@@ -154,3 +154,13 @@ def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Ho
     assert repaired.code == 0, repaired.stderr
     assert len(launch(home, resume=True).trials) == 6
     assert set(tracked(home).values()) == {1}
+
+
+def test_a_folder_of_another_user_is_said_in_one_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_home: Home) -> Path:
+        raise PermissionError(13, "Permission denied", "/data/campaigns")
+
+    monkeypatch.setattr(Home, "campaigns", property(refused))
+    done = chorale(capsys, "campaign", "check", "small")
+    assert (done.code, done.stderr.count("\n")) == (3, 1)
+    assert "/data/campaigns: Permission denied; " in done.stderr
