@@ -7,7 +7,8 @@ spec attaches; the content id covers them, so a file is refused if its spec now 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,29 +77,39 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
     must compare (see `stated_id`), as the verifier does to report more than the first difference.
     """
     document, table = _read_table(content)
-    columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
+    columns = [table[name] for name in COLUMN_NAMES]
     if document.get("form", "columns") == "symmetric":
-        return _checked(document, lambda: _build_symmetric(document, table, columns, parse_spec), require_id)
+        return _checked(document, lambda: _build_symmetric(document, table["part"], columns, parse_spec), require_id)
     return _checked(document, lambda: _build(document, columns, parse_spec), require_id)
 
 
-def _read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
-    try:
-        table = _parquet_file(content).read(use_threads=False)
-        text, names = (table.schema.metadata or {}).get(METADATA_KEY), table.column_names
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
-        raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
-    if text is None or any(name not in names for name in COLUMN_NAMES):
-        raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
-    return _parse_document(text), table
-
-
-def _parquet_file(content: bytes) -> pq.ParquetFile:
-    """Open a file in memory for this thread alone.
+def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the metadata and the columns of a Parquet file, without more threads.
 
     Threads of Arrow's pool would hold Python buffers, and give one back while the interpreter ends, which aborts it.
     """
+    with _readable_parquet():
+        table = _parquet_file(content).read(use_threads=False)
+        text = (table.schema.metadata or {}).get(METADATA_KEY)
+        columns = {
+            name: table.column(name).to_numpy() for name in (*COLUMN_NAMES, "part") if name in table.column_names
+        }
+    if text is None or any(name not in columns for name in COLUMN_NAMES):
+        raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
+    return _parse_document(text), columns
+
+
+def _parquet_file(content: bytes) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)), pre_buffer=False)
+
+
+@contextmanager
+def _readable_parquet() -> Iterator[None]:
+    """Raise InvalidInput for what Arrow raises; names and texts that are not UTF-8 are ValueErrors."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
 
 
 def to_json_text(schedule: AnySchedule) -> str:
@@ -130,7 +141,8 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
-        metadata = _parquet_file(content).schema_arrow.metadata or {}
+        with _readable_parquet():
+            metadata = _parquet_file(content).schema_arrow.metadata or {}
         return str(_parse_document(metadata.get(METADATA_KEY, b"")).get("id"))
     return str(_parse_document(content).get("id"))
 
@@ -229,10 +241,9 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
 
 
 def _build_symmetric(
-    document: Mapping[str, Any], table: pa.Table, columns: list[np.ndarray], parse_spec: ParseSpec
+    document: Mapping[str, Any], owner: np.ndarray, columns: list[np.ndarray], parse_spec: ParseSpec
 ) -> SymmetricSchedule:
     topology = _read_topology(document["topology"], parse_spec)
-    owner = table.column("part").to_numpy()
     parts: dict[str, SymmetricGather] = {}
     for index, facts in enumerate(document["parts"]):
         if facts["name"] not in ("scatter", "gather"):

@@ -133,10 +133,11 @@ def in_a_fork(words: list[str], home: Path, pipes: tuple[int, int, int]) -> int:
         os._exit(code)
 
 
-def run(words: list[str], history: History) -> int:
+def run(words: list[str], history: History | None = None) -> int:
     """Run the command in this process; return its exit code. What it raises goes to stderr, as Python prints it."""
-    report_to(history)
-    history.say("began", words=words)
+    if history is not None:
+        report_to(history)
+        history.say("began", words=words)
     try:
         command.main(words)
     except SystemExit as stop:

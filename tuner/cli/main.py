@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from chorale.runners.ray.trust import INSECURE_VARIABLE
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.output import print_error, set_verbosity
 from chorale.tuner.cli.process_list import hide_passwords
@@ -69,9 +69,20 @@ def main(arguments: list[str] | None = None) -> None:
     except ChoraleError as error:
         print_error(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:  # none of a file: ours, and worth its traceback
+            raise
+        print_error(str(_unusable(error)))
+        sys.exit(Unavailable.exit_code)
     except KeyboardInterrupt:
         print_error("interrupted; what was finished is kept")
         sys.exit(130)
+
+
+def _unusable(error: OSError) -> Unavailable:
+    """Return what an error of the file system means to the user: files of another user, a full disk, a lost mount."""
+    way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
+    return Unavailable("files and folders in use must be usable", f"{error.filename}: {error.strerror}", way_out)
 
 
 def command_line() -> TyperGroup:

@@ -230,10 +230,14 @@ class TrialLoop:
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 
     def _guarded(self, step: Callable[[], Value]) -> Value:
-        """Run a step of the search; a storage that stops working ends the launch with a message."""
+        """Run a step of the search; a storage that stops working ends the launch with a message.
+
+        JournalLost where it does because another process goes on with this launch, and with its study.
+        """
         try:
             return step()
         except ChoraleError:
             raise
         except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+            self._store.require_ours()
             raise search_failure(error) from error

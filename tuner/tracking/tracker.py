@@ -287,8 +287,9 @@ class Tracker:
         picture = self._store.picture_path
         if picture.exists():
             mlflow.upload(self._parent_run_id, {picture.name: picture.read_bytes()})
-        for trial_id, sizes in (final.results if final else {}).items():
-            mlflow.log(self._runs[trial_id].run_id, size_metrics(sizes, "final_"))
+        compared = final.results if final else {}
+        for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may have lost a trial
+            mlflow.log(self._runs[trial_id].run_id, size_metrics(compared[trial_id], "final_"))
             trace = self._store.trace_path(trial_id)
             if trace.exists():
                 mlflow.upload(self._runs[trial_id].run_id, {"trace.json": trace.read_bytes()})

@@ -228,7 +228,7 @@ class Store:
 def is_begun(folder: Path) -> bool:
     """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
     journal = folder / JOURNAL
-    return journal.exists() and b"\n" in read_journal(journal)
+    return os.path.lexists(journal) and b"\n" in read_journal(journal)
 
 
 def read_launch(folder: Path) -> Launch:

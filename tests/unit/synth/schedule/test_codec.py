@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -120,3 +121,33 @@ def test_a_parquet_file_whose_names_are_not_utf8_is_refused():
     assert content.count(b"chunk") > 1
     with pytest.raises(InvalidInput):
         from_parquet(content.replace(b"chunk", b"ch\xffnk"), parse_topology)
+
+
+def column_of_texts_that_are_not_utf8(rows: int) -> pa.Array:
+    offsets = np.arange(rows + 1, dtype=np.int32)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(b"\xff" * rows))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        column_of_texts_that_are_not_utf8,
+        lambda rows: pa.array(["x"] * rows).dictionary_encode(),
+        lambda rows: pa.array([{"a": 1}] * rows),
+        pa.nulls,
+        lambda rows: pa.array([0] * rows, pa.timestamp("ns", "No/Where")),
+        lambda rows: pa.array([2**64 - 1] * rows, pa.uint64()),
+    ],
+)
+def test_columns_that_hold_no_numbers_are_refused(column):
+    table = pq.read_table(pa.BufferReader(to_parquet(make())))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(0, table.column_names[0], column(len(table))), sink)
+    with pytest.raises(InvalidInput):
+        from_parquet(bytes(sink.getvalue()), parse_topology)
+
+
+def test_the_id_of_a_file_that_is_cut_is_refused():
+    for content in (b"PAR1", to_parquet(make())[:-9]):
+        with pytest.raises(InvalidInput, match="Parquet"):
+            stated_id(content)

@@ -141,3 +141,26 @@ def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:
     store.close()
     assert json.loads(journal.read_bytes().splitlines()[-1])["state"] == "writer"
     assert os.path.exists(journal)
+
+
+def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Home, capsys: Any) -> None:
+    """The final comparison, which names it, stays."""
+    lines = journal.read_bytes().splitlines(keepends=True)
+    finalist = next(iter(json.loads(next(line for line in lines if b'"results"' in line))["results"]))
+    number = 1 + next(index for index, line in enumerate(lines) if json.loads(line).get("trial_id") == finalist)
+    damage(journal, number, b"garbage\n")
+    break_file(home.root / "mlflow.db", "garbage")
+    repaired = chorale(capsys, "campaign", "repair", "small")
+    assert repaired.code == 0, repaired.stderr
+    assert len(launch(home, resume=True).trials) == 6
+    assert set(tracked(home).values()) == {1}
+
+
+def test_a_folder_of_another_user_is_said_in_one_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_home: Home) -> Path:
+        raise PermissionError(13, "Permission denied", "/data/campaigns")
+
+    monkeypatch.setattr(Home, "campaigns", property(refused))
+    done = chorale(capsys, "campaign", "check", "small")
+    assert (done.code, done.stderr.count("\n")) == (3, 1)
+    assert "/data/campaigns: Permission denied; " in done.stderr

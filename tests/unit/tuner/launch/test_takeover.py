@@ -16,6 +16,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.journal_file import JournalLost
@@ -67,3 +68,15 @@ def test_the_first_launch_ends_and_nothing_is_doubled(home: Home) -> None:
     assert len(trials) == 8
     assert tracked(home) == trials
     assert json.loads((folder / "trials.jsonl").read_text().splitlines()[-1])["state"] == "final"
+
+
+def test_a_search_that_another_launch_took_over_is_not_blamed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process ends trials of the study, which Optuna then refuses to end again."""
+
+    def ask(_: Search) -> None:
+        replace_files(home.campaigns / "small" / "1")
+        raise ValueError("Trial#7 has already finished")
+
+    monkeypatch.setattr(Search, "ask", ask)
+    with pytest.raises(JournalLost, match="one writer"):
+        launch(home, resume=False)
