@@ -56,8 +56,8 @@ class RayCluster:
         self._joined = False
         self._watch: LocalClusterWatch | RemoteClusterWatch | None = None
         if ray.is_initialized():
-            if (gcs_address := ray.get_runtime_context().gcs_address) is not None:
-                self._watch = RemoteClusterWatch(gcs_address)
+            if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+                self._watch = RemoteClusterWatch(ray.get_runtime_context().gcs_address)
             return
         target = address or os.environ.get("RAY_ADDRESS")
         if target:

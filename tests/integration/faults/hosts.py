@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -41,7 +42,7 @@ ip -n host{number} address add {address}/24 dev eth0
 """
 _LIVE = """
 mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && mount -t proc proc /proc || exit 1
-hostname $0 && echo up && exec sleep infinity
+hostname $0 && echo up && exec cat
 """
 
 
@@ -57,7 +58,7 @@ class Host:
         isolated = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
         command = ["nsenter", network, *isolated, "sh", "-c", _LIVE, self._name]
         # Its complaint is that it cannot wait as it would like to, once this test kills what it started.
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, **pipes, text=True)
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "up\n":
