@@ -48,7 +48,8 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
 
 def print_error(message: str) -> None:
     """Print one line on stderr, even when quiet."""
-    sys.stderr.write(f"chorale: {redacted(message)}\n")
+    printable = message.encode(errors="backslashreplace").decode()  # names from the command line may be no UTF-8
+    sys.stderr.write(f"chorale: {redacted(printable)}\n")
 
 
 @contextmanager
