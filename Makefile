@@ -13,7 +13,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak faults fuzz random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -71,6 +71,12 @@ faults: setup
 # Damaged files for every parser, within limits of time and memory.
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --count 100000 --seed 1
+
+# Claims of optimality on random fabrics at the edges, against references that share no code with what they check.
+claims: setup
+	for method in forest alltoall bfb allreduce others; do \
+		$(BIN)/python -m tests.reference.claims --method $$method --count 10000 --seed 1 || exit 1; \
+	done
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

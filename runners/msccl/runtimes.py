@@ -91,15 +91,24 @@ def require_runtime(name: str) -> Runtime:
 def runtime_for(name: str | None, program: Program) -> Runtime:
     """Return the runtime called `name`, by default the first that executes the target of `program`.
 
-    Raises InvalidInput for an unknown name and for a program of another target.
+    Raises InvalidInput for an unknown name, for a program of another target, and for one with more thread blocks at a
+    rank than the runtime takes.
     """
     fitting = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
     if name is None and fitting:
-        return fitting[0]
+        return _with_room(fitting[0], program)
     if name is None or require_runtime(name) not in fitting:
         targets = sorted({runtime.target for runtime in RUNTIMES.values() if name in (None, runtime.name)})
         rule = (
             f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
         )
         raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(targets)}")
-    return RUNTIMES[name]
+    return _with_room(RUNTIMES[name], program)
+
+
+def _with_room(runtime: Runtime, program: Program) -> Runtime:
+    blocks, most = max((len(rank.blocks) for rank in program.ranks), default=0), runtime.threadblocks
+    if most is not None and blocks > most:
+        rule = f"{runtime.title} must not be given more than {most} thread blocks of a rank"
+        raise InvalidInput(rule, blocks, f"lower it again with --sm-count {most}, or with fewer channels or instances")
+    return runtime

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.collective import Collective
 from chorale.synth.topology.topology import Topology
 
 
@@ -53,3 +54,17 @@ class AllCuts:
 def previous_breakpoint(topology: Topology, trees_per_bandwidth: Fraction) -> Fraction:
     """Return the largest m / b below U, m whole and b the bandwidth of a link: floor(U * b) changes nowhere between."""
     return max((-(-trees_per_bandwidth * value // 1) - 1) / value for value in topology.links.bandwidths)
+
+
+def slowest_cut(topology: Topology, collective: Collective) -> Fraction:
+    """Return the time per byte that the narrowest cut of all allows an operation of one phase, in Fractions."""
+    ranks, slowest = range(topology.compute_count), Fraction(0)
+    links, is_reversed = list(topology.links), collective.reduces
+    for mask in range(1, 1 << topology.node_count):
+        outside = [rank for rank in ranks if not mask >> rank & 1]
+        if 0 < len(outside) < len(ranks):
+            ends = [(link.dst, link.src) if is_reversed else (link.src, link.dst) for link in links]
+            crossing = [link for link, (src, dst) in zip(links, ends, strict=True) if mask >> dst & ~(mask >> src) & 1]
+            amount = Fraction(len(outside), len(ranks)) if collective.root is None else int(collective.root in outside)
+            slowest = max(slowest, amount / sum((link.bandwidth for link in crossing), Fraction(0)))
+    return slowest

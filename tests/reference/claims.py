@@ -3,8 +3,8 @@
     python -m tests.reference.claims --method forest --count 10000 --seed 1
 
 prints what was checked, refused, wrong, and more than 1 % behind its own bound; exit 1 where anything is wrong.
-forest: all cuts, every smaller k. alltoall: the whole linear program by HiGHS. bfb: a linear program for each step.
-allreduce: the certificate and the chunk-by-chunk replay.
+forest: all cuts, every smaller k. alltoall: the whole linear program by HiGHS. bfb: room for every set of shards, in
+rationals. allreduce: a linear program with all cuts, splits in rationals. others: all cuts, with roots.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import linprog
 
-from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
+from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.bounds.tree_pairs import pairs_if_countable
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
@@ -31,17 +30,22 @@ from chorale.synth.methods.alltoall.certificate import check_alltoall_certificat
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
-from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verify import verify
-from tests.reference.all_cuts import AllCuts
+from tests.reference.all_cuts import AllCuts, slowest_cut
+from tests.reference.busiest_link import busiest_link
 from tests.reference.edge_fabrics import edge_fabric
+from tests.reference.pairs_by_all_cuts import best_rate, faults_of_split
+from tests.reference.step_times import least_broadcast_time
 
 MOST_SMALLER = 200
 OTHER_CHUNKS = (1, 5, 7, 64, 80, 96, 100, 128, 160, 200, 256)
 BEHIND = Fraction(101, 100)
 CLOSE = 1e-6
+FAR_APART = 10**5
+SIZES = (2**26, 1, 4096, 10**6 + 3)
 
 
 class FalseClaimError(Exception):
@@ -52,7 +56,7 @@ def forest(seed: int) -> bool:
     """The optimum and its k against all cuts; the schedule reaches it. Return whether it is behind its bound."""
     topology = edge_fabric(seed)
     best, cuts = optimum(topology, ALLGATHER), AllCuts(topology, (1,) * topology.compute_count)
-    _claim(best.time_per_shard == _slowest(topology), "the optimum is not that of all cuts")
+    _claim(best.time_per_byte == slowest_cut(topology, ALLGATHER), "the optimum is not that of all cuts")
     _claim(_carries(cuts, best.trees_per_bandwidth, best.k), "k trees do not fit")
     for k in range(1, min(best.k, MOST_SMALLER)) if best.is_fewest else ():
         rate = k * best.time_per_shard
@@ -79,40 +83,66 @@ def alltoall(seed: int) -> bool:
 
 
 def bfb(seed: int) -> bool:
-    """Separate code checks the certificate of every step; no other number of chunks is over 1 % faster."""
+    """Times are what sets of shards need on their links, exactly; no other number of chunks is over 1 % faster."""
     topology = edge_fabric(seed, most_switches=0, latencies=seed % 2 == 1)
-    options = Options(size_bytes=2**26 if seed % 2 else None)
-    verified = synthesize("bfb", topology, ALLGATHER, options, SerialExecutor())
-    least = least_time(topology, verified.schedule.certificate)
-    reached = verified.cost.time_s
-    if reached is None:
-        return False
-    _claim(reached >= least, "a schedule beats divisible shards")
+    size = SIZES[seed // 2 % len(SIZES)] if seed % 2 else None
+    verified = synthesize("bfb", topology, ALLGATHER, Options(size_bytes=size), SerialExecutor())
+    reached = verified.cost.time_per_byte if size is None else verified.cost.time_s
+    least = least_broadcast_time(topology, None, size)
+    _claim(reached == least_broadcast_time(topology, verified.schedule.chunks_per_shard, size), "chunks wait too long")
+    if size is not None:
+        _claim(
+            least_time(topology, verified.schedule.certificate) == least, "the bound is not that of divisible shards"
+        )
     for chunks in OTHER_CHUNKS if reached > least * BEHIND else ():
-        other = synthesize("bfb", topology, ALLGATHER, replace(options, chunks=chunks), SerialExecutor()).cost.time_s
-        _claim(other is not None and other * BEHIND >= reached, f"{chunks} chunks are faster")
+        _claim(least_broadcast_time(topology, chunks, size) * BEHIND >= reached, f"{chunks} chunks are faster")
     return reached > least * BEHIND
 
 
 def allreduce(seed: int) -> bool:
-    """Certificates hold, schedules are not below them, and no small k beats what is chosen without one."""
+    """Pairs of trees against a program with all cuts and in rationals; no small k beats what is chosen without one."""
     topology = edge_fabric(seed)
-    verified = verify(_schedule("forest", topology, ALLREDUCE, Options()))
-    reached = verified.cost.time_per_byte
-    bound = lower_bound(topology, ALLREDUCE, reached)
-    check_certificate(topology, ALLREDUCE, bound.to_json(topology))
-    _claim(reached >= bound.value, "a schedule is below its bound")
+    schedule = _schedule("forest", topology, ALLREDUCE, Options())
+    reached = verify(schedule).cost.time_per_byte
+    _claim(isinstance(schedule, Schedule) and busiest_link(schedule) == reached, "a link is busy for longer")
+    _check_bound(topology, ALLREDUCE, reached)
     pairs = pairs_if_countable(topology)
     if pairs is None:
         return False
-    _claim(check_pair_certificate(topology, pairs.certificate) <= pairs.time_per_byte, "pairs are below their bound")
+    split, program = pairs.split, best_rate(topology)
+    arcs = list(zip(split.arcs.src.tolist(), split.arcs.dst.tolist(), strict=True))
+    faults = faults_of_split(topology, arcs, split.roots, split.gather, split.reduce)
+    _claim(not faults and pairs.bound <= pairs.time_per_byte == 1 / sum(split.roots), f"a split that is none: {faults}")
+    if program is not None and spread(topology) <= FAR_APART:
+        _claim(float(1 / pairs.time_per_byte) <= program * (1 + CLOSE), "a split beats the program of all cuts")
+        _claim(float(1 / pairs.bound) >= program * (1 - CLOSE), "the program of all cuts beats the bound on pairs")
     for k in (1, 2):
         other = verify(_schedule("forest", topology, ALLREDUCE, Options(k=k))).cost.time_per_byte
         _claim(other * Fraction(1001, 1000) >= reached, f"k = {k} is faster")
     return reached > min(pairs.time_per_byte, reached) * BEHIND
 
 
-METHODS: dict[str, Callable[[int], bool]] = {"forest": forest, "alltoall": alltoall, "bfb": bfb, "allreduce": allreduce}
+def others(seed: int) -> bool:
+    """All other collectives and roots: bounds are those of all cuts, and no schedule of trees is below its bound."""
+    topology = edge_fabric(seed)
+    root = seed // 3 % topology.compute_count
+    names = (CollectiveName.REDUCE_SCATTER, CollectiveName.BROADCAST, CollectiveName.REDUCE)
+    collective = parse_collective(names[seed % 3].value, root)
+    schedule = _schedule("forest", topology, collective, Options())
+    reached = verify(schedule).cost.time_per_byte
+    _claim(isinstance(schedule, Schedule) and busiest_link(schedule) == reached, "a link is busy for longer")
+    bound = _check_bound(topology, collective, reached)
+    _claim(bound == slowest_cut(topology, collective), "the bound is not that of all cuts")
+    return reached > bound * BEHIND
+
+
+METHODS: dict[str, Callable[[int], bool]] = {
+    "forest": forest,
+    "alltoall": alltoall,
+    "bfb": bfb,
+    "allreduce": allreduce,
+    "others": others,
+}
 
 
 def run(method: str, count: int, seed: int) -> tuple[Counter[str], list[str]]:
@@ -133,6 +163,12 @@ def run(method: str, count: int, seed: int) -> tuple[Counter[str], list[str]]:
     return counts, lines
 
 
+def spread(topology: Topology) -> Fraction:
+    """Return the widest link in narrowest ones."""
+    widths = topology.links.bandwidths
+    return max(widths) / min(widths)
+
+
 def _schedule(method: str, topology: Topology, collective: Collective, options: Options) -> AnySchedule:
     return synthesize_unverified(method, topology, collective, options, SerialExecutor())
 
@@ -142,18 +178,12 @@ def _claim(holds: bool, what: str) -> None:
         raise FalseClaimError(what)
 
 
-def _crossing(topology: Topology, mask: int, amount: Callable[[Fraction], Fraction | int]) -> Fraction | int:
-    links = list(topology.links)
-    return sum(amount(link.bandwidth) for link in links if mask >> link.dst & 1 and not mask >> link.src & 1)
-
-
-def _slowest(topology: Topology) -> Fraction:
-    ranks, best = topology.compute_count, Fraction(0)
-    for mask in range(1, 1 << topology.node_count):
-        outside = ranks - (mask & (1 << ranks) - 1).bit_count()
-        if 0 < outside < ranks:
-            best = max(best, outside / Fraction(_crossing(topology, mask, lambda width: width)))
-    return best
+def _check_bound(topology: Topology, collective: Collective, reached: Fraction) -> Fraction:
+    """Return the bound, whose certificate holds and which `reached` is not below."""
+    bound = lower_bound(topology, collective, reached)
+    check_certificate(topology, collective, bound.to_json(topology))
+    _claim(reached >= bound.value, "a schedule is below its bound")
+    return bound.value
 
 
 def _carries(cuts: AllCuts, rate: Fraction, k: int) -> bool:
@@ -185,8 +215,7 @@ def _flow_rate(topology: Topology) -> float | None:
     cost = np.zeros(columns)
     cost[-1] = 1.0
     result = linprog(cost, A_ub=loads, b_ub=np.zeros(len(links)), A_eq=net, b_eq=need, method="highs-ds")
-    spread = widest / min(link.bandwidth for link in links)
-    if result.x is None or spread > 10**5:  # tolerances of the solver are a part of the widest link
+    if result.x is None or spread(topology) > FAR_APART:  # tolerances of the solver are a part of the widest link
         return None
     return float(widest) / float(result.x[-1])
 

@@ -48,4 +48,4 @@ def _bandwidth(rng: random.Random, kind: int) -> Fraction:
 
 
 def _latency(rng: random.Random) -> Fraction:
-    return Fraction(rng.choice((0, 0, 1, 5, 20)), 10**6)
+    return Fraction(rng.choice((0, 0, 1, 1000, 5000, 20000)), 10**9)

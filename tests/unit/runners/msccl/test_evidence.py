@@ -8,6 +8,7 @@ import pytest
 
 from chorale.runners.msccl.results import log_fault, time_fault
 from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce
 
@@ -66,6 +67,19 @@ def test_only_the_oldest_runtime_needs_times_as_evidence() -> None:
     assert [one.name for one in RUNTIMES.values() if one.scheduled is None] == [MSCCL.name]
     assert runtime_for("msccl", _of("msccl-xml")) is MSCCL
     assert runtime_for(None, _of("msccl-executor-xml")) is EXECUTOR
+
+
+@pytest.mark.parametrize(("blocks", "fits"), [(64, True), (65, False)])
+def test_a_runtime_takes_as_many_thread_blocks_as_it_says(blocks: int, fits: bool) -> None:
+    program = _of("msccl-executor-xml")
+    last = program.ranks[-1]
+    program = replace(program, ranks=(*program.ranks[:-1], replace(last, blocks=last.blocks[:1] * blocks)))
+    assert runtime_for("executor", program) is EXECUTOR
+    if fits:
+        assert runtime_for("rccl", program) is RCCL
+    else:
+        with pytest.raises(InvalidInput, match="--sm-count 64"):
+            runtime_for("rccl", program)
 
 
 def _of(target: str) -> Program:
