@@ -89,6 +89,8 @@ def bfb(seed: int) -> bool:
     verified = synthesize("bfb", topology, ALLGATHER, Options(size_bytes=size), SerialExecutor())
     reached = verified.cost.time_per_byte if size is None else verified.cost.time_s
     least = least_broadcast_time(topology, None, size)
+    if reached is None:
+        raise FalseClaimError("a schedule for a size has no time")
     _claim(reached == least_broadcast_time(topology, verified.schedule.chunks_per_shard, size), "chunks wait too long")
     if size is not None:
         _claim(

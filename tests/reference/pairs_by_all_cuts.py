@@ -55,7 +55,7 @@ def best_rate(topology: Topology) -> float | None:
     gain = np.zeros(ranks + 2 * len(arcs))
     gain[:ranks] = -1.0
     result = linprog(gain, A_ub=np.array(rows), b_ub=np.array(limits), method="highs-ds")
-    return None if result.x is None else -float(result.fun) * float(widest)
+    return None if result.x is None or result.fun is None else -float(result.fun) * float(widest)
 
 
 def faults_of_split(

@@ -37,7 +37,11 @@ class Step:
     def _until(self, count: int, links: frozenset[int]) -> Fraction:
         by_latency = sorted(self.links[link] for link in links)
         used = [by_latency[:number] for number in range(1, len(by_latency) + 1)]
-        return min((count + sum(late * rate for late, rate in some)) / sum(rate for _, rate in some) for some in used)
+        zero = Fraction(0)
+        return min(
+            (count + sum((late * rate for late, rate in some), zero)) / sum((rate for _, rate in some), zero)
+            for some in used
+        )
 
     def whole(self, chunks: int) -> Fraction:
         """The least time at which some link has just carried a chunk and all have room."""
