@@ -123,11 +123,11 @@ def _tracking_violations(folder: Path, trials: list[dict[str, Any]]) -> Iterator
         with closing(_database(folder)) as database:
             found = database.execute("SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'").fetchall()
             tags = database.execute("SELECT run_uuid, value FROM tags WHERE key = 'chorale.trial_id'").fetchall()
-            rows = database.execute("SELECT run_uuid, key, value FROM latest_metrics").fetchall()
+            rows = database.execute("SELECT run_uuid, key, step, value FROM metrics").fetchall()
     except sqlite3.Error as error:
         yield f"MLflow's database: {error}"
         return
-    status, metrics = dict(found), {(run, key): value for run, key, value in rows}
+    status, metrics = dict(found), {(run, key, step): value for run, key, step, value in rows}
     runs = {run: trial for run, trial in tags if run in status}
     times = Counter(runs.values())
     expected = {trial["trial_id"]: trial for trial in trials}
@@ -144,7 +144,7 @@ def _tracking_violations(folder: Path, trials: list[dict[str, Any]]) -> Iterator
             yield f"trial {name[:8]} is {trial['state']}, its run {status[run]}"
         for size in trial.get("sizes", ()):
             time_us = 1e6 * statistics.median(size["times_s"])
-            if not math.isclose(metrics.get((run, f"time_us.{size['size_bytes']}"), -1.0), time_us, rel_tol=1e-9):
+            if not math.isclose(metrics.get((run, "time_us", size["size_bytes"]), -1.0), time_us, rel_tol=1e-9):
                 yield f"MLflow has other times of trial {name[:8]}"
 
 

@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
         database.executescript(
             """
             CREATE TABLE runs (run_uuid, status, lifecycle_stage); CREATE TABLE tags (run_uuid, key, value);
-            CREATE TABLE latest_metrics (run_uuid, key, value);
+            CREATE TABLE metrics (run_uuid, key, step, value);
             INSERT INTO runs VALUES ('p', 'FINISHED', 'active'), ('1', 'FINISHED', 'active');
             INSERT INTO runs VALUES ('2', 'FINISHED', 'active');
             INSERT INTO tags VALUES ('1', 'chorale.trial_id', 'a'), ('2', 'chorale.trial_id', 'b');
