@@ -16,6 +16,7 @@ from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.search.acquisition import AcquisitionOptimizer
 from chorale.tuner.tracking import mlflow_store
+from chorale.tuner.tracking.tracker import COURSE_STEP
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
 from tests.unit.tuner.launch.test_tuning import SILENT, simulated
@@ -35,9 +36,10 @@ class CountingClient:
         self._calls = calls
 
     def log_batch(self, run_id: str, metrics: Sequence[Any], parameters: Sequence[Any], tags: Sequence[Any]) -> None:
-        """Finalists have a second batch at the end, of their results in the final."""
-        in_final = any(metric.key.startswith("final_") for metric in metrics)
-        self._calls["log_final" if in_final else "log_batch"] += 1
+        """Finalists have a second batch at the end, of their results; the run of the launch one for several trials."""
+        keys = {metric.key for metric in metrics}
+        in_final = any(key.startswith("final_") for key in keys)
+        self._calls["log_final" if in_final else "log_course" if "best_speedup" in keys else "log_batch"] += 1
         self._client.log_batch(run_id, metrics, parameters, tags)
 
     def __getattr__(self, name: str) -> Any:
@@ -63,6 +65,7 @@ def test_mlflow_is_asked_three_times_a_trial(home: Home, monkeypatch: pytest.Mon
         counts.append(Counter(calls))
     more = counts[1] - counts[0]
     assert {name: more[name] / 4 for name in PER_TRIAL} == PER_TRIAL
+    assert 1 <= counts[1]["log_course"] <= 6 / COURSE_STEP + 1
     assert sum(counts[1].values()) < sum(PER_TRIAL.values()) * 6 + PER_LAUNCH
 
 
