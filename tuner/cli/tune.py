@@ -112,12 +112,11 @@ def tune_command(
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
     from chorale.tuner.tracking.mlflow_store import load_mlflow  # noqa: PLC0415 - as above
 
-    if not detach:
-        load_mlflow()  # before there are children
-    lost = not detach and go_on_in_child(address)
     if detach:
         start(checked, resume, address)
         return
+    load_mlflow()  # before there are children
+    lost = go_on_in_child(address)
     report = run_launch(checked, topology, resume or lost, address, at_once=lost)
     if report.ranked_trials:
         write_answer(report, nccl_tuner, programs, topology)

@@ -146,6 +146,17 @@ class Launched:
 Strike = Callable[[Launched], None]
 
 
+def lasting(seconds: float, begin: Strike, end: Strike) -> Strike:
+    """Return a strike that begins, lasts and ends."""
+
+    def strike(launched: Launched) -> None:
+        begin(launched)
+        time.sleep(seconds)
+        end(launched)
+
+    return strike
+
+
 def nothing(_launched: Launched) -> None:
     """What happens where nothing is to be mended."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import psutil
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import password_file
 from deploy.local.stack import SEARCHES, Stack
-from tests.integration.faults.launched import Launched, Setting, Strike
+from tests.integration.faults.launched import Launched, Setting, lasting
 from tests.integration.faults.rows import Fault
 from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
 
@@ -45,30 +44,12 @@ def start_server_again(launched: Launched) -> None:
     wait_until_healthy(servers["port"], servers["mlflow"])
 
 
-def kill_server_for(seconds: float) -> Strike:
-    def strike(launched: Launched) -> None:
-        kill_server(launched)
-        time.sleep(seconds)
-        start_server_again(launched)
-
-    return strike
-
-
 def stop_server(launched: Launched) -> None:
     os.killpg(launched.setting.servers["mlflow"].pid, signal.SIGSTOP)
 
 
 def let_server_go_on(launched: Launched) -> None:
     os.killpg(launched.setting.servers["mlflow"].pid, signal.SIGCONT)
-
-
-def stop_server_for(seconds: float) -> Strike:
-    def strike(launched: Launched) -> None:
-        stop_server(launched)
-        time.sleep(seconds)
-        let_server_go_on(launched)
-
-    return strike
 
 
 def revoke_password(launched: Launched) -> None:
@@ -124,9 +105,9 @@ def start_postgres_again(launched: Launched) -> None:
 
 
 FAULTS = {
-    "MLflow server killed, back after 10 s": Fault(kill_server_for(10.0), mlflow),
+    "MLflow server killed, back after 10 s": Fault(lasting(10.0, kill_server, start_server_again), mlflow),
     "MLflow server killed for good": Fault(kill_server, mlflow, start_server_again, resumes=True),
-    "MLflow server stopped for 20 s": Fault(stop_server_for(20.0), mlflow),
+    "MLflow server stopped for 20 s": Fault(lasting(20.0, stop_server, let_server_go_on), mlflow),
     "MLflow server stopped for good": Fault(stop_server, mlflow, let_server_go_on, resumes=True),
     "MLflow's password revoked": Fault(revoke_password, mlflow, tell_password, resumes=True),
     "PostgreSQL of the search killed": Fault(kill_postgres, postgres, start_postgres_again),

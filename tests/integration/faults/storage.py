@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from chorale.tuner.files.home import Home
-from tests.integration.faults.launched import Launched, Setting, Strike
+from tests.integration.faults.launched import Launched, Setting, Strike, lasting
 from tests.integration.faults.rows import Fault
 
 DISK_BYTES = 64 * 2**20
@@ -62,15 +62,6 @@ def fill(launched: Launched) -> None:
 
 def make_room(launched: Launched) -> None:
     _filler(launched).unlink()
-
-
-def fill_for(seconds: float) -> Strike:
-    def strike(launched: Launched) -> None:
-        fill(launched)
-        time.sleep(seconds)
-        make_room(launched)
-
-    return strike
 
 
 def shut_down(launched: Launched) -> None:
@@ -146,7 +137,7 @@ def _remove(group: Path, attempts: int = 50) -> None:
 
 
 FAULTS = {
-    "disk full for 5 s": Fault(fill_for(5.0), disk),
+    "disk full for 5 s": Fault(lasting(5.0, fill, make_room), disk),
     "disk full for good": Fault(fill, disk, make_room),
     "disk slow, 4 writes/s for 20 s": Fault(slow_for(20.0, 4), disk),
     "file server gone for good": Fault(shut_down, disk, mount_again),
