@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled, compiled_linear, inlined
 from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.tree_growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
 
@@ -69,7 +69,7 @@ def continue_tree(
     return weight, nodes - missing
 
 
-@compiled
+@compiled_linear
 def take_trees(
     root: Ranks, weight: Integers, parent_arc: NDArray[np.int32], capacity: Integers, supply: Integers
 ) -> None:
