@@ -1,7 +1,7 @@
 """The only file that imports numba: how kernels are compiled and cached on disk, and which calls need no machine code.
 
-To load numba and machine code takes half a second, in which Python itself runs what small networks need. Both give the
-same results; the clock decides only which of them runs.
+To load numba and machine code takes half a second, in which Python itself runs what small networks need. Kernels of
+whole numbers give the same results either way; the clock decides only which of them runs.
 """
 
 from __future__ import annotations
@@ -95,23 +95,23 @@ FEW_ELEMENTS = 64
 
 
 class Kernel:
-    """A function that numba compiles once Python would take too long; numba itself is imported only then.
+    """A function that numba compiles; numba itself is imported only then.
 
-    linear: whether its work grows with the number of elements of its arguments; else faster
+    power: of the number of elements of the arguments with which its work grows; without one it never runs in Python
     """
 
-    def __init__(self, function: Callable[..., Any], linear: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], power: float | None = None) -> None:
         self.py_func = function
         self._machine_code: Any = None
-        self._power = 1.0 if linear else 1.5
-        self._least_s = LINEAR_ELEMENT_S if linear else UNKNOWN_ELEMENT_S
+        self._power = power
+        self._least_s = LINEAR_ELEMENT_S if power == 1 else UNKNOWN_ELEMENT_S
         self._last_s, self._last_elements = 0.0, FEW_ELEMENTS
         update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
         if _interpreted.is_inside:
             return self.py_func(*arguments)
-        if self._machine_code is None:
+        if self._machine_code is None and self._power is not None:
             elements = _elements(arguments)
             if self._expected_s(elements) < min(_Allowance.seconds, LONGEST_S) and not _Allowance.is_withheld:
                 return self._in_python(arguments, elements)
@@ -119,7 +119,7 @@ class Kernel:
 
     def _expected_s(self, elements: int) -> float:
         """Return what a call takes in Python: from the last one, and never less than what is usual."""
-        growth: float = max(elements / self._last_elements, 1.0) ** self._power
+        growth: float = max(elements / self._last_elements, 1.0) ** (self._power or 1.0)
         return max(self._least_s * elements, self._last_s * growth)
 
     def _in_python(self, arguments: tuple[Any, ...], elements: int) -> Any:
@@ -183,18 +183,25 @@ def machine_code_only() -> Iterator[None]:
 
 
 def compiled(function: Function) -> Function:
-    """Compile `function` to machine code when Python takes too long; the code is kept on disk for later processes.
+    """Compile `function` to machine code at its first call and keep the code on disk for later processes.
 
-    The interpreter lock is released inside machine code. Array arguments must be writable and of the documented types:
-    every new combination of types is one more compilation. What it does must be the same in Python to the bit: whole
-    numbers that may leave 64 bits, and negative indices, belong into no kernel.
+    The interpreter lock is released inside. Array arguments must be writable and of the documented types:
+    every new combination of types is one more compilation.
     """
     return cast(Function, _registered(Kernel(function)))
 
 
-def compiled_linear(function: Function) -> Function:
-    """Like `compiled`, for kernels whose work is in proportion to the elements of their arguments."""
-    return cast(Function, _registered(Kernel(function, linear=True)))
+def compiled_when_large(function: Function) -> Function:
+    """Like `compiled`, but small calls run in Python: for kernels of whole numbers within 64 bits.
+
+    Sums of floats may be rounded in another order by machine code, so that results would depend on the clock.
+    """
+    return cast(Function, _registered(Kernel(function, 1.5)))
+
+
+def compiled_when_long(function: Function) -> Function:
+    """Like `compiled_when_large`, where the work is in proportion to the elements of the arguments."""
+    return cast(Function, _registered(Kernel(function, 1.0)))
 
 
 def _registered(kernel: Kernel) -> Kernel:

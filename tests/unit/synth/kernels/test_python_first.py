@@ -32,7 +32,7 @@ def _allowance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_both_ways_give_the_same_values_and_types() -> None:
     first, second = np.arange(10, dtype=np.int64), np.arange(10, dtype=np.int64)
-    small = Kernel(text)
+    small = Kernel(text, 1.0)
     in_python = small(first, 3)
     assert small._machine_code is None
     with machine_code_only():
@@ -44,7 +44,7 @@ def test_both_ways_give_the_same_values_and_types() -> None:
 
 
 def test_large_calls_and_those_after_the_allowance_go_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    large, late = Kernel(text), Kernel(text)
+    large, late = Kernel(text, 1.0), Kernel(text, 1.0)
     large(np.zeros(200_000, dtype=np.int64), 1)
     assert large._machine_code is not None
     monkeypatch.setattr(module._Allowance, "seconds", 0.0)
@@ -52,12 +52,18 @@ def test_large_calls_and_those_after_the_allowance_go_to_machine_code(monkeypatc
     assert late._machine_code is not None
 
 
-def test_time_in_python_is_taken_from_the_allowance_and_expected_to_grow() -> None:
+def test_kernels_of_floats_never_run_in_python() -> None:
     kernel = Kernel(text)
+    kernel(np.zeros(3, dtype=np.int64), 1)
+    assert kernel._machine_code is not None
+
+
+def test_time_in_python_is_taken_from_the_allowance_and_expected_to_grow() -> None:
+    kernel = Kernel(text, 1.0)
     kernel(np.zeros(2000, dtype=np.int64), 1)
     assert module._Allowance.seconds < 0.3
     assert kernel._expected_s(8000) > 4 * kernel._expected_s(2000) * 0.99
-    assert Kernel(text, linear=True)._expected_s(5000) < Kernel(text)._expected_s(5000)
+    assert Kernel(text, 1.0)._expected_s(5000) < Kernel(text, 1.5)._expected_s(5000)
 
 
 @pytest.mark.parametrize(
