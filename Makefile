@@ -42,10 +42,12 @@ quickstart: setup
 demo-job: setup
 	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
 
-# Tests side by side, those that mostly wait in pairs, then those that need the machine for themselves.
+# Half of the tests mostly wait, so that there are more of them at once than processors.
+WORKERS := $(shell cores=$$(nproc); [ $$cores -gt 3 ] && echo 4 || echo 3)
+
+# Tests side by side, files with servers and clusters first, then those that need the machine for themselves.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --durations 15
-	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m 'not slow and not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
 	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
 
 test-slow: setup

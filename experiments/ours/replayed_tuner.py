@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
@@ -16,7 +17,8 @@ from chorale.tuner.replay.tasks import GridTask, replay_tasks
 
 SEEDS, QUICK_SEEDS = 50, 2
 TRIALS = 30
-STRATEGIES = ("sizes-gp", "sizes-gp, prior", "tpe", "random")
+STRATEGIES = ("sizes-gp", "sizes-gp, prior", "tpe", "random", "halving", "forest", "gp")
+TORCH_STRATEGIES = ("gp",)
 MAX_WRONG, MAX_FALSE_WINS, MIN_COVERAGE = 0.03, 0.01, 0.93
 
 Case = tuple[str, str, str, int]
@@ -31,7 +33,9 @@ def _cases(quick: bool) -> Sequence[Case]:
     """Return names of tasks, noises, ways of searching, and how many seeds are tried."""
     noises, seeds = (("none", "launch"), QUICK_SEEDS) if quick else (NOISES, SEEDS)
     names = [task.name for task in _tasks()][-1 if quick else 0 :]
-    return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in STRATEGIES]
+    has_torch = find_spec("torch") is not None  # Optuna's gp is left out where it is not installed
+    strategies = [name for name in STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
+    return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
 
 
 def _rows(case: Case) -> list[Row]:

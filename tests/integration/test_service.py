@@ -71,7 +71,7 @@ def state_of(client: httpx2.Client, job: dict[str, Any]) -> str:
 
 
 def test_a_job_goes_on_after_the_service_was_killed(tmp_path):
-    body = {"topology": "mi250:64", "method": "forest"}
+    body = {"topology": "mi250:40", "method": "forest"}
     with serving(tmp_path, free_port()) as (client, process):
         job = client.post("/v1/syntheses", json=body).json()
         wait_until(lambda: state_of(client, job) == "running", 30, tmp_path / "serve.log")

@@ -102,7 +102,15 @@ def test_gloo_without_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_torch
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "bfloat16",
+        "int64",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("float64", "float16", "int32")),
+    ],
+)
 def test_gloo_is_measured_beside_programs(dtype: str) -> None:
     requests = [request_of(RING), request_of(ring_allgather(4, in_place=True)), request_of(ring_reduce_scatter(4))]
     with _on_loopback() as runner:

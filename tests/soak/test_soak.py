@@ -39,8 +39,8 @@ def test_a_seed_gives_the_same_sequence_and_all_faults_are_drawn() -> None:
 
 @pytest.mark.timeout(240)
 def test_faults_change_no_answer() -> None:
-    found = soak(2, 4, 230)
-    assert (found["sequences"], found["failed"]) == (2, [])
+    found = soak(1, 9, 230)
+    assert (found["sequences"], found["failed"]) == (1, [])
     assert sum(found["faults"].values()) >= 2
 
 
