@@ -185,7 +185,7 @@ def test_several_threads_and_a_database(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(storage=storage, sampler=SizesSampler(seed=0), direction="minimize")
     study.optimize(bowl, n_trials=8, n_jobs=2)
-    assert len({trial.params["x"] for trial in study.trials}) == 8
+    assert len({(trial.params["x"], trial.params["y"]) for trial in study.trials}) == 8
     study._storage.remove_session()
 
 
