@@ -95,6 +95,7 @@ class SizesSampler(BaseSampler):
 
     def _chosen(self, study: Study, trial: FrozenTrial, space: ParameterSpace, name: str = "") -> ParameterPoint:
         """Choose a point with the values that `trial` has already, at which `name` is asked for."""
+        self._raise_error_if_multi_objective(study)
         trials = _others(study, trial)
         seed = [self._seed, trial.number, zlib.crc32(name.encode())]
         random = np.random.default_rng(seed)

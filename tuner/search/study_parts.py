@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.search.sizes_sampler import SizesSampler
 
 Callback = Callable[[Study, FrozenTrial], object]
 """Called with the study and the trial that ended, as Optuna does; it may call `study.stop()`."""
@@ -67,9 +68,9 @@ class StudyParts:
         if self.sampler is not None and campaign.stop is not None:
             rule = "`stop` needs the sampler sizes-gp, whose model says what to expect"
             raise InvalidInput(rule, type(self.sampler).__name__, "leave one of them out, or stop from a callback")
-        if self.prunes and campaign.second_objective != "none":
-            rule = "pruners decide by one objective"
-            raise InvalidInput(rule, campaign.second_objective, "leave the pruner or `second_objective` out")
+        if campaign.second_objective != "none" and (self.prunes or isinstance(self.sampler, SizesSampler)):
+            rule = "pruners and SizesSampler decide by one objective"
+            raise InvalidInput(rule, campaign.second_objective, "leave them or `second_objective` out")
 
 
 class LaunchStudy(Study):

@@ -255,6 +255,7 @@ def test_two_objectives_are_refused() -> None:
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=SizesSampler(seed=0))
     with pytest.raises(ValueError, match="multi-objective"):
         study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 0.0), n_trials=1)
+    assert not study.trials[0].params
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-300, 1e300, math.inf])

@@ -124,8 +124,9 @@ def test_what_is_neither_a_name_nor_an_object_is_refused(keys: dict[str, Any], t
 def test_objects_that_do_not_fit_the_campaign_are_refused(tuned: Tuner) -> None:
     with pytest.raises(InvalidInput, match="`stop` needs the sampler sizes-gp"):
         tuned(sampler=RandomSampler(), stop={"gain": "1%"})
-    with pytest.raises(InvalidInput, match="one objective"):
-        tuned(pruner=MedianPruner(), second_objective="channels")
+    for keys in ({"pruner": MedianPruner()}, {"sampler": SizesSampler(seed=0)}):
+        with pytest.raises(InvalidInput, match="one objective"):
+            tuned(**keys, second_objective="channels")
 
 
 def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:
@@ -205,8 +206,12 @@ def test_no_program_that_a_pruner_ended_is_measured_under_another_name(tuned: Tu
     assert all(isinstance(trial, PrunedTrial) for trial in report.trials)
     measured = [trial for trial in report.trials if isinstance(trial, PrunedTrial) and trial.sizes]
     assert len({trial.program_id for trial in measured}) == len(measured) == len(tuned.runner.sizes)
-    assert len(tuned(12, pruner=ThresholdPruner(lower=1e9), resume=True).trials) == 12
+    storage = InMemoryStorage()
+    assert len(tuned(12, pruner=ThresholdPruner(lower=1e9), storage=storage, resume=True).trials) == 12
     assert len(measured) == len(tuned.runner.sizes)
+    trials = study_of(storage).trials  # made anew from the journal
+    assert {trial.state for trial in trials} == {TrialState.PRUNED}
+    assert sum(len(trial.intermediate_values) == 1 for trial in trials) == len(measured)
 
 
 def test_a_pruner_that_never_prunes_gives_the_results_of_none(tuned: Tuner) -> None:
