@@ -81,7 +81,7 @@ def tune(
     sampler: str | BaseSampler | None = None,
     pruner: str | BasePruner | None = None,
     storage: str | BaseStorage | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
 ) -> TuneReport:
     """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.

@@ -87,7 +87,8 @@ def history_of(trials: Sequence[FrozenTrial], space: ParameterSpace, maximize: b
             pruned[point] = float(row.mean())
         elif trial.state.is_finished():
             history.failed.append(point)
-    history.limits = _limits(trials, space)
+    limits = _limits(trials, space)
+    history.limits = {point: limits[point] for point in (*rows, *pruned, *history.tried) if point in limits}
     _add_gains(history, {point: np.mean(found, axis=0) for point, found in rows.items()}, pruned)
     history.failed = _others(history.failed, history.gains)
     history.busy = _others(history.busy, {**history.gains, **dict.fromkeys(history.failed, 0)})
@@ -150,13 +151,13 @@ def _limits(trials: Sequence[FrozenTrial], space: ParameterSpace) -> dict[Parame
     values: dict[str, list[float]] = {}
     for trial in bound:
         for name, value in trial.constraints.items():
-            values.setdefault(name, []).append(abs(value))
-    scales = {name: float(np.median(found)) or max(found) or 1.0 for name, found in values.items()}
+            values.setdefault(name, []).extend([abs(value)] if 0 < abs(value) < math.inf else [])
     if not values:
         return {}
+    scales = {name: float(np.median(found)) if found else 1.0 for name, found in values.items()}
     limits: dict[ParameterPoint, float] = {}
     for trial in bound:
-        excess = [value if value in (0.0, -0.0) else value / scales[n] for n, value in trial.constraints.items()]
+        excess = [value / scales[name] for name, value in trial.constraints.items()]
         point = space.point(trial.params)
         if trial.constraints or trial.state == TrialState.COMPLETE:
             limits[point] = float(np.clip(max(excess, default=-1.0), -1.0, 1.0))

@@ -107,7 +107,7 @@ def value_at(distribution: BaseDistribution, share: float) -> float:
         number = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         number = round(number) if isinstance(distribution, IntDistribution) else number
     elif distribution.step is None:
-        number = low + share * (high - low)
+        number = low * (1 - share) + high * share  # the range may be wider than any number
     else:
         number = distribution.low + distribution.step * min(int(share * count), count - 1)
     return float(min(max(number, distribution.low), distribution.high))
@@ -121,7 +121,7 @@ def share_of(distribution: FloatDistribution | IntDistribution, number: float) -
     if distribution.log:
         return (math.log(max(number, 1e-300)) - math.log(low)) / (math.log(high) - math.log(low))
     if distribution.step is None:
-        return (number - low) / (high - low)
+        return (number / 2 - low / 2) / (high / 2 - low / 2)
     return ((number - distribution.low) / distribution.step + 0.5) / value_count(distribution)
 
 

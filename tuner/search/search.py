@@ -36,6 +36,7 @@ from chorale.tuner.search.storage import open_storage, unreachable
 from chorale.tuner.search.study_parts import LaunchStudy, StudyParts, call_back
 from chorale.tuner.search.study_records import (
     BROKEN,
+    REASON,
     SENSIBLE,
     attributes_of,
     constraints_of,
@@ -235,6 +236,7 @@ class Search:
         trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
         if candidate not in self._plan.space:
             trial.set_constraint(SENSIBLE, BROKEN)
+            trial.set_user_attr(REASON, self._plan.space.constraints.reason_not_to_try(candidate))
             self._study.tell(trial.number, state=TrialState.PRUNED)
         elif record is None:  # pending: there is no value yet
             self._study.tell(trial.number, state=TrialState.FAIL)

@@ -35,7 +35,9 @@ class StudyParts:
     callbacks: tuple[Callback, ...] = ()
 
     @staticmethod
-    def of(values: Mapping[str, Any], callbacks: Iterable[Callback] = ()) -> tuple[StudyParts, dict[str, str]]:
+    def of(
+        values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
+    ) -> tuple[StudyParts, dict[str, str]]:
         """Return the objects among `values` of sampler, pruner and storage, and the names, for a campaign.
 
         InvalidInput for what is neither.
@@ -46,7 +48,7 @@ class StudyParts:
             if not isinstance(value, _KINDS[key]):
                 way_out = f"give a name, or an instance of a class of optuna.{key}s"
                 raise InvalidInput(f"`{key}` must be a name or an Optuna object", repr(value), way_out)
-        chosen = tuple(callbacks)
+        chosen = (callbacks,) if callable(callbacks) else tuple(callbacks)
         for callback in chosen:
             if not callable(callback):
                 raise InvalidInput("`callbacks` must be callable", repr(callback), "give functions of study and trial")

@@ -71,6 +71,7 @@ KINDS: dict[str, Callable[[Trial], object]] = {
     "log int": lambda trial: trial.suggest_int("p", 1, 5000, log=True),
     "float": lambda trial: trial.suggest_float("p", -1e-3, 1e6),
     "stepped float": lambda trial: trial.suggest_float("p", 0.1, 0.7, step=0.1),
+    "all floats": lambda trial: trial.suggest_float("p", -1.7e308, 1.7e308),
     "log float": lambda trial: trial.suggest_float("p", 1e-12, 1e3, log=True),
     "one value": lambda trial: trial.suggest_float("p", 2.0, 2.0),
     "one name": lambda trial: trial.suggest_categorical("p", ["only"]),
@@ -170,6 +171,17 @@ def test_before_anything_is_feasible_the_search_looks_for_that() -> None:
         study.enqueue_trial({"x": x, "y": 0.3})
     study.optimize(objective, n_trials=8)
     assert any(trial.constraints["corner"] <= 0 for trial in study.trials)
+
+
+def test_constraints_of_any_size_and_before_any_parameter() -> None:
+    def objective(trial: Trial) -> float:
+        trial.set_constraint("early", math.inf if trial.number % 3 == 0 else -math.inf)
+        if trial.number % 3 == 0:
+            raise optuna.TrialPruned
+        trial.set_constraint("zero", 0.0)
+        return trial.suggest_float("x", 0, 1)
+
+    assert len(studied(SizesSampler(seed=0), objective, 9).trials) == 9
 
 
 def test_trials_under_way_are_not_chosen_again() -> None:

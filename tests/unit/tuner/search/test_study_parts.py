@@ -138,7 +138,7 @@ def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:
 
 
 def test_a_callback_ends_the_search(tuned: Tuner) -> None:
-    report = tuned(12, callbacks=[MaxTrialsCallback(4)])
+    report = tuned(12, callbacks=MaxTrialsCallback(4))
     assert len(report.trials) == 4
     assert report.ranked_trials  # the final comparison comes nevertheless
 
@@ -253,3 +253,4 @@ def test_points_over_the_limits_of_a_target_break_a_constraint(tuned: Tuner) -> 
     assert broken
     assert all(trial.params["chunks"] == 8192 and trial.state == TrialState.PRUNED for trial in broken)
     assert all(trial.constraints == {SENSIBLE: 1.0} for trial in broken)
+    assert all("chunks of whole elements" in trial.user_attrs[REASON] for trial in broken)
