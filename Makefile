@@ -8,7 +8,8 @@ KERNELS := $(VENV)/.kernels
 # Without bytecode on disk every process would compile the package anew, and every worker of tests its tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+# Bytecode of packages is made when they are first imported: most of it never is.
+PIP := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
 REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check

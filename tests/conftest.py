@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -55,6 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for beginning in FOREIGN_WARNINGS:
         config.addinivalue_line("filterwarnings", f"ignore:{beginning}:DeprecationWarning")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files without a test of the kind that is asked for: to import all takes half a minute."""
+    asked = config.option.markexpr.removeprefix("not slow and ")
+    if asked not in ("alone", "in_pairs") or not collection_path.name.startswith("test_"):
+        return None
+    folder, marks = _folder_within(collection_path), _marks(collection_path)
+    is_alone = folder == ALONE or "alone" in marks
+    is_in_pairs = folder != ALONE and (_is_in_pairs(folder) or "ray" in marks)
+    return None if (is_alone if asked == "alone" else is_in_pairs) else True
+
+
+def _marks(path: Path) -> frozenset[str]:
+    """Return the names of all marks in the text of a file."""
+    return frozenset(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import psutil
-
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.synth.targets.lift import execution_blockers
@@ -23,6 +21,8 @@ def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
     elements = largest / ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count
     needed = ranks * (largest * (3 + scratch) + elements * work_bytes)
+    import psutil  # noqa: PLC0415 - most commands need none of it
+
     free = psutil.virtual_memory().available
     if needed <= free:
         return None

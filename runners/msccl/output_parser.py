@@ -15,7 +15,7 @@ _ITERATION_COLUMNS = 21  # with -I: four more after each count of wrong elements
 _WHOLE = re.compile(r"[0-9]+")
 _ROOT = re.compile(r"-1|[0-9]+")
 _WORD = re.compile(r"[a-z][a-z0-9_]*")
-_NUMBER = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?|N/A|nan|inf")
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf")
 
 
 @dataclass(frozen=True, slots=True)

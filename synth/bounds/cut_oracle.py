@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, inlined
 
 UNLIMITED = 2**61
 Flags = NDArray[np.bool_]
@@ -218,7 +218,7 @@ def _next_sink(slack: Integers, sinks: Flags, settled: Flags) -> int:
     return best
 
 
-@compiled
+@compiled_when_large
 def violated_cuts(
     graph: ResidualGraph, capacity: Integers, supply: Integers, sinks: Flags, settled: Flags, cuts: Flags
 ) -> int:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from chorale.synth.linear_program import Floats
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MAX_VARIABLES = 160
 """Elimination in rationals takes long beyond."""

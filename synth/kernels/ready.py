@@ -25,12 +25,20 @@ def groups_of_method(method: str) -> tuple[str, ...]:
     return ("warm", "warm_bounds", *trees, *exchange)
 
 
-def compile_groups(*groups: str) -> int:
+FEW_LINKS = 128
+"""Networks of so many links need next to no machine code: see `chorale.synth.kernels.compiled`."""
+
+
+def compile_groups(*groups: str, links: int | None = None) -> int:
     """Compile what the functions of `warm_up` called so run, unless it is on disk; return how many kernels were.
+
+    links: of the network, where it is known: for few nothing is compiled
 
     A group that ran leaves a mark beside the machine code, which holds for these sources, this processor and these
     versions. Code that was deleted behind its mark is compiled at first use.
     """
+    if links is not None and links <= FEW_LINKS:
+        return 0
     return sum(_compile(group) for group in groups if not _mark(group).is_file())
 
 

@@ -11,7 +11,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.bfb_score import loads_of_low_diameter
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
-from chorale.synth.kernels.compiled import compilations
+from chorale.synth.kernels.compiled import compilations, machine_code_only
 from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
@@ -39,6 +39,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 
 
+@machine_code_only()
 def warm() -> int:
     """Run every kernel once on tiny networks; return how many had to be compiled because no copy was on disk."""
     before = compilations()
@@ -57,6 +58,7 @@ def warm() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_alltoall() -> int:
     """Run the kernels of all-to-all rates and schedules once; return how many had to be compiled."""
     before = compilations()
@@ -68,6 +70,7 @@ def warm_alltoall() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_bounds() -> int:
     """Run the kernels of bounds once; return how many had to be compiled."""
     before = compilations()
@@ -76,6 +79,7 @@ def warm_bounds() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_packing() -> int:
     """Pack trees in batches and exactly once; return how many kernels had to be compiled."""
     before = compilations()
@@ -88,6 +92,7 @@ def warm_packing() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_trees() -> int:
     """Remove two switches and make a schedule of the trees once; return how many had to be compiled."""
     before = compilations()
@@ -107,6 +112,7 @@ def warm_method(method: str) -> int:
     return compile_groups(*groups_of_method(method))
 
 
+@machine_code_only()
 def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
@@ -115,6 +121,7 @@ def warm_finder() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_exchange() -> int:
     """Run the replay of sets once, which exchanges need; return how many kernels had to be compiled."""
     before = compilations()
@@ -123,6 +130,7 @@ def warm_exchange() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_simulation() -> int:
     """Run the kernels of both network models once; return how many had to be compiled."""
     before = compilations()
@@ -134,6 +142,7 @@ def warm_simulation() -> int:
     return compilations() - before
 
 
+@machine_code_only()
 def warm_lowering() -> int:
     """Lower one schedule and check its program, and order the transfers of trees; return how many kernels had to be
     compiled."""

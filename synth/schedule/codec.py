@@ -49,11 +49,23 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     else:
         expanded = schedule.expand()
         columns, metadata = _columns(expanded), _metadata(expanded)
-    table = pa.table({name: pa.array(column) for name, column in columns.items()})
+    table = pa.table({name: _arrow_array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
+
+
+def _arrow_array(column: np.ndarray) -> pa.Array:
+    """Return whole numbers as Arrow has them; `pa.array` would import pandas to see whether they are its own."""
+    content = np.ascontiguousarray(column)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(content.dtype), len(content), [None, pa.py_buffer(content)])
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of numbers, none of which is missing; a copy, as kernels must be able to write to it."""
+    chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
+    return np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
 
 
 def _columns(schedule: Schedule) -> dict[str, np.ndarray]:
@@ -91,9 +103,7 @@ def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with _readable_parquet():
         table = _parquet_file(content).read(use_threads=False)
         text = (table.schema.metadata or {}).get(METADATA_KEY)
-        columns = {
-            name: table.column(name).to_numpy() for name in (*COLUMN_NAMES, "part") if name in table.column_names
-        }
+        columns = {name: _numbers(table.column(name)) for name in (*COLUMN_NAMES, "part") if name in table.column_names}
     if text is None or any(name not in columns for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
     return _parse_document(text), columns
@@ -108,7 +118,7 @@ def _readable_parquet() -> Iterator[None]:
     """Raise InvalidInput for what Arrow raises; names and texts that are not UTF-8 are ValueErrors."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, BufferError) as error:
         raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, inlined
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
@@ -140,7 +140,7 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
     return distances
 
 
-@compiled
+@compiled_when_large
 def _search(
     offsets: NDArray[np.int64],
     neighbours: NDArray[np.int32],
@@ -218,7 +218,7 @@ def largest_distance(topology: Topology, starts: NDArray[np.integer]) -> int:
     return max(int(_farthest(*backward, block, topology.compute_count)) for block in blocks)
 
 
-@compiled
+@compiled_when_large
 def _farthest(
     offsets: NDArray[np.int64], sources: NDArray[np.int32], starts: NDArray[np.int64], compute_count: int
 ) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.compiled import compiled_when_long
 
 NEVER = 65535
 Times = NDArray[np.uint16]
@@ -23,7 +23,7 @@ Rows = NDArray[np.int32]
 """int32[7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce."""
 
 
-@compiled
+@compiled_when_long
 def record_times(
     rows: Rows,
     first: int,
@@ -63,7 +63,7 @@ def record_times(
     return duplicates, twice, culprit
 
 
-@compiled
+@compiled_when_long
 def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tuple[int, int, int]:
     """Find where each sum ends and note in `arrival` when it is complete there.
 
@@ -90,7 +90,7 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tu
     return wrong, rank_seen, cell_seen
 
 
-@compiled
+@compiled_when_long
 def check_times(
     rows: Rows, first: int, last: int, offsets: Numbers, arrival: Times, handed_on: Times
 ) -> tuple[int, int, int, int]:
@@ -117,7 +117,7 @@ def check_times(
     return early, early_row, late, late_row
 
 
-@compiled
+@compiled_when_long
 def first_missing(arrival: Times, size: Numbers, ends: Ranks) -> tuple[int, int, int]:
     """Return (missing chunks, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1).
 
@@ -133,7 +133,7 @@ def first_missing(arrival: Times, size: Numbers, ends: Ranks) -> tuple[int, int,
     return missing, rank_seen, cell_seen
 
 
-@compiled
+@compiled_when_long
 def add_loads(step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Numbers) -> None:
     """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
     for index in range(len(step)):

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 NUMBERS = (0, -1, 1, 2, 255, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63, 10**30, 0.5, -0.0, 1e-320, 1e308)
@@ -89,11 +90,11 @@ def damaged_value(document: Any, draw: random.Random) -> Any:
     holders = [(None, None), *_holders(document)]
     holder, key = draw.choice(holders)
     if holder is None:
-        return draw.choice(VALUES) if draw.random() < 0.05 else document
+        return deepcopy(draw.choice(VALUES)) if draw.random() < 0.05 else document
     kind = draw.randrange(6)
     value = holder[key]
     if kind <= 1:
-        holder[key] = _near(value, draw)
+        holder[key] = deepcopy(_near(value, draw))  # else later damage could put it into itself
     elif kind == 2:
         del holder[key]
     elif kind == 3 and isinstance(holder, list):

@@ -56,7 +56,7 @@ def bound(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(lambda: compile_groups("warm_bounds"))
+    stages.compile(lambda: compile_groups("warm_bounds", links=len(topology.links)))
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if as_json:
@@ -98,7 +98,7 @@ def alltoall(
         topology = load_topology(spec)
         if output is not None:
             require_schedule_size(topology, chunks)
-    stages.compile(lambda: compile_groups("warm_alltoall"))
+    stages.compile(lambda: compile_groups("warm_alltoall", links=len(topology.links)))
     with _bounds_display(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, rate_method, report)
     if rate.gap > allowed:

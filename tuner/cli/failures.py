@@ -52,7 +52,7 @@ def failures(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(lambda: compile_groups(*groups_of_method(method)))
+    stages.compile(lambda: compile_groups(*groups_of_method(method), links=len(topology.links)))
     with (
         open_executor(executor, workers) as running,
         progress_bar(f"failures of {spec}") as progress,

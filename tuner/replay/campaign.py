@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.tuner.replay.noise import Noise
+from chorale.tuner.replay.rivals import Chooser, ForestSearch, HalvingSearch
 from chorale.tuner.replay.tasks import GridTask
 from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import Search, SearchPlan
@@ -16,7 +17,7 @@ from chorale.tuner.search.storage import storage_in_memory
 from chorale.tuner.statistics.contest import ContestRules, SizeContest
 from chorale.tuner.statistics.controls import FIRST_CONTROL, Controls, contender_indices, race_ratio
 from chorale.tuner.statistics.verdict import SizeVerdict
-from chorale.tuner.trials.records import CompleteTrial, SizeResult
+from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 Floats = NDArray[np.float64]
@@ -65,30 +66,37 @@ class ReplayedCampaign:
 
     def search(self, until: float = 0.0) -> None:
         """Run the trials, or until the mean over the sizes is within the factor `until` of the best."""
-        task = self.task
-        numbers = {candidate: number for number, candidate in enumerate(task.candidates)}
+        numbers = {candidate: number for number, candidate in enumerate(self.task.candidates)}
+        chooser = self._chooser()
+        while len(self.tried) < self.options.trials and (choice := chooser.ask()) is not None:
+            candidate, repeats = choice
+            chooser.tell(self._trial(numbers[candidate], repeats))
+            if until and mean_behind(self.behind[-1]) <= until:
+                return
+
+    def _chooser(self) -> Chooser:
+        task, options = self.task, self.options
+        if options.sampler == "forest":
+            return ForestSearch(task.candidates, options.trials, self.seed)
+        if options.sampler == "halving":
+            return HalvingSearch(task.candidates, options.trials, options.repeats, self.seed)
         plan = SearchPlan(
             task.space(self.seed),
             "replay",
-            self.options.sampler,
+            options.sampler,
             self.seed,
             lambda one: one.id,
             task.sizes_bytes,
             prior=self.prior,
         )
-        search = Search(plan, storage_in_memory())
-        while len(self.tried) < self.options.trials and (suggestion := search.ask()) is not None:
-            record = self._trial(numbers[suggestion.candidate])
-            search.tell(suggestion.ticket, record)
-            if until and mean_behind(self.behind[-1]) <= until:
-                return
+        return _StudySearch(Search(plan, storage_in_memory()))
 
     def verdicts(self) -> list[SizeVerdict]:
         """Compare the contenders of each size, and return what that says, in the order of the sizes."""
         return [self._verdict(index) for index in range(len(self.task.sizes_bytes))]
 
-    def _trial(self, number: int) -> CompleteTrial:
-        """Measure configuration `number` as the next trial."""
+    def _trial(self, number: int, repeats: int | None) -> CompleteTrial:
+        """Measure configuration `number` as the next trial, so often if `repeats` says so."""
         trials, thrifty = len(self.tried), self.options.thrifty
         if not thrifty or self._controls.is_due(trials):
             control = self._measure(self.task.library_s[None, :], self._control_repeats)[0]
@@ -96,7 +104,7 @@ class ReplayedCampaign:
             if not thrifty:
                 self._controls = Controls()
             self._controls.add(times, trials)
-        own = self._raced(number) if thrifty else self._all_repeats(number)
+        own = self._raced(number) if thrifty and repeats is None else self._all_repeats(number, repeats)
         self.launches += 1
         baseline = self._controls.times_s[LIBRARY]
         sizes = tuple(
@@ -113,8 +121,8 @@ class ReplayedCampaign:
             return self.options.repeats
         return min(max(self._controls.repeats, 1 if self.tried else FIRST_CONTROL), self.options.repeats)
 
-    def _all_repeats(self, number: int) -> list[tuple[float, ...]]:
-        measured = self._measure(self.task.times_s[number][None, :], self.options.repeats)[0]
+    def _all_repeats(self, number: int, repeats: int | None) -> list[tuple[float, ...]]:
+        measured = self._measure(self.task.times_s[number][None, :], repeats or self.options.repeats)[0]
         return [tuple(times) for times in measured.tolist()]
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
@@ -130,6 +138,9 @@ class ReplayedCampaign:
         return measured
 
     def _take(self, number: int, sizes: Sequence[SizeResult]) -> None:
+        for before, earlier in enumerate(self.tried):
+            if earlier == number:  # what is measured again counts as it was measured last
+                self._gains[before] = np.full(len(sizes), -np.inf)
         self.tried.append(number)
         self._gains.append(np.log([size.speedup for size in sizes]))
         gains = np.array(self._gains)
@@ -162,6 +173,24 @@ class ReplayedCampaign:
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)
         self.seconds += float(drawn.sum())
         return drawn
+
+
+@dataclass(slots=True)
+class _StudySearch:
+    """The search of campaigns."""
+
+    search: Search
+    _ticket: int = 0
+
+    def ask(self) -> tuple[Candidate, int | None] | None:
+        suggestion = self.search.ask()
+        if suggestion is None:
+            return None
+        self._ticket = suggestion.ticket
+        return suggestion.candidate, None
+
+    def tell(self, record: CompleteTrial) -> None:
+        self.search.tell(self._ticket, record)
 
 
 def mean_behind(behind: Floats) -> float:

@@ -20,7 +20,7 @@ from chorale.tuner.replay.summary import Replay, replay
 from chorale.tuner.replay.tasks import GridTask, named_tasks, replay_tasks
 from chorale.tuner.search.prior import Prior
 
-SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid")
+SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 
 
 @dataclass(frozen=True, slots=True)

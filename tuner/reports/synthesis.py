@@ -18,6 +18,7 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -196,9 +197,9 @@ OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
 """Stages that do not count in the reported total."""
 
 
-def warm_kernels(method: str, stages: Stopwatch) -> None:
+def warm_kernels(method: str, topology: Topology, stages: Stopwatch) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
-    stages.compile(lambda: compile_groups(*groups_of_method(method)))
+    stages.compile(lambda: compile_groups(*groups_of_method(method), links=len(topology.links)))
 
 
 def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.tuner.config.address import with_password
+from chorale.tuner.search.bounded_storage import bounded_storage
 from chorale.tuner.trials.journal_file import RECOVERY_S, set_torn_end_aside
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
@@ -31,7 +32,8 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """
     try:
         if url is not None:
-            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
+            address = with_password(url, STORAGE_VARIABLE)
+            return bounded_storage(lambda: optuna.storages.get_storage(address))
         set_torn_end_aside(journal)
         return JournalStorage(StudyJournal(str(journal)))
     except ChoraleError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, compiled_when_long, inlined
 from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP, mix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.topology.distance import distances_from
@@ -66,7 +66,7 @@ def _slots_for(expected: int) -> int:
     return 1 << max(10, (4 * expected - 1).bit_length())
 
 
-@compiled
+@compiled_when_long
 def _number(colours: Colours, keys: Colours, numbers: NDArray[np.int64], count: int, result: NDArray[np.int32]) -> int:
     """Look up or insert each colour; `keys` must have room for all. Returns the new count."""
     mask = np.uint64(len(keys) - 1)
@@ -130,7 +130,7 @@ def _column(row_src: np.uint64, row_dst: np.uint64, capacity: np.uint64) -> np.u
     return _mix(row_src * _OUT + row_dst * _IN + capacity * _LOAD)
 
 
-@compiled
+@compiled_when_long
 def _columns(
     src: NDArray[np.int32],
     dst: NDArray[np.int32],
@@ -146,7 +146,7 @@ def _columns(
             )
 
 
-@compiled
+@compiled_when_large
 def _round(
     src: NDArray[np.int32],
     dst: NDArray[np.int32],

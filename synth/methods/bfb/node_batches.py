@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, inlined
 from chorale.synth.methods.bfb.balance_solver import (
     Integers,
     Problems,
@@ -104,7 +104,7 @@ def _gcd(first: int, second: int) -> int:
     return first
 
 
-@compiled
+@compiled_when_large
 def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Integers, Integers, Integers, Masks]:
     """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
 
@@ -147,7 +147,7 @@ def _whole_chunks(top: int, bottom: int, incoming: InLinks) -> Integers:
     return room_until(top, bottom, incoming) // (bottom * incoming.grain)
 
 
-@compiled
+@compiled_when_large
 def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Integers, least_bottom: Integers
 ) -> tuple[Integers, Integers, Integers, Masks]:
@@ -204,7 +204,7 @@ def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Ranks) ->
     return written
 
 
-@compiled
+@compiled_when_large
 def assign_chunks(
     first: int, last: int, problems: Problems, chunks: int, top: Integers, bottom: Integers
 ) -> tuple[Ranks, NDArray[np.int32]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, inlined
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees, no_trees
@@ -28,7 +28,7 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
     return np.argsort(splitmix(np.arange(count) + seed * count)).astype(np.int32)
 
 
-@compiled
+@compiled_when_large
 def transport(allowed: Flags, needs: Integers, capacity: Integers, amounts: Integers) -> bool:
     """Place as much as possible of what rows need; return whether that is everything.
 
@@ -225,7 +225,7 @@ def _trees(network: ForestNetwork, pieces: list[_InArcShares]) -> Trees:
     return Trees(root.astype(np.int32)[whole], (end - start)[whole], parent_arc[whole])
 
 
-@compiled
+@compiled_when_large
 def _fill(
     root: Ranks, arc: Ranks, lo: Integers, hi: Integers, first: Integers, end: Integers, parent_arc: NDArray[np.int32]
 ) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.cut_table import Bits, members_of
 
@@ -38,7 +38,7 @@ def _add_members(members: Bits, node: int, amount: int, total: Integers) -> None
             total[cut] += amount
 
 
-@compiled
+@compiled_when_large
 def cut_slacks(cuts: int, members: Bits, tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers) -> Integers:
     """Return int64 per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
     slack = np.zeros(cuts, dtype=np.int64)
@@ -51,7 +51,7 @@ def cut_slacks(cuts: int, members: Bits, tails: Ranks, heads: Ranks, capacity: I
     return slack
 
 
-@compiled
+@compiled_when_large
 def feasible_trees(
     members: Bits, slack: Integers, tails: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
 ) -> int:
@@ -70,7 +70,7 @@ def feasible_trees(
     return len(root)
 
 
-@compiled
+@compiled_when_large
 def feasible_arcs(
     members: Bits, slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
 ) -> int:

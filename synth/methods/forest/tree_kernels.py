@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_large, compiled_when_long, inlined
 from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.tree_growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
 
@@ -23,7 +23,7 @@ def _take_tree(room: ResidualNetwork, growth: TreeGrowth, root: int, weight: int
         room.cut_slack[cut] -= growth.paid[cut] * weight
 
 
-@compiled
+@compiled_when_large
 def grow_trees(
     arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
 ) -> int:
@@ -47,7 +47,7 @@ def grow_trees(
     return tree
 
 
-@compiled
+@compiled_when_large
 def continue_tree(
     arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
 ) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def continue_tree(
     return weight, nodes - missing
 
 
-@compiled
+@compiled_when_long
 def take_trees(
     root: Ranks, weight: Integers, parent_arc: NDArray[np.int32], capacity: Integers, supply: Integers
 ) -> None:

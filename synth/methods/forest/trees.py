@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled_when_long, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.method import Objective
 
@@ -67,7 +67,7 @@ def find_depths(
             depth[stack[index]] = depth[node] + climbed - index
 
 
-@compiled
+@compiled_when_long
 def _measure(
     root: NDArray[np.int32], parent_arc: NDArray[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
 ) -> None:

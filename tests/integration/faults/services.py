@@ -105,7 +105,9 @@ def start_postgres_again(launched: Launched) -> None:
 
 
 FAULTS = {
-    "MLflow server killed, back after 10 s": Fault(lasting(10.0, kill_server, start_server_again), mlflow),
+    "MLflow server killed, back after 10 s": Fault(
+        lasting(10.0, kill_server, start_server_again), mlflow, resumes=True
+    ),
     "MLflow server killed for good": Fault(kill_server, mlflow, start_server_again, resumes=True),
     "MLflow server stopped for 20 s": Fault(lasting(20.0, stop_server, let_server_go_on), mlflow),
     "MLflow server stopped for good": Fault(stop_server, mlflow, let_server_go_on, resumes=True),

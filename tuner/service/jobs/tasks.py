@@ -112,7 +112,7 @@ def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskRe
     options = spec.options()
     request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
     stages = Stopwatch()
-    warm_kernels(request.method, stages)
+    warm_kernels(request.method, topology, stages)
     verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
     document = proved_document(verified, options.size_bytes, stages)
     files = {SCHEDULE_FILE: to_parquet(verified.schedule)}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.compiled import compiled_when_large
 from chorale.synth.lazy_modules import csgraph, sparse
 
 FAR = 65535
@@ -109,7 +109,7 @@ def _distances(wiring: Wiring, lengths: NDArray[np.number]) -> Distances:
     return np.asarray(np.minimum(table, FAR), dtype=np.uint16)
 
 
-@compiled
+@compiled_when_large
 def _loads(
     table: Distances,
     farthest_first: Integers,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.compiled import compiled_when_large
 from chorale.synth.methods.forest.network import ForestNetwork
 
 MAX_CUTS_PER_CALL = 512
@@ -57,7 +57,7 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
     return CutTable(sides, slack)
 
 
-@compiled
+@compiled_when_large
 def _add_capacity_across(src: Ranks, dst: Ranks, capacity: Integers, sides: Bits, slack: Integers) -> None:
     for arc in range(len(src)):
         for word in range(sides.shape[1]):

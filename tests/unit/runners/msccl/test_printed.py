@@ -153,6 +153,8 @@ def test_rows_of_every_generation(line: str, out_of_place: TableCell, in_place: 
         "#" + CLASSIC,
         CLASSIC.replace("float", "FLOAT"),
         CLASSIC.replace("161.9", "fast"),
+        CLASSIC.replace("161.9", "161..9"),
+        CLASSIC.replace("161.9", "."),
         CLASSIC + " 7",
         "1 2 3 4 5 6 7 8 9 10 11 12 13",
     ],

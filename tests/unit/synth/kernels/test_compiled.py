@@ -42,8 +42,10 @@ def package(tmp_path):
 
 def run(package: Path) -> tuple[int, int]:
     """Return (result of the kernel, compilations) in a new process."""
-    imports = "from chorale.synth.kernel import kernel\nfrom chorale.synth.kernels.compiled import compilations\n"
-    code = f"{imports}print(kernel(1), compilations())"
+    code = """from chorale.synth.kernel import kernel
+from chorale.synth.kernels.compiled import compilations, machine_code_only
+with machine_code_only():
+    print(kernel(1), compilations())"""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", code],
