@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -23,8 +23,14 @@ from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.launch.tune import tune as _tune
+from chorale.tuner.search.study_parts import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+    from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
 
 
 def run(
@@ -72,16 +78,24 @@ def tune(
     trials: int = 25,
     minutes: float | None = None,
     resume: bool = False,
+    sampler: str | BaseSampler | None = None,
+    pruner: str | BasePruner | None = None,
+    storage: str | BaseStorage | None = None,
+    callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
 ) -> TuneReport:
     """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
 
     network: a topology spec
     runner:  its kind, or the whole section `runner` of a campaign
-    keys:    further keys of a campaign, such as seed, sampler, baselines or search; see `chorale tune --schema`
+    sampler, pruner, storage: names and an address as in a campaign, or objects of Optuna. A pruner object decides
+             after each size of a candidate, by the speed-up there
+    callbacks: called with the Optuna study and the trial after every trial; `study.stop()` ends the search
+    keys:    further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`
 
     What is measured lies in the data folder, as with `chorale tune`. Raises InvalidInput for keys that do not fit.
     """
+    parts, names = StudyParts.of({"sampler": sampler, "pruner": pruner, "storage": storage}, callbacks)
     document = {
         "name": name,
         "topology": network,
@@ -91,7 +105,8 @@ def tune(
         "search": {"methods": list(methods)},
         "budget": {"trials": trials, "minutes": minutes},
     }
-    campaign = campaign_of({**document, **keys})
+    campaign = campaign_of({**document, **names, **keys})
+    parts.check(campaign)
     check_methods(campaign)
     topology_of_campaign = load_topology(campaign.topology)
     check_runner(campaign, topology_of_campaign)
@@ -99,7 +114,7 @@ def tune(
     workers = make_workers(campaign, topology_of_campaign, home.root)
     limit_s = float("inf") if minutes is None else 60 * minutes
     progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
-    return _tune(campaign, topology_of_campaign, home, resume, workers, progress)
+    return _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
 
 
 def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:

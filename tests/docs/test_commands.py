@@ -84,7 +84,7 @@ def test_the_python_page(capsys, home):
 @pytest.mark.timeout(300)
 def test_the_whole_python_page(home):
     codes = python_of_the_page()
-    assert sum(map(starts_a_cluster, codes)) == 1
+    assert sum(map(starts_a_cluster, codes)) == 2
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, "-c", "\n".join(codes)]
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=280, check=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
+from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
@@ -17,10 +18,10 @@ from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.search_worth import SearchWorth
-from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of
+from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of, size_results
 from chorale.tuner.search.failures import search_failure
 from chorale.tuner.search.search import Search, Suggestion
-from chorale.tuner.trials.records import CompleteTrial, TrialRecord, trial_id
+from chorale.tuner.trials.records import CompleteTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
@@ -72,6 +73,7 @@ class TrialLoop:
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
         self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
+        self._pruned = {trial.run_key: trial for trial in store.trials if isinstance(trial, PrunedTrial)}
         self._controls = controls_of(store.trials)
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
@@ -135,7 +137,7 @@ class TrialLoop:
                 suggestion = self._guarded(self._search.ask)
             if suggestion is None:
                 self._exhausted = True
-                _log.info("every point of the search space has been tried")
+                _log.info("%s", self._search.end)
                 return
             self._start(suggestion)
             self._worth.look(self._search.expected_gain, self._overhead.trials)
@@ -166,6 +168,8 @@ class TrialLoop:
         first = self._measured.get(trial.run_key)
         if first is not None:
             self._finish(trial, trial.duplicate(self._clocks.monotonic_s(), first))
+        elif trial.run_key in self._pruned:
+            self._finish(trial, trial.pruned(self._clocks.monotonic_s(), self._pruned[trial.run_key].reason))
         elif trial.run_key in self._duplicates:
             self._duplicates[trial.run_key].append(trial)
         else:
@@ -173,10 +177,18 @@ class TrialLoop:
 
     def _measure(self, trial: BuiltTrial) -> None:
         self._duplicates[trial.run_key] = []
+        self._submit(replace(trial, beside=self._is_control_due))
+
+    def _submit(self, trial: BuiltTrial) -> None:
+        """Measure all sizes of a trial, or the next one where a pruner decides after each."""
         with self._overhead.timed(ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
-            race = self._requests.race(trial.trial_id, self._measured.values(), self._controls)
-            request = self._requests.run(programs, trial.number, race, beside=self._is_control_due)
+            prunes, step = self._search.prunes, trial.sizes_done
+            race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
+            request = self._requests.run(programs, trial.number, race, beside=trial.beside)
+            if prunes:
+                size = request.sizes_bytes[step : step + 1]
+                request = replace(request, sizes_bytes=size, seed=request.seed + step * 2**31)
             self._pending[self._workers.measurer.submit(request)] = trial
 
     @property
@@ -187,11 +199,34 @@ class TrialLoop:
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)
+        if self._search.prunes and isinstance(outcome, Measurement):
+            trial = trial.with_more(outcome)
+            if self._goes_on(trial):
+                return
+            outcome = trial.so_far or outcome
         now_s, weights = self._clocks.monotonic_s(), self._campaign.size_weights
         references = self._requests.references
         if isinstance(outcome, Measurement) and (control := baseline_times(outcome, references)):
             self._controls.add(control, len(self._measured))
-        self._finish(trial, trial.measured(now_s, outcome, references, weights, self._controls.times_s))
+        self._end(trial, trial.measured(now_s, outcome, references, weights, self._controls.times_s))
+
+    def _goes_on(self, trial: BuiltTrial) -> bool:
+        """Tell the pruner of the last size; return whether the trial is ended by it, or the next size is measured."""
+        assert trial.so_far is not None
+        weights, references = self._campaign.size_weights, self._requests.references
+        sizes = size_results(trial.so_far, trial.trial_id, references, weights, self._controls.times_s)
+        step, last = len(sizes), sizes[-1]
+        ticket, is_last = trial.suggestion.ticket, step == len(self._campaign.sizes)
+        if self._guarded(lambda: self._search.report(ticket, step, last), "pruner") and not is_last:
+            reason = f"the pruner ended it after {format_size(last.size_bytes)}, {last.speedup:.3g} times as fast"
+            self._end(trial, trial.pruned(self._clocks.monotonic_s(), reason, sizes))
+            return True
+        if not is_last:
+            self._submit(trial)
+        return not is_last
+
+    def _end(self, trial: BuiltTrial, record: TrialRecord) -> None:
+        self._finish(trial, record)
         for duplicate in self._duplicates.pop(trial.run_key):
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 
@@ -201,11 +236,14 @@ class TrialLoop:
         self._overhead.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.run_key, record)
+        elif isinstance(record, PrunedTrial):
+            self._pruned.setdefault(record.run_key, record)
         with self._overhead.timed(SEARCH):
-            self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
+            ended = self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
         with self._overhead.timed(SHOW):
             for listener in self._listeners:
                 listener(record)
+            self._search.call_back(ended)
 
     def _compare_best(self) -> None:
         """Compare the best candidates side by side, unless there are no new trials or nothing to compare."""
@@ -229,8 +267,8 @@ class TrialLoop:
             rule = f"the {self._campaign.runner.kind} runner must work here"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 
-    def _guarded(self, step: Callable[[], Value]) -> Value:
-        """Run a step of the search; a storage that stops working ends the launch with a message.
+    def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
+        """Run a step of the search; a storage, or its `part`, that stops working ends the launch with a message.
 
         JournalLost where it does because another process goes on with this launch, and with its study.
         """
@@ -240,4 +278,4 @@ class TrialLoop:
             raise
         except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
             self._store.require_ours()
-            raise search_failure(error) from error
+            raise search_failure(error, part) from error

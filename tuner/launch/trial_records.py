@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildResult
@@ -56,9 +56,15 @@ class PendingTrial:
 
 @dataclass(frozen=True, slots=True)
 class BuiltTrial(PendingTrial):
-    """A pending trial whose program is built."""
+    """A pending trial whose program is built.
+
+    beside: whether the baselines are measured with it
+    so_far: what was measured, of a trial whose sizes are measured one after the other
+    """
 
     built: BuildResult
+    beside: bool = True
+    so_far: Measurement | None = None
 
     @staticmethod
     def of(trial: PendingTrial, built: BuildResult) -> BuiltTrial:
@@ -69,6 +75,22 @@ class BuiltTrial(PendingTrial):
     def run_key(self) -> str:
         """Trials with equal keys share a measurement."""
         return run_key(self.built.program_id, self.candidate)
+
+    @property
+    def sizes_done(self) -> int:
+        """How many sizes were measured."""
+        return 0 if self.so_far is None else len(self.so_far.results[self.trial_id])
+
+    def with_more(self, measurement: Measurement) -> BuiltTrial:
+        """Return the trial after the next size was measured."""
+        if self.so_far is None:
+            return replace(self, so_far=measurement)
+        results = {name: (*sizes, *measurement.results[name]) for name, sizes in self.so_far.results.items()}
+        return replace(self, so_far=replace(measurement, results=results))
+
+    def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
+        """Return the record of a candidate that a pruner ended after `sizes`; none where another trial has them."""
+        return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
 
     def measured(
         self,

@@ -26,6 +26,7 @@ from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import screened_candidates
 from chorale.tuner.search.search import Search, SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
+from chorale.tuner.search.study_parts import StudyParts
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.registry import register
@@ -76,6 +77,7 @@ class LaunchWork:
     store: Store
     tracker: Tracker
     overhead: Overhead
+    parts: StudyParts = field(default_factory=StudyParts)
 
     def measure(self, make_workers: MakeWorkers, make_progress: ProgressFactory) -> MeasuringOutcome:
         """Run the loop, then the promotion gate, on the same workers."""
@@ -156,7 +158,7 @@ class LaunchWork:
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
         starts = () if self.store.trials else self._starts(workers, space)
-        plan = search_plan(self.campaign, self.store, space, starts)
+        plan = search_plan(self.campaign, self.store, space, starts, self.parts)
         return open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
 
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
@@ -183,13 +185,20 @@ def storage_url(campaign: Campaign) -> str | None:
     return None if campaign.storage is None else campaign.storage.reveal()
 
 
-def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Sequence[Candidate] = ()) -> SearchPlan:
+def search_plan(
+    campaign: Campaign,
+    store: Store,
+    space: SearchSpace,
+    starts: Sequence[Candidate] = (),
+    parts: StudyParts | None = None,
+) -> SearchPlan:
     """Return what defines the search of a launch."""
+    parts = parts or StudyParts()
     launch_id = store.launch.launch_id
     return SearchPlan(
         space=space,
         study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
-        sampler=campaign.resolved_sampler,
+        sampler=parts.names.get("sampler", campaign.resolved_sampler),
         seed=campaign.seed,
         trial_id=partial(trial_id, launch_id),
         sizes_bytes=tuple(campaign.sizes),
@@ -197,6 +206,7 @@ def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Se
         together=campaign.one_winner,
         second_objective=campaign.second_objective,
         starts=starts,
+        parts=parts,
     )
 
 
@@ -236,19 +246,22 @@ def tune(
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
     patience_s: float = 0.0,
+    parts: StudyParts | None = None,
 ) -> TuneReport:
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
 
     `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says whether to try again to
-    reach MLflow at the end, see `Tracker.finish`.
+    reach MLflow at the end, see `Tracker.finish`; `parts` are objects of Optuna to work with.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
     started_s = time.monotonic()
+    parts = parts or StudyParts()
+    parts.check(campaign)
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
-        tracker = Tracker(home, campaign, topology, store)
+        tracker = Tracker(home, campaign, topology, store, objects=parts.names)
         tracker.start()
-        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic))
+        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic), parts)
         ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:
             raise ended.failure

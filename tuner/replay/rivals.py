@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtr
 
-from chorale.tuner.search.search import log_speedup
 from chorale.tuner.search.size_model import Floats, axes_of
+from chorale.tuner.search.study_records import log_speedup
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from chorale.tuner.search.size_model import Floats
-from chorale.tuner.trials.records import Candidate
 
 MIN_TRIALS = 3
 """Measured points before a prior is believed at all."""
@@ -24,11 +24,11 @@ CAUTION = 1.0
 class Prior:
     """Expected gains of points, logarithms of speed-ups at each size of the search; other points are unknown."""
 
-    gains: Mapping[Candidate, Floats] = field(default_factory=dict)
+    gains: Mapping[Any, Floats] = field(default_factory=dict)
 
-    def starts(self) -> list[Candidate]:
+    def starts(self) -> list[Any]:
         """Return the points to try first: that with the best mean, then those that add most at any size."""
-        chosen: list[Candidate] = []
+        chosen: list[Any] = []
         reached: Floats | None = None
         for _ in range(min(FIRST_STARTS, len(self.gains))):
             base = reached if reached is not None else np.full(len(next(iter(self.gains.values()))), -np.inf)
@@ -37,12 +37,12 @@ class Prior:
             reached = np.maximum(base, self.gains[best])
         return list(dict.fromkeys(chosen))
 
-    def expected(self, points: Sequence[Candidate]) -> Floats:
+    def expected(self, points: Sequence[Any]) -> Floats:
         """Return the gains of `points`, (points, sizes); the mean of all for those that are unknown."""
         mean = np.mean(list(self.gains.values()), axis=0)
         return np.array([self.gains.get(point, mean) for point in points])
 
-    def weight(self, measured: Mapping[Candidate, Floats]) -> float:
+    def weight(self, measured: Mapping[Any, Floats]) -> float:
         """Return how far to believe it, 0 to 1: the slope of what was measured over what it expects, drawn to 0."""
         shared = [point for point in measured if point in self.gains and np.all(np.isfinite(measured[point]))]
         if len(shared) < MIN_TRIALS:

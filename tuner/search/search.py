@@ -6,14 +6,17 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.damaged_files import set_file_aside
@@ -30,7 +33,19 @@ from chorale.tuner.search.samplers import (
 from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.search.storage import open_storage, unreachable
-from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, SizeResult, TrialRecord
+from chorale.tuner.search.study_parts import LaunchStudy, StudyParts, call_back
+from chorale.tuner.search.study_records import (
+    BROKEN,
+    REASON,
+    SENSIBLE,
+    attributes_of,
+    constraints_of,
+    ended_trial,
+    log_speedup,
+    state_of,
+    values_of,
+)
+from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
@@ -60,6 +75,7 @@ class SearchPlan:
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
     prior:            what other campaigns say, for the sampler sizes-gp
     starts:           what is tried first, best guess first; those outside the space are left out
+    parts:            objects in place of the sampler and the storage, and what else was plugged in
     """
 
     space: SearchSpace
@@ -73,20 +89,11 @@ class SearchPlan:
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
     prior: Prior | None = None
+    parts: StudyParts = field(default_factory=StudyParts)
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
         return ["maximize"] if self.second_objective == "none" else ["maximize", "minimize"]
-
-    def values(self, record: TrialRecord) -> list[float] | None:
-        """Return the values of a trial in the study, None for one without a result."""
-        if not isinstance(record, CompleteTrial):
-            return None
-        resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
-        weights = np.array([size.weight for size in record.sizes])
-        speedup = np.exp(np.average([log_speedup(size) for size in record.sizes], weights=weights))
-        values = [float(speedup), *map(float, resources)]
-        return values if np.all(np.isfinite(values)) else None
 
 
 class Search:
@@ -116,14 +123,10 @@ class Search:
         self._choice = AcquisitionOptimizer(
             plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, plan.prior
         )
-        self._study = optuna.create_study(
-            study_name=plan.study,
-            storage=storage,
-            sampler=make_sampler(plan.sampler, seed),
-            pruner=optuna.pruners.NopPruner(),
-            directions=plan.directions,
-            load_if_exists=True,
-        )
+        optuna.create_study(study_name=plan.study, storage=storage, directions=plan.directions, load_if_exists=True)
+        sampler = plan.parts.sampler or make_sampler(plan.sampler, seed)
+        self._study = LaunchStudy(plan.study, storage, sampler, plan.parts.pruner or NopPruner())
+        self._open: dict[int, Trial] = {}
         planned = [*plan.starts, *(plan.prior.starts() if plan.prior is not None else ())]
         guesses = [candidate for candidate in planned if candidate in plan.space]
         starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
@@ -132,7 +135,7 @@ class Search:
 
     def ask(self) -> Suggestion | None:
         """Return an untried candidate, or None if there is none."""
-        while len(self._taken) < len(self._plan.space):
+        while len(self._taken) < len(self._plan.space) and not self._study.is_stopped:
             planned = self._planned()
             if planned is not None:
                 self._study.enqueue_trial(active_parameters(planned, self._plan.space))
@@ -142,17 +145,33 @@ class Search:
                 continue
             self._repeats = 0
             self._taken.add(candidate)
+            self._open[trial.number] = trial
             trial.set_user_attr(TRIAL_ID, self._plan.trial_id(candidate))
             return Suggestion(trial.number, candidate)
         return None
 
-    def tell(self, ticket: int, record: TrialRecord) -> None:
-        """Report the record of the suggestion with this ticket."""
+    def tell(self, ticket: int, record: TrialRecord) -> FrozenTrial:
+        """Report the record of the suggestion with this ticket; return the trial as the study has it now."""
         self._remember(record)
-        values, state = self._plan.values(record), _state(record)
-        if state == TrialState.COMPLETE and values is None:
-            state = TrialState.FAIL  # measured, but no number that a sampler could take
-        self._study.tell(ticket, values, state=state, skip_if_finished=True)
+        return self._end(self._open.pop(ticket), record)
+
+    def report(self, ticket: int, step: int, size: SizeResult) -> bool:
+        """Report the speed-up at the last size as an intermediate value; return whether to end the trial."""
+        self._open[ticket].report(math.exp(log_speedup(size)), step)
+        return self._open[ticket].should_prune()
+
+    def call_back(self, trial: FrozenTrial) -> None:
+        """Call what was plugged in for trials that end; CheckFailed where that fails."""
+        call_back(self._plan.parts.callbacks, self._study, trial)
+
+    @property
+    def prunes(self) -> bool:
+        return self._plan.parts.prunes
+
+    @property
+    def end(self) -> str:
+        """Why there is nothing more to ask for."""
+        return "the study was stopped" if self._study.is_stopped else "every point of the search space has been tried"
 
     @property
     def notes(self) -> dict[str, int]:
@@ -216,11 +235,25 @@ class Search:
         record = self._records.get(candidate)
         trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
         if candidate not in self._plan.space:
+            trial.set_constraint(SENSIBLE, BROKEN)
+            trial.set_user_attr(REASON, self._plan.space.constraints.reason_not_to_try(candidate))
             self._study.tell(trial.number, state=TrialState.PRUNED)
         elif record is None:  # pending: there is no value yet
             self._study.tell(trial.number, state=TrialState.FAIL)
         else:
-            self.tell(trial.number, record)
+            self._end(trial, record)
+
+    def _end(self, trial: Trial, record: TrialRecord) -> FrozenTrial:
+        """Write into the study what became of a trial; one that has ended, by another process, stays as it is."""
+        values, state = values_of(record, self._plan.second_objective), state_of(record)
+        if state == TrialState.COMPLETE and values is None:
+            state = TrialState.FAIL  # measured, but no number that a sampler could take
+        with suppress(UpdateFinishedTrialError):
+            for name, attribute in attributes_of(record).items():
+                trial.set_user_attr(name, attribute)
+            for name, excess in constraints_of(record).items():
+                trial.set_constraint(name, excess)
+        return self._study.tell(trial.number, values, state=state, skip_if_finished=True)
 
     def _settle_unfinished(self) -> list[Candidate]:
         """End the trials that the last process left running; return those that must be done again."""
@@ -229,7 +262,7 @@ class Search:
             candidate = self._finished_asking(trial)
             record = self._records.get(candidate) if candidate else None
             if record is not None and TRIAL_ID in trial.user_attrs:
-                self.tell(trial.number, record)
+                self._end(Trial(self._study, trial._trial_id), record)
                 continue
             self._study.tell(trial.number, state=TrialState.FAIL)
             if candidate is not None:
@@ -248,28 +281,24 @@ class Search:
         """Add the trials that the launch recorded and the study does not have."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
-            if (record.trial_id, _state(record)) not in in_study:
+            if (record.trial_id, state_of(record)) not in in_study:
                 parameters = active_parameters(record.candidate, self._plan.space)
-                self._study.add_trial(
-                    create_trial(
-                        params=parameters,
-                        distributions={name: self._distributions[name] for name in parameters},
-                        values=self._plan.values(record),
-                        state=_state(record),
-                        user_attrs={TRIAL_ID: record.trial_id},
-                    )
-                )
+                distributions = {name: self._distributions[name] for name in parameters}
+                trial = ended_trial(record, values_of(record, self._plan.second_objective), parameters, distributions)
+                trial.set_user_attr(TRIAL_ID, record.trial_id)
+                self._study.add_trial(trial)
 
 
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
     """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
 
-    A file that cannot be used is set aside, and another is made out of `recorded`.
+    A storage of the plan's goes first. A file that cannot be used is set aside, and another is made out of `recorded`.
     """
+    storage = plan.parts.storage
     try:
-        return Search(plan, open_storage(url, journal), recorded)
+        return Search(plan, open_storage(url, journal) if storage is None else storage, recorded)
     except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
-        if url is not None:
+        if url is not None or storage is not None:
             if isinstance(error, ChoraleError):
                 raise
             raise unreachable(error) from None
@@ -282,22 +311,8 @@ _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionErro
 """How samplers and their models break down on data that they do not expect."""
 
 
-def log_speedup(size: SizeResult) -> float:
-    """Return the logarithm of the speed-up at a size; nan where times are none, such as zero."""
-    try:
-        return math.log(size.speedup)
-    except (ValueError, ArithmeticError):
-        return math.nan
-
-
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
-
-
-def _state(record: TrialRecord) -> TrialState:
-    if isinstance(record, CompleteTrial):
-        return TrialState.COMPLETE
-    return TrialState.PRUNED if isinstance(record, PrunedTrial) else TrialState.FAIL
 
 
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:

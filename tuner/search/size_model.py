@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-
-from chorale.tuner.trials.records import Candidate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +34,8 @@ class Axis:
         return np.where(np.isnan(first) & np.isnan(second), 0.0, np.where(np.isnan(apart), 1.0, apart))
 
 
-def axes_of(points: Sequence[Candidate]) -> list[Axis]:
-    """Return one axis for each parameter that differs between `points`."""
+def axes_of(points: Sequence[Any]) -> list[Axis]:
+    """Return one axis for each parameter that differs between `points`, which have `parameters` as candidates do."""
     columns = zip(*(point.parameters.values() for point in points), strict=True)
     return [_axis(column) for column in columns if len(set(column)) > 1]
 
@@ -55,6 +54,7 @@ Floats = NDArray[np.float64]
 _ROOT_3 = np.sqrt(3.0)
 _STEPS = 20
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
+EXPECTED_SPREAD = _EXPECTED["spread"]
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 """Prior of the covariance parameters, medians and standard deviations of their logarithms: how fast logarithms of times
 change over the range of a parameter, over how many doublings of the size they correlate, their spread, their noise."""
@@ -94,14 +94,19 @@ class SizeModel:
     in octaves of the size.
     """
 
-    def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
+    def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int], parameters: Floats | None = None) -> None:
         self._axes = axes
         octaves = np.log2(np.asarray(sizes_bytes, dtype=float))
         self._octaves = np.abs(octaves[:, None] - octaves[None, :])
         count = len(axes)
         self._expected = np.log([*[_EXPECTED["scale"]] * count, *list(_EXPECTED.values())[1:]])
         self._doubt = np.array([*[_DOUBT["scale"]] * count, *list(_DOUBT.values())[1:]])
-        self._parameters = self._expected
+        self._parameters = self._expected if parameters is None else parameters
+
+    @property
+    def parameters(self) -> Floats:
+        """Of the covariance, as they are: of a model along as many axes they may be the first ones."""
+        return self._parameters
 
     @property
     def _reach(self) -> Floats:

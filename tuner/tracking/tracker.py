@@ -70,6 +70,8 @@ class Tracker:
     MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable; the next
     finished trial after it, or `finish`, uploads everything that is missing. What is missing is found out from MLflow
     itself, by the ids of trials, so that neither a lost answer nor a crash creates a run twice.
+
+    objects: classes that stand in for the campaign's sampler or pruner; tags of the launch's run
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class Tracker:
         topology: Topology,
         store: Store,
         clock: Callable[[], float] = time.monotonic,
+        objects: Mapping[str, str] | None = None,
     ) -> None:
         self._home = home
+        self._objects = {f"chorale.{key}": name for key, name in (objects or {}).items()}
         self._campaign = campaign
         self._topology = topology
         self._store = store
@@ -198,7 +202,7 @@ class Tracker:
             name = f"{self._campaign.name} {launch.number}"
             start_ms = int(launch.started_unix_s * 1000)
             self._parent_run_id = mlflow.start_run(self._experiment_id, name, self._parent_tags(), start_ms)
-        mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign))
+        mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign), tags=self._objects)
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
 

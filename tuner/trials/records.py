@@ -159,10 +159,21 @@ class FailedTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class PrunedTrial(_Trial):
-    """A combination of parameters that makes no sense, known before anything ran."""
+    """A combination of parameters that makes no sense, known before anything ran, or that a pruner ended.
+
+    sizes:      those that were measured until then, in the order of the campaign
+    program_id: of the program that was measured
+    """
 
     reason: str
+    sizes: tuple[SizeResult, ...] = ()
+    program_id: str = ""
     state: Literal["pruned"] = "pruned"
+
+    @property
+    def run_key(self) -> str:
+        """Trials with equal keys would share a measurement."""
+        return run_key(self.program_id, self.candidate)
 
 
 TrialRecord = CompleteTrial | FailedTrial | PrunedTrial

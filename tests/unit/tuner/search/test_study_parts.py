@@ -1,0 +1,256 @@
+"""Objects of Optuna in `ch.tune`: samplers, pruners, storages and callbacks of others, also where they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.pruners import BasePruner, MedianPruner, ThresholdPruner
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.study import MaxTrialsCallback, Study
+from optuna.trial import FrozenTrial, TrialState
+
+import chorale as ch
+from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner import Home, SizesSampler
+from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.search.history import GAINS
+from chorale.tuner.search.search import REPEAT_OF
+from chorale.tuner.search.study_records import REASON, SENSIBLE
+from chorale.tuner.tracking.mlflow_store import load_mlflow
+from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial
+from tests.fakes import FakeRunner, InlineWorkers
+
+SEARCH = {"methods": ["bfb", "ring"], "chunks": [None, 1, 2], "channels": [1, 2]}
+
+
+class Tuner:
+    """`ch.tune` in this process, on a ring of four with twelve candidates."""
+
+    def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runner: Any = SimulatedRunner(NetworkModel.of(link_gbps=1))
+        monkeypatch.setenv("CHORALE_HOME", str(home.root))
+        for name in ("write_page", "draw_picture", "upload_page"):  # what others test
+            monkeypatch.setattr(f"chorale.tuner.launch.tune.{name}", lambda *_: None)
+        monkeypatch.setattr("chorale.live.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
+
+    def __call__(self, trials: int = 6, **keys: Any) -> TuneReport:
+        defaults = {"sizes": "4KiB,64KiB", "search": SEARCH, "repeats": 2, "parallel": 1}
+        return ch.tune("ring:4", runner="simulated", trials=trials, **{**defaults, **keys})
+
+
+@pytest.fixture
+def tuned(home: Home, monkeypatch: pytest.MonkeyPatch) -> Tuner:
+    return Tuner(home, monkeypatch)
+
+
+def study_of(storage: Any) -> Study:
+    [name] = optuna.study.get_all_study_names(storage)
+    return optuna.load_study(study_name=name, storage=storage)
+
+
+OBJECTS: dict[str, Callable[[], BaseSampler]] = {
+    "ours": lambda: SizesSampler(seed=0),
+    "tpe": lambda: TPESampler(seed=0),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_sampler_object_chooses_in_a_storage_object(name: str, tuned: Tuner) -> None:
+    storage = InMemoryStorage()
+    report = tuned(sampler=OBJECTS[name](), storage=storage)
+    assert len({trial.candidate for trial in report.trials}) == 6
+    assert not (report.folder / "optuna.journal").exists()
+    done = [trial for trial in study_of(storage).trials if trial.state == TrialState.COMPLETE]
+    names = [trial.user_attrs["chorale.trial_id"] for trial in done if REPEAT_OF not in trial.user_attrs]
+    assert names == [trial.trial_id for trial in report.trials]
+    assert all(set(trial.user_attrs[GAINS]) == {"4096", "65536"} for trial in done)
+
+
+class Stubborn(RandomSampler):
+    """Wants some values again and again."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(seed=0)
+        self.values = values
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+        if param_name in self.values:
+            return self.values[param_name]
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+def test_a_sampler_object_is_asked_after_the_first_of_each_method(tuned: Tuner) -> None:
+    report = tuned(3, sampler=Stubborn(method="ring", channels=2, chunks=2))
+    assert report.trials[2].candidate == Candidate("ring", chunks=2, channels=2)
+
+
+def test_a_resumed_launch_goes_on_with_objects_and_without(tuned: Tuner, home: Home) -> None:
+    storage = InMemoryStorage()
+    first = tuned(4, sampler=SizesSampler(seed=0), storage=storage)
+    second = tuned(8, sampler=SizesSampler(seed=0), storage=storage, resume=True)
+    third = tuned(10, resume=True)
+    assert first.launch == second.launch == third.launch
+    assert [len(report.trials) for report in (first, second, third)] == [4, 8, 10]
+    assert len({trial.candidate for trial in third.trials}) == 10
+    assert third.tracked.problem is None
+    run = load_mlflow().MlflowClient(home.mlflow_uri).get_run(first.tracked.parent_run_id)
+    assert run.data.tags["chorale.sampler"] == "SizesSampler"
+
+
+def test_names_and_addresses_work_as_in_campaigns(tuned: Tuner, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    report = tuned(3, sampler="grid", pruner="none", storage=url)
+    assert report.launch.campaign["sampler"] == "grid"
+    assert report.launch.campaign["pruner"] == "none"
+    assert len(study_of(url).trials) == 3
+
+
+@pytest.mark.parametrize(
+    "keys", [{"sampler": TPESampler}, {"pruner": 3}, {"storage": object()}, {"callbacks": ["report"]}]
+)
+def test_what_is_neither_a_name_nor_an_object_is_refused(keys: dict[str, Any], tuned: Tuner) -> None:
+    with pytest.raises(InvalidInput, match="must be"):
+        tuned(**keys)
+
+
+def test_objects_that_do_not_fit_the_campaign_are_refused(tuned: Tuner) -> None:
+    with pytest.raises(InvalidInput, match="`stop` needs the sampler sizes-gp"):
+        tuned(sampler=RandomSampler(), stop={"gain": "1%"})
+    for keys in ({"pruner": MedianPruner()}, {"sampler": SizesSampler(seed=0)}):
+        with pytest.raises(InvalidInput, match="one objective"):
+            tuned(**keys, second_objective="channels")
+
+
+def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:
+    seen: list[tuple[Study, FrozenTrial]] = []
+    report = tuned(sampler=RandomSampler(seed=1), callbacks=[lambda study, trial: seen.append((study, trial))])
+    assert [trial.user_attrs["chorale.trial_id"] for _, trial in seen] == [trial.trial_id for trial in report.trials]
+    assert all(trial.state == TrialState.COMPLETE and trial.value for _, trial in seen)
+    assert [len(study.trials) for study, _ in seen][-1] == len(seen[0][0].trials)
+
+
+def test_a_callback_ends_the_search(tuned: Tuner) -> None:
+    report = tuned(12, callbacks=MaxTrialsCallback(4))
+    assert len(report.trials) == 4
+    assert report.ranked_trials  # the final comparison comes nevertheless
+
+
+def test_a_grid_of_others_ends_the_search_when_it_is_used_up(tuned: Tuner) -> None:
+    grid = {
+        "method": ["bfb", "ring"],
+        "chunks": [None],
+        "channels": [1, 2],
+        "k": [None],
+        "instances": [1],
+        "depth": [1],
+    }
+    report = tuned(12, sampler=GridSampler(grid, seed=0), search={"methods": ["bfb", "ring"], "channels": [1, 2]})
+    assert {trial.candidate.channels for trial in report.trials} == {1, 2}
+
+
+def test_a_callback_that_fails_is_blamed_and_the_launch_goes_on_later(tuned: Tuner) -> None:
+    def broken(study: Study, trial: FrozenTrial) -> None:
+        raise KeyError("oops")
+
+    with pytest.raises(CheckFailed, match="callbacks must not raise") as caught:
+        tuned(callbacks=[broken])
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert len(tuned(resume=True).trials) == 6
+
+
+def test_a_pruner_that_fails_is_blamed(tuned: Tuner) -> None:
+    class Broken(BasePruner):
+        def prune(self, study: Study, trial: FrozenTrial) -> bool:
+            raise RuntimeError("oops")
+
+    with pytest.raises(CheckFailed, match="the pruner must be able to decide"):
+        tuned(pruner=Broken())
+
+
+class Recorder(FakeRunner):
+    """Knows which sizes were measured of which programs."""
+
+    @property
+    def sizes(self) -> list[tuple[int, ...]]:
+        return [request.sizes_bytes for request in self.requests]
+
+
+def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
+    """Candidates slower than the baseline at the first size are not measured at the second."""
+    tuned.runner = Recorder()
+    storage = InMemoryStorage()
+    report = tuned(12, pruner=ThresholdPruner(lower=1.2), storage=storage)
+    pruned = [trial for trial in report.trials if isinstance(trial, PrunedTrial)]
+    complete = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
+    assert len(pruned) + len(complete) == 12
+    assert all(trial.sizes[0].speedup >= 1.2 for trial in complete)
+    assert all(trial.sizes[0].speedup < 1.2 and len(trial.sizes) == 1 for trial in pruned if trial.sizes)
+    assert pruned[0].reason.startswith("the pruner ended it after 4KiB")
+    trials = study_of(storage).trials
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert {len(trial.intermediate_values) for trial in trials if trial.state == TrialState.COMPLETE} <= {0, 2}
+    assert not any(trial.constraints for trial in trials)
+
+
+def test_no_program_that_a_pruner_ended_is_measured_under_another_name(tuned: Tuner) -> None:
+    tuned.runner = Recorder()
+    report = tuned(12, pruner=ThresholdPruner(lower=1e9))
+    assert all(isinstance(trial, PrunedTrial) for trial in report.trials)
+    measured = [trial for trial in report.trials if isinstance(trial, PrunedTrial) and trial.sizes]
+    assert len({trial.program_id for trial in measured}) == len(measured) == len(tuned.runner.sizes)
+    storage = InMemoryStorage()
+    assert len(tuned(12, pruner=ThresholdPruner(lower=1e9), storage=storage, resume=True).trials) == 12
+    assert len(measured) == len(tuned.runner.sizes)
+    trials = study_of(storage).trials  # made anew from the journal
+    assert {trial.state for trial in trials} == {TrialState.PRUNED}
+    assert sum(len(trial.intermediate_values) == 1 for trial in trials) == len(measured)
+
+
+def test_a_pruner_that_never_prunes_gives_the_results_of_none(tuned: Tuner) -> None:
+    class Never(BasePruner):
+        def prune(self, study: Study, trial: FrozenTrial) -> bool:
+            return False
+
+    reports = [tuned(4, pruner=pruner, sampler="grid") for pruner in ("none", Never())]
+    times = [[trial.sizes for trial in report.trials if isinstance(trial, CompleteTrial)] for report in reports]
+    assert times[0] == times[1]
+    assert len(times[0]) == 4
+
+
+def test_what_cannot_work_is_infeasible_in_the_study(tuned: Tuner) -> None:
+    """Wrong results are broken constraints; so are points of the grid that no target takes, where a sampler asks."""
+
+    def wrong(request: RunRequest) -> RunFailure | None:
+        names = [name for name in request.programs if not name.startswith("baseline")]
+        channels = {request.programs[name].channels for name in names}
+        return RunFailure(FailureKind.WRONG_RESULT, "rank 1 differs") if 2 in channels else None
+
+    tuned.runner = FakeRunner(wrong)
+    storage = InMemoryStorage()
+    tuned(12, sampler=TPESampler(seed=0), storage=storage)
+    trials = study_of(storage).trials
+    broken = [trial for trial in trials if trial.constraints]
+    assert broken
+    assert all(trial.constraints == {"wrong_result": 1.0} for trial in broken)
+    assert all(trial.state == TrialState.PRUNED for trial in broken)
+    assert all(trial.user_attrs[REASON].startswith("wrong_result: rank 1") for trial in broken)
+    assert study_of(storage).best_trial.constraints == {}
+
+
+def test_points_over_the_limits_of_a_target_break_a_constraint(tuned: Tuner) -> None:
+    storage = InMemoryStorage()
+    search = {"methods": ["bfb"], "channels": [1, 2], "chunks": [1, 8192]}
+    tuned(2, sampler=Stubborn(chunks=8192), storage=storage, search=search)
+    broken = [trial for trial in study_of(storage).trials if trial.constraints]
+    assert broken
+    assert all(trial.params["chunks"] == 8192 and trial.state == TrialState.PRUNED for trial in broken)
+    assert all(trial.constraints == {SENSIBLE: 1.0} for trial in broken)
+    assert all("chunks of whole elements" in trial.user_attrs[REASON] for trial in broken)
