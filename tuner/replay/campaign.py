@@ -74,7 +74,7 @@ class ReplayedCampaign:
             self.seed,
             lambda one: one.id,
             task.sizes_bytes,
-            prior=self.prior,
+            priors=() if self.prior is None else (self.prior,),
         )
         search = Search(plan, storage_in_memory())
         while len(self.tried) < self.options.trials and (suggestion := search.ask()) is not None:

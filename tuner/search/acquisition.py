@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import PriorMix
 from chorale.tuner.search.size_model import Floats, Posterior, SizeModel, axes_of
 from chorale.tuner.trials.records import Candidate
 
@@ -48,11 +48,11 @@ class AcquisitionOptimizer:
         together: bool,
         seed: int,
         weights: Sequence[float] = (),
-        prior: Prior | None = None,
+        prior: PriorMix | None = None,
     ) -> None:
         self._points = points
         self._prior = prior
-        self._expected = np.zeros((len(points), len(sizes_bytes))) if prior is None else prior.expected(points)
+        self._nothing = np.zeros((len(points), len(sizes_bytes)))
         self._number = {point: number for number, point in enumerate(points)}
         self._axes = axes_of(points)
         self._model = SizeModel(self._axes, sizes_bytes)
@@ -150,7 +150,7 @@ class AcquisitionOptimizer:
 
     def _belief(self, gains: Mapping[Candidate, Floats]) -> Floats:
         """Return what the prior expects of all points, as far as it predicted those that were measured."""
-        return self._expected * (0.0 if self._prior is None else self._prior.weight(gains))
+        return self._nothing if self._prior is None else self._prior.belief(gains)
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the untried points in random order, so that ties are broken at random."""

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.damaged_files import set_file_aside
 from chorale.tuner.search.acquisition import AcquisitionOptimizer
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import Prior, PriorMix
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -58,7 +58,7 @@ class SearchPlan:
     weights:          how much each size counts; none: all the same
     together:         whether one candidate is to serve all sizes
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
-    prior:            what other campaigns say, for the sampler sizes-gp
+    priors:           what is known from elsewhere, for the sampler sizes-gp
     starts:           what is tried first, best guess first; those outside the space are left out
     """
 
@@ -72,7 +72,7 @@ class SearchPlan:
     second_objective: str = "none"
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
-    prior: Prior | None = None
+    priors: Sequence[Prior] = ()
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -92,7 +92,8 @@ class SearchPlan:
 class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
-    The first suggestions are the plan's, else one per method; then the sampler decides. A suggestion that was tried
+    The first suggestions are the plan's, else one per method; then the sampler decides. With priors their best point
+    comes second, and the rest of those only while no prior is believed. A suggestion that was tried
     before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
     to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
 
@@ -113,8 +114,9 @@ class Search:
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
         seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
+        self._priors = PriorMix(plan.priors if plan.sampler == SIZES_GP else (), plan.space.points)
         self._choice = AcquisitionOptimizer(
-            plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, plan.prior
+            plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, self._priors or None
         )
         self._study = optuna.create_study(
             study_name=plan.study,
@@ -124,10 +126,11 @@ class Search:
             directions=plan.directions,
             load_if_exists=True,
         )
-        planned = [*plan.starts, *(plan.prior.starts() if plan.prior is not None else ())]
-        guesses = [candidate for candidate in planned if candidate in plan.space]
+        guesses = [candidate for candidate in plan.starts if candidate in plan.space]
         starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
-        self._queue = iter([*self._settle_unfinished(), *starts])
+        known = self._priors.starts()
+        self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
+        self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # by whether a prior is believed
         self._import_records()
 
     def ask(self) -> Suggestion | None:
@@ -158,6 +161,12 @@ class Search:
     def notes(self) -> dict[str, int]:
         """What stood in for the sampler or its model when these broke down, and how often."""
         return dict(self._choice.notes + self._notes)
+
+    @property
+    def prior_weights(self) -> dict[str, float]:
+        """How far each prior is believed in the end, 0 to 1, by name; 0: dropped."""
+        weights = self._priors.weights(self._gains).tolist()
+        return {prior.name: weight for prior, weight in zip(self._priors.priors, weights, strict=True)}
 
     @property
     def expected_gain(self) -> float | None:
@@ -194,6 +203,8 @@ class Search:
     def _planned(self) -> Candidate | None:
         """Return the candidate that must be tried next, None if the sampler may choose."""
         planned = _first_not_in(self._taken, self._queue)
+        if planned is None:
+            planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
         if planned is None and self._plan.sampler == SIZES_GP:
             planned = self._expected_best()
         if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MAX_REPEATS):
