@@ -135,7 +135,12 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 
 def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
-    plan = campaign_plan(campaign, topology) | {"estimate": forecast(campaign, topology, Home.from_environment())}
+    from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - its mathematics takes half a second
+    from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
+
+    home = Home.from_environment()
+    priors = learned_priors(campaign, topology, search_space(campaign, topology), home)
+    plan = campaign_plan(campaign, topology, priors) | {"estimate": forecast(campaign, topology, home)}
     if as_json:
         emit_json(plan)
         return

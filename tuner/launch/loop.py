@@ -97,6 +97,7 @@ class TrialLoop:
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
+            self._overhead.priors = self._search.priors
         self._compare_best()
 
     def _run_trials(self) -> None:

@@ -22,6 +22,7 @@ class Overhead:
     worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
     notes:     what stood in for the model of the search when it broke down, and how often.
+    priors:    what the search knew beforehand, and how far it is believed in the end (`Search.priors`).
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
 
@@ -33,6 +34,7 @@ class Overhead:
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
     notes: dict[str, int] = field(default_factory=dict)
+    priors: list[dict[str, Any]] = field(default_factory=list)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -68,5 +70,6 @@ class Overhead:
             "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
             "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
             **({"notes": dict(self.notes)} if self.notes else {}),
+            **({"priors": self.priors} if self.priors else {}),
             "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.progress import trial_intervals_s
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.space import lowering_target, search_space
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.open_launch import read_snapshot
@@ -70,8 +71,8 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
     campaign.runner.config.check_plan(campaign.runner.measurers, topology)
 
 
-def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows."""
+def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
+    """Return the plan that `chorale tune --dry-run` shows; `priors` are what the search knows beforehand."""
     space = search_space(campaign, topology)
     trials = min(campaign.budget.trials, len(space))
     return {
@@ -88,6 +89,7 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "trials": trials,
         "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
         "least_launches": min_launches(campaign, trials),
+        "prior": [{"name": prior.name, "points": sum(point in space for point in prior.gains)} for prior in priors],
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }
@@ -109,6 +111,8 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     first = [str(Candidate(**parameters)) for parameters in plan["first"]]
     more = ", …" if len(first) > _MAX_STARTS else ""
     yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MAX_STARTS])}{more}"
+    for prior in plan["prior"]:
+        yield f"  prior from {prior['name']}, {prior['points']} points; dropped if it does not predict the trials"
     yield from _estimate_lines(plan["estimate"])
     if plan["least_measuring_seconds"] is not None:
         least = format_duration(plan["least_measuring_seconds"])

@@ -21,9 +21,11 @@ from chorale.tuner.launch.fixed_orders import reproducible_trials
 from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.overhead import Overhead
+from chorale.tuner.launch.priors import learned_priors, save_priors, saved_priors, screening_priors
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
-from chorale.tuner.launch.screening import screened_candidates
+from chorale.tuner.launch.screening import Screened, screened_candidates
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import Search, SearchPlan, open_search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
@@ -155,16 +157,26 @@ class LaunchWork:
         return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
-        starts = () if self.store.trials else self._starts(workers, space)
-        plan = search_plan(self.campaign, self.store, space, starts)
+        screened = Screened()
+        if not self.store.trials:
+            screened = screened_candidates(self.campaign, self.topology, space, workers)
+        starts = () if self.store.trials else [*self._similar(), *screened.first]
+        plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened))
         return open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
 
-    def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
-        """Return what to try first: champions of similar networks, then the best by screening."""
-        similar = self._similar() if self.campaign.warm_start else []
-        return list(dict.fromkeys([*similar, *screened_candidates(self.campaign, self.topology, space, workers)]))
+    def _priors(self, space: SearchSpace, screened: Screened) -> list[Prior]:
+        """Return what is known beforehand; a resumed launch goes on with what it began with."""
+        if self.store.is_resumed:
+            return saved_priors(self.store.folder, len(self.campaign.sizes))
+        priors = learned_priors(self.campaign, self.topology, space, self.home, self.store.launch.launch_id)
+        priors += screening_priors(self.campaign, screened)
+        save_priors(self.store.folder, priors)
+        return priors
 
     def _similar(self) -> list[Candidate]:
+        """Return the champions of similar networks, to be tried first."""
+        if not self.campaign.warm_start:
+            return []
         question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
         try:
             similar = question.result(WARM_START_PATIENCE_S)
@@ -183,7 +195,13 @@ def storage_url(campaign: Campaign) -> str | None:
     return None if campaign.storage is None else campaign.storage.reveal()
 
 
-def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Sequence[Candidate] = ()) -> SearchPlan:
+def search_plan(
+    campaign: Campaign,
+    store: Store,
+    space: SearchSpace,
+    starts: Sequence[Candidate] = (),
+    priors: Sequence[Prior] = (),
+) -> SearchPlan:
     """Return what defines the search of a launch."""
     launch_id = store.launch.launch_id
     return SearchPlan(
@@ -196,7 +214,8 @@ def search_plan(campaign: Campaign, store: Store, space: SearchSpace, starts: Se
         weights=tuple(campaign.weights or ()),
         together=campaign.one_winner,
         second_objective=campaign.second_objective,
-        starts=starts,
+        starts=tuple(dict.fromkeys(starts)),
+        priors=tuple(priors),
     )
 
 

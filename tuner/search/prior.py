@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from chorale.tuner.search.size_model import Floats
@@ -31,15 +33,25 @@ MOST_SPREAD = 0.5
 class Prior:
     """Expected gains of points, logarithms of speed-ups at each size of the search; other points are unknown.
 
-    name: where they come from, for people
+    name:   where they come from, for people
+    source: the campaign, or what else, that a user names
     """
 
     gains: Mapping[Candidate, Floats] = field(default_factory=dict)
     name: str = "a prior"
+    source: str = ""
+
+
+def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDArray[np.intp]:
+    """Return for each of `sizes_bytes` the number of that among `known_bytes` which is fewest octaves away."""
+    octaves = np.log2(np.array(sizes_bytes, dtype=float))[:, None] - np.log2(np.array(known_bytes, dtype=float))
+    return np.asarray(np.abs(octaves).argmin(axis=1))
 
 
 class PriorMix:
     """Several priors about the same points, each believed as far as it predicts what was measured.
+
+    priors: the nearest circumstances first: what is to be tried first depends most on them
 
     Only differences between points count: a prior may be wrong about the baselines.
     """
@@ -48,7 +60,8 @@ class PriorMix:
         self.priors = [prior for prior in priors if any(point in prior.gains for point in points)]
         self._points = points
         self._number = {point: number for number, point in enumerate(points)}
-        self._known = np.array([[point in prior.gains for point in points] for prior in self.priors])
+        known = [[point in prior.gains for point in points] for prior in self.priors]
+        self._known = np.array(known, dtype=bool).reshape(len(self.priors), len(points))
         self._expected = np.array([_expected(prior, points) for prior in self.priors])
 
     def __bool__(self) -> bool:
@@ -59,7 +72,7 @@ class PriorMix:
         if not self.priors:
             return []
         known = np.flatnonzero(self._known.any(axis=0))
-        gains = self._expected.mean(axis=0)[known]
+        gains = np.average(self._expected, axis=0, weights=0.5 ** np.arange(len(self.priors)))[known]
         chosen = [int(np.argmax(gains.mean(axis=1)))]
         while len(chosen) < FIRST_STARTS:
             chosen.append(int(np.argmax(np.maximum(gains, gains[chosen].max(axis=0)).mean(axis=1))))
@@ -83,6 +96,14 @@ class PriorMix:
         if skilled:
             weights[skilled] = _ridge(expected[skilled], values)
         return weights
+
+    def document(self, measured: Mapping[Candidate, Floats]) -> list[dict[str, Any]]:
+        """Return name, points and weight of each prior, as JSON."""
+        weights, known = self.weights(measured).tolist(), self._known.sum(axis=-1).tolist()
+        return [
+            {"name": prior.name, "points": points, "weight": round(weight, 3)}
+            for prior, points, weight in zip(self.priors, known, weights, strict=True)
+        ]
 
     def belief(self, measured: Mapping[Candidate, Floats]) -> Floats:
         """Return the gains that the priors together expect of all points, (points, sizes); only differences matter."""

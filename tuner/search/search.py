@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -163,10 +163,9 @@ class Search:
         return dict(self._choice.notes + self._notes)
 
     @property
-    def prior_weights(self) -> dict[str, float]:
-        """How far each prior is believed in the end, 0 to 1, by name; 0: dropped."""
-        weights = self._priors.weights(self._gains).tolist()
-        return {prior.name: weight for prior, weight in zip(self._priors.priors, weights, strict=True)}
+    def priors(self) -> list[dict[str, Any]]:
+        """What is known from elsewhere: name, points that it knows, and how far it is believed, 0 to 1; 0: dropped."""
+        return self._priors.document(self._gains)
 
     @property
     def expected_gain(self) -> float | None:
