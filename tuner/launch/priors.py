@@ -149,14 +149,21 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
             for point, values in _measured(one, sizes_bytes, space):
                 gains[point].append(values)
         if len(gains) >= LEAST_POINTS:
-            name = ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in launches)
             first = launches[0].launch.campaign
             circumstances = f"{first.get('topology')}, {launches[0].launch.conditions['runner']['kind']}"
             yield Prior(
                 {point: np.mean(values, axis=0) for point, values in gains.items()},
-                f"{name} ({circumstances})",
+                f"{_named(launches)} ({circumstances})",
                 launches[0].folder.parent.name,
             )
+
+
+def _named(launches: Sequence[_Earlier]) -> str:
+    """Return the names of one or two launches, or how many there are of which campaigns."""
+    if len(launches) <= 2:
+        return ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in launches)
+    campaigns = dict.fromkeys(one.folder.parent.name for one in launches)
+    return f"{len(launches)} launches of {', '.join(list(campaigns)[:3])}{', …' if len(campaigns) > 3 else ''}"
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
