@@ -18,6 +18,7 @@ from chorale.tuner.replay.files import log_runs, read_records
 from chorale.tuner.replay.noise import NOISES, Noise
 from chorale.tuner.replay.tasks import GridTask, replay_tasks
 from chorale.tuner.search.prior import Prior
+from tests.command import chorale
 
 SIZES = (4096, 65536, 2**20)
 KEYS = {"task", "candidates", "sizes", "trials_to_5pct_mean", "trials_to_5pct_all", "seconds_ratio"}
@@ -138,12 +139,26 @@ def test_what_is_thrifty_measures_less_than_all_of_every_trial(tmp_path: Path) -
 def test_logs_are_read_with_and_without_checks() -> None:
     checked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  0  9.0  0.4  0.7  0\n"
     unchecked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  N/A  9.0  0.4  0.7  N/A\n"
-    for text in (checked, unchecked):
+    for text, wrong in ((checked, 0), (unchecked, None)):
         out_of_place, in_place = log_runs(text, "forest_allreduce_k2_inst4-buff65536", "lab")
+        assert out_of_place.wrong == in_place.wrong == wrong
         assert (out_of_place.time_s, in_place.time_s) == (10e-6, 9e-6)
         configuration = in_place.configuration
         assert (configuration.origin.k, configuration.origin.instances, configuration.buffer_bytes) == (2, 4, 65536)
     assert log_runs(checked, "rccl_half_allreduce_results", "lab")[0].configuration.origin.generator == "RCCL"
+
+
+def test_times_of_logs_without_checks_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, wrong in (("rccl_allreduce", "0"), ("a_allreduce_k1", "N/A"), ("a_allreduce_k2", "N/A")):
+        cell = f"10.{len(name)}  0.4  0.7  {wrong}"
+        rows = [f"  {size}  1024  float  sum  -1  {cell}  {cell}" for size in SIZES]
+        (tmp_path / f"{name}.log").write_text("\n".join(rows) + "\n")
+    arguments = ("replay", tmp_path, "--trials", 2, "--seeds", 1)
+    [task] = chorale(capsys, *arguments, "--json").document["tasks"]
+    assert task["unchecked"] == pytest.approx(2 / 3)
+    assert "67% of the times are unchecked" in chorale(capsys, *arguments).stderr
+    checked = replay_document(ReplayRequest((record(tmp_path / "runs.csv"),), 2, 1, "none", "sizes-gp", None))
+    assert checked["tasks"][0]["unchecked"] == 0
 
 
 @pytest.mark.parametrize("noise", [name for name in NOISES if name != "none"])
