@@ -18,7 +18,8 @@ from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
+from chorale.tuner.launch.forecast import forecast
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")

@@ -18,9 +18,10 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.fixed_orders import reproducible_trials
+from chorale.tuner.launch.forecast import save_phases
 from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.launch.overhead import Overhead
+from chorale.tuner.launch.overhead import PROMOTION, REPORTING, Overhead
 from chorale.tuner.launch.priors import learned_priors, save_priors, saved_priors, screening_priors
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
@@ -103,11 +104,10 @@ class LaunchWork:
         """Return the trials to choose from."""
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if self.campaign.deterministic:
-            return reproducible_trials(complete, self.store.final, self._program_text)
+            return reproducible_trials(
+                complete, self.store.final, lambda name: self.store.program_path(name).read_bytes()
+            )
         return ranked_trials(complete, self.store.final)
-
-    def _program_text(self, program_id: str) -> bytes:
-        return self.store.program_path(program_id).read_bytes()
 
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
@@ -154,6 +154,7 @@ class LaunchWork:
         best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
         best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
         verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
+        self.overhead.end_phase(PROMOTION)
         return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
@@ -262,12 +263,12 @@ def tune(
     reach MLflow at the end, see `Tracker.finish`.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
-    started_s = time.monotonic()
+    started_s, overhead = time.monotonic(), Overhead(time.monotonic)
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
-        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic))
+        work = LaunchWork(campaign, topology, home, store, tracker, overhead)
         ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:
             raise ended.failure
@@ -297,6 +298,8 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
     """Register the best programs and write the report."""
     store, ranked = work.store, work.ranked_trials()
     versions, verdicts = work.register(tracked, ended)
+    work.overhead.end_phase(REPORTING)
+    save_phases(store, {} if ended.interrupted else work.overhead.phases_s)
     overhead = work.overhead.document(tracked.seconds)
     write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead)
     if work.tracker.mlflow is not None:
