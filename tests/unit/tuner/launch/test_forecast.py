@@ -27,7 +27,7 @@ def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
 
 
 @pytest.mark.alone  # it compares durations
-def test_the_estimate_holds_what_earlier_launches_took(home: Home):
+def test_the_estimate_holds_what_earlier_launches_took(home: Home) -> None:
     campaign = small_campaign(topology="hypercube:3", budget={"trials": 100})
     topology = load_topology(campaign.topology)
     before = forecast(campaign, topology, home)
@@ -47,7 +47,7 @@ def test_the_estimate_holds_what_earlier_launches_took(home: Home):
     assert "the launch takes about" in lines_of(campaign, after)
 
 
-def test_launches_under_other_conditions_and_damaged_ones_say_nothing(home: Home):
+def test_launches_under_other_conditions_and_damaged_ones_say_nothing(home: Home) -> None:
     campaign = small_campaign()
     topology = load_topology(campaign.topology)
     folder = run(home, campaign).folder
@@ -61,7 +61,7 @@ def test_launches_under_other_conditions_and_damaged_ones_say_nothing(home: Home
     assert forecast(campaign, topology, home)["basis"] == NOT_KNOWN
 
 
-def test_minutes_may_end_it(home: Home):
+def test_minutes_may_end_it(home: Home) -> None:
     campaign = small_campaign(budget={"trials": 12, "minutes": 1})
     topology = load_topology("ring:4")
     before = forecast(campaign, topology, home)
@@ -84,7 +84,7 @@ def test_minutes_may_end_it(home: Home):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.44, "0.4 s"), (35.2, "35 s"), (245.0, "4:05 min"), (7800.0, "2:10 h")]
 )
-def test_durations_for_people(seconds: float, text: str):
+def test_durations_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
