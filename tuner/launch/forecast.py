@@ -53,12 +53,14 @@ class _Earlier:
         return statistics.fmean(trial_intervals_s(self.trials) or [self.trials[0].seconds])
 
     def final_s(self, limit_s: float) -> float:
-        """Return the seconds of a final like this one that may take `limit_s`."""
+        """Return the seconds of a final like this one that begins nothing new after `limit_s`."""
         section: Mapping[str, Any] = self.launch.campaign.get("final") or {}
         spent_s, minutes = self.phases_s[FINAL], section.get("minutes")
-        sizes = len(self.launch.conditions["sizes"])
-        before_s = final_limit_s(minutes, sum(trial.seconds for trial in self.trials), sizes)
-        return limit_s if AT_ITS_LIMIT * before_s <= spent_s < limit_s else min(spent_s, limit_s)
+        trials_s = sum(trial.seconds for trial in self.trials)
+        before_s = final_limit_s(minutes, trials_s, len(self.launch.conditions["sizes"]))
+        if spent_s >= AT_ITS_LIMIT * before_s:
+            return limit_s + max(0.0, spent_s - before_s)  # it would have gone on, and ended as late
+        return min(spent_s, limit_s)
 
 
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
@@ -125,7 +127,7 @@ def _phases(
     limit_s: float,
     trial_s: float | None,
 ) -> dict[str, float | None]:
-    search_s = None if trial_s is None else min(trials * trial_s, limit_s)
+    search_s = None if trial_s is None else min(trials * trial_s, limit_s + trial_s)  # the last began before the limit
     timed = [one for one in same if one.phases_s]
     final_s = None
     if timed and search_s is not None:

@@ -76,7 +76,7 @@ def test_minutes_may_end_it(home: Home) -> None:
     (report.folder / PHASES_FILE).unlink()
     after = forecast(campaign, topology, home)
     assert (after["trial_seconds"], after["seconds"], after["stopped_by"]) == (10.0, None, "budget.minutes")
-    assert (after["phases_s"]["search"], after["unknown"]) == (60.0, [phase for phase in PHASES if phase != "search"])
+    assert (after["phases_s"]["search"], after["unknown"]) == (70.0, [phase for phase in PHASES if phase != "search"])
     assert "final, promotion, reporting come on top and are not known" in lines_of(campaign, after)
     assert "ends by budget.minutes" in lines_of(campaign, after)
 
@@ -110,7 +110,7 @@ def test_phases_of_earlier_launches_add_up(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("before", "took_s", "after", "expected_s"),
-    [(1.0, 59.0, 2.0, 120.0), (1.0, 30.0, 2.0, 30.0), (1.0, 59.0, 0.5, 30.0), (None, 39.0, 2.0, 120.0)],
+    [(1.0, 59.0, 2.0, 120.0), (1.0, 30.0, 2.0, 30.0), (1.0, 70.0, 0.5, 40.0), (None, 39.0, 2.0, 120.0)],
 )
 def test_a_final_that_was_cut_short_would_have_gone_on(
     home: Home, before: float | None, took_s: float, after: float, expected_s: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,21 @@ def test_a_resumed_launch_goes_on_with_its_priors(measured: tuple[Home, TuneRepo
     assert resumed.folder == begun.folder
     assert (begun.folder / PRIOR_FILE).read_bytes() == saved
     assert [prior["name"] for prior in tune_document(resumed)["prior"]] == [NAME]
+
+
+def test_a_launch_that_misleads_is_dropped(measured: tuple[Home, TuneReport], tmp_path: Path) -> None:
+    """A journal says the opposite of what is true."""
+    home, first = Home(tmp_path / "home"), measured[1]
+    store = open_store(whole(name="liar"), load_topology("ring:4"), home, resume=False)
+    for trial in first.trials:
+        assert isinstance(trial, CompleteTrial)
+        opposite = [replace(one, times_s=(one.baseline_median_s * one.speedup,)) for one in trial.sizes]
+        store.add(replace(trial, sizes=tuple(opposite)))
+    store.close()
+    misled = run(home, whole(budget={"trials": 8}))
+    [prior] = tune_document(misled)["prior"]
+    assert (prior["name"], prior["weight"]) == ("liar launch 1 (ring:4, simulated)", 0)
+    assert "dropped" in "".join(prior_lines(misled))
 
 
 @pytest.mark.parametrize("damage", [b"{", b"{}", b'{"priors": [{"name": "a", "source": "", "points": []}]}'])
