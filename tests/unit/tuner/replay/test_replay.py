@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -85,6 +86,12 @@ def adversary(kind: str, task: GridTask, seed: int) -> Prior:
     return Prior(dict(zip(task.candidates, gains, strict=True)), kind)
 
 
+@cache
+def recorded_tasks() -> list[GridTask]:
+    return replay_tasks(mi250_table())
+
+
+@cache
 def trials_and_seconds(task: GridTask, noise: str, seed: int, kind: str | None) -> tuple[float, float]:
     """Return what a campaign takes to within 5 % of the best in the mean over sizes."""
     options = ReplayOptions(len(task.candidates), Noise.parse(noise))
@@ -107,16 +114,17 @@ def cost_ratios(tasks: list[GridTask], noise: str, seeds: int, kind: str) -> dic
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_adversarial_prior_costs_little(kind: str) -> None:
-    trials, seconds = cost_ratios(replay_tasks(mi250_table())[1:3], "lognormal:0.05", 4, kind)["all"]
+    trials, seconds = cost_ratios(recorded_tasks()[1:3], "lognormal:0.05", 4, kind)["all"]
     assert trials <= MOST_COST
     assert seconds <= MOST_COST
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("noise", ["none", "lognormal:0.05", "launch"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_adversarial_prior_costs_little_on_every_recorded_task(kind: str, noise: str) -> None:
-    tasks = replay_tasks(mi250_table())
+    tasks = recorded_tasks()
     ratios = cost_ratios(tasks, noise, 24, kind)
     trials, seconds = ratios.pop("all")
     assert trials <= MOST_COST
