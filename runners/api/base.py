@@ -127,12 +127,15 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasurement:
-    """Seconds of each repetition of one program at one size, and whether every element of every result was right."""
+    """Seconds of each repetition of one program at one size, and whether every element of every result was right.
+
+    correct: None where nobody checked, as in some recorded runs
+    """
 
     size_bytes: int
     requested_bytes: int
     times_s: tuple[float, ...]
-    correct: bool
+    correct: bool | None
 
     @property
     def median_s(self) -> float:

@@ -93,15 +93,32 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Precision:
+    """Half the width of an interval over its middle: what was to be reached, and what was.
+
+    reached: None where there are too few samples for an interval
+    """
+
+    goal: float
+    reached: float | None
+
+    @property
+    def is_met(self) -> bool:
+        return self.reached is not None and self.reached <= self.goal
+
+
+@dataclass(frozen=True, slots=True)
 class AdaptiveMeasurement:
     """A measurement, and why it ended at each of its sizes.
 
     per_launch: repetitions of each launch where launches count once; 1 where every repetition counts
+    precisions: of each size; none where no precision was to be reached
     """
 
     measurement: Measurement
     stop_reasons: tuple[StopReason, ...]
     per_launch: int = 1
+    precisions: tuple[Precision, ...] = ()
 
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
@@ -207,9 +224,13 @@ class _Collected:
         }
         environment = {**last.environment, "requests": len(self._outcomes)}
         stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
-        return AdaptiveMeasurement(
-            Measurement(first.runner, results, environment, first.traces), stops, self._per_launch
-        )
+        measurement = Measurement(first.runner, results, environment, first.traces)
+        precisions = tuple(self._precision(number) for number in range(len(self._sizes_bytes)))
+        return AdaptiveMeasurement(measurement, stops, self._per_launch, precisions)
+
+    def _precision(self, number: int) -> Precision:
+        width = self._width(number)
+        return Precision(self._goal.precision, self._goal.precision * width if math.isfinite(width) else None)
 
     def _width(self, number: int) -> float:
         """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""

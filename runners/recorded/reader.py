@@ -63,25 +63,29 @@ COLUMNS = (
     "time_in_place_us",
     "wrong_in_place",
 )
+UNCHECKED = "N/A"
+"""What test programs write in place of a count of wrong elements where they were told not to check."""
+
 _PLACES = (("out_of_place", False), ("in_place", True))
 _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The mean time of one launch at one size, and how many elements were wrong."""
+    """The mean time of one launch at one size, and how many elements were wrong; None where nobody checked."""
 
     configuration: RecordedConfiguration
     size_bytes: int
     time_s: float
-    wrong: int
+    wrong: int | None
 
 
 def read_runs(text: str) -> tuple[RecordedRun, ...]:
     """Return the runs of a table, in its order: two for each row, one out of place and one in place.
 
     An empty cell means that something does not apply: a row without a time gives no run. Rows of size 0, which the
-    test programs print when the ranks get nothing each, give none either. Raises InvalidInput, with the number of the
+    test programs print when the ranks get nothing each, give none either. `N/A` in place of a count of wrong elements
+    means that nobody checked. Raises InvalidInput, with the number of the
     line, for a table that lacks columns and for cells that are not numbers.
     """
     try:
@@ -111,7 +115,7 @@ def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
     for place, in_place in _PLACES:
         time_s = _seconds(row, f"time_{place}_us", line)
         if time_s is not None and size_bytes > 0:
-            wrong = _required(row, f"wrong_{place}", line)
+            wrong = _wrong(row, f"wrong_{place}", line)
             yield RecordedRun(RecordedConfiguration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
 
 
@@ -135,6 +139,10 @@ def _required(row: Mapping[str, str | None], column: str, line: int) -> int:
     if value is None:
         raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
     return value
+
+
+def _wrong(row: Mapping[str, str | None], column: str, line: int) -> int | None:
+    return None if (row[column] or "").strip() == UNCHECKED else _required(row, column, line)
 
 
 def _whole(row: Mapping[str, str | None], column: str, line: int) -> int | None:

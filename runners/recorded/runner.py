@@ -154,7 +154,8 @@ class RecordedRunner:
                 f"{name}: the runtime fell back to its own algorithm for {configuration} at {format_size(size_bytes)}: "
                 f"calls of that {'size' if configuration.in_place else 'placement'} {way}"
             )
-        return SizeMeasurement(size_bytes, size_bytes, times_s, correct=True)
+        correct = True if table.is_checked(configuration, size_bytes) else None
+        return SizeMeasurement(size_bytes, size_bytes, times_s, correct)
 
     def _environment(self) -> Facts:
         facts: dict[str, str | int | float | None] = {

@@ -142,8 +142,15 @@ class RecordedTable:
         return self._fallbacks.applies(configuration, size_bytes)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether all elements of all launches were right; InvalidInput for what was not measured."""
+        """Return whether no element of any launch is known to be wrong, see `is_checked`.
+
+        InvalidInput for what was not measured.
+        """
         return not any(run.wrong for run in self._at(configuration, size_bytes))
+
+    def is_checked(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
+        """Return whether the results of all launches were checked; InvalidInput for what was not measured."""
+        return all(run.wrong is not None for run in self._at(configuration, size_bytes))
 
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int

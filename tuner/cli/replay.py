@@ -49,6 +49,12 @@ def replay(
         emit_json(document)
         return
     results.print(_table(document, noise, seeds))
+    for task in document["tasks"]:
+        if task["unchecked"]:
+            share = f"{task['task']}: {task['unchecked']:.0%} of the times are unchecked"
+            results.print(
+                f"{share}, nobody knows whether results were right", highlight=False, markup=False, soft_wrap=True
+            )
     results.print(f"{document['seconds']:.0f} s", highlight=False)
 
 

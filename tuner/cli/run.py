@@ -68,6 +68,8 @@ def print_report(
         _row(size, program, limit) | analysis.to_json(reference) | {"stopped": stop.value}
         for size, analysis, stop in zip(measurement.results[file], analyses, driven.stop_reasons, strict=True)
     ]
+    for row, precision in zip(rows, driven.precisions, strict=False):
+        row["precision"] = {"goal": precision.goal, "reached": precision.reached, "met": precision.is_met}
     if as_json:
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
         if reference is not None:
@@ -79,6 +81,9 @@ def print_report(
     results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
     if reference is not None:
         results.print("\n".join(map(_comparison, rows)), soft_wrap=True)
+    for row in rows:
+        if not row.get("precision", {"met": True})["met"]:
+            results.print(_missed_precision(row), soft_wrap=True)
     if calibration is not None:
         results.print(_calibration_table(calibration))
     for execution in executions or ():
@@ -139,8 +144,11 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
         times = (_short(row[key]) for key in ("time_us_median", "time_us_iqr", "time_us_min"))
         rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
         of_limit = (f"{row['efficiency']:.0%}",) if limited else ()
-        table.add_row(format_size(row["size_bytes"]), *times, *rates, *of_limit, "yes" if row["correct"] else "NO")
+        table.add_row(format_size(row["size_bytes"]), *times, *rates, *of_limit, _RIGHT[row["correct"]])
     return table
+
+
+_RIGHT = {True: "yes", False: "NO", None: "unchecked"}
 
 
 def _short(time_us: float) -> str:
@@ -152,6 +160,13 @@ def _comparison(row: dict[str, Any]) -> str:
     interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
     size, stopped = format_size(row["size_bytes"]), f"{row['repeats']} repetitions, {row['stopped']}"
     return f"{size}: {ratio['median']:.3f} of the time of {ratio['reference']} ({interval}; {stopped})"
+
+
+def _missed_precision(row: dict[str, Any]) -> str:
+    goal, reached = (row["precision"][key] for key in ("goal", "reached"))
+    width = "there were too few repetitions for an interval" if reached is None else f"it is {reached:.2%}"
+    spent = f"{row['repeats']} repetitions, and the budget of {row['stopped']} is used up"
+    return f"{format_size(row['size_bytes'])}: the precision of {goal:.2%} was not reached, {width} after {spent}"
 
 
 def _calibration_table(calibration: Calibration) -> Table:

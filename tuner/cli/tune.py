@@ -18,7 +18,8 @@ from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
+from chorale.tuner.launch.forecast import forecast
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
@@ -135,7 +136,12 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
 
 
 def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
-    plan = campaign_plan(campaign, topology) | {"estimate": forecast(campaign, topology, Home.from_environment())}
+    from chorale.tuner.launch.priors import learned_priors  # noqa: PLC0415 - its mathematics takes half a second
+    from chorale.tuner.search.space import search_space  # noqa: PLC0415 - as above
+
+    home = Home.from_environment()
+    priors = learned_priors(campaign, topology, search_space(campaign, topology), home)
+    plan = campaign_plan(campaign, topology, priors) | {"estimate": forecast(campaign, topology, home)}
     if as_json:
         emit_json(plan)
         return

@@ -32,6 +32,7 @@ from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_
 from chorale.tuner.reports.tuning import (
     approach_line,
     overhead_line,
+    prior_lines,
     refused_table,
     tune_document,
     tune_table,
@@ -190,6 +191,8 @@ def show(report: TuneReport, as_json: bool) -> None:
         for line in undecided_lines(report):
             results.print(line, soft_wrap=True, highlight=False, markup=False)
         people.print(approach_line(report), soft_wrap=True, highlight=False)
+        for line in prior_lines(report):
+            people.print(line, soft_wrap=True, highlight=False, markup=False)
         people.print(overhead_line(report), soft_wrap=True, highlight=False)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:

@@ -16,7 +16,8 @@ from chorale.tuner.config.campaign_file import read_document
 from chorale.tuner.config.recorded_job import RecordedJob, coverage_lines, recorded_campaigns
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
+from chorale.tuner.launch.forecast import forecast
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,15 @@ class Campaign(CampaignSection):
             "at sizes at most a factor of two away."
         ),
     )
+    prior: Annotated[Literal["auto", "none"] | list[str], FROM_REQUESTS] = Field(
+        default="auto",
+        max_length=MAX_VALUES,
+        description=(
+            "What the search knows beforehand, believed as far as it predicts the trials. auto: earlier launches of "
+            "the collective in the data folder, runs on record (GPUs only), and what screening predicts; none; or a "
+            "list of campaigns, record and screening. For the sampler sizes-gp."
+        ),
+    )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
     repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
     parallel: int = Field(

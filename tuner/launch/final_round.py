@@ -16,6 +16,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
+from chorale.tuner.launch.forecast import final_limit_s
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.trial_records import controls_of, size_results
 from chorale.tuner.statistics.contest import ContestRules, SizeContest
@@ -26,9 +27,6 @@ from chorale.tuner.trials.store import Store
 _log = logging.getLogger("chorale.controller")
 
 FIRST_BATCH = 4
-SECONDS_PER_CONTEST = 20.0
-"""What the comparison may take for each size where nothing else is said; or as long as the trials took, if longer."""
-
 Times = dict[str, list[float]]
 
 
@@ -88,10 +86,8 @@ class FinalRound:
         return FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _limit_s(self, trials: Sequence[CompleteTrial]) -> float:
-        minutes = self.campaign.final.minutes
-        if minutes is not None:
-            return minutes * 60
-        return max(sum(trial.seconds for trial in trials), SECONDS_PER_CONTEST * len(self.campaign.sizes))
+        trials_s = sum(trial.seconds for trial in trials)
+        return final_limit_s(self.campaign.final.minutes, trials_s, len(self.campaign.sizes))
 
     def _contests(self, trials: Sequence[CompleteTrial]) -> list[SizeContest]:
         """Return a contest for each size among those that may be best there."""

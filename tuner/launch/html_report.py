@@ -55,6 +55,7 @@ def campaign_page(
         executions=_executions(executions or {}),
         pictures=_pictures(launch, complete, chosen),
         failures=_failures(trials),
+        priors=[(one["name"], one["points"], one["weight"] or "0, dropped") for one in overhead.get("priors", [])],
         effort=_overhead(overhead),
         environment=sorted(complete[-1].environment.items()) if complete else [],
         identity=(

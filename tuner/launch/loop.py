@@ -15,7 +15,18 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
-from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
+from chorale.tuner.launch.overhead import (
+    FINAL,
+    MEASURING,
+    ORDER,
+    PREPARING,
+    SAVE,
+    SEARCH,
+    SEARCHING,
+    SHOW,
+    STARTING,
+    Overhead,
+)
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.search_worth import SearchWorth
 from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of, size_results
@@ -90,6 +101,7 @@ class TrialLoop:
         """
         if self._may_start():
             self._build_baselines()
+        self._overhead.end_phase(STARTING)
         began_s = self._clocks.monotonic_s()
         self._worth.begin()
         try:
@@ -99,7 +111,10 @@ class TrialLoop:
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
+            self._overhead.priors = self._search.priors
+        self._overhead.end_phase(SEARCHING)
         self._compare_best()
+        self._overhead.end_phase(FINAL)
 
     def _run_trials(self) -> None:
         self._start_trials()

@@ -12,6 +12,12 @@ SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"
 MEASURING, PREPARING = "measuring", "preparing"
 
 
+STARTING, SEARCHING, FINAL, PROMOTION, REPORTING = "starting", "search", "final", "promotion", "reporting"
+PHASES = (STARTING, SEARCHING, FINAL, PROMOTION, REPORTING)
+"""Parts of a launch in their order: workers, baselines and screening; trials; the comparison of the best; the gate;
+uploading, registering and the report."""
+
+
 @dataclass(slots=True)
 class Overhead:
     """Adds up what one process spends on a launch.
@@ -22,6 +28,8 @@ class Overhead:
     worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
     notes:     what stood in for the model of the search when it broke down, and how often.
+    phases_s:  seconds of each part of the launch, see `PHASES`.
+    priors:    what the search knew beforehand, and how far it is believed in the end (`Search.priors`).
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
 
@@ -33,6 +41,18 @@ class Overhead:
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
     notes: dict[str, int] = field(default_factory=dict)
+    priors: list[dict[str, Any]] = field(default_factory=list)
+    phases_s: dict[str, float] = field(default_factory=dict)
+    _phase_began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._phase_began_s = self.clock()
+
+    def end_phase(self, phase: str) -> None:
+        """Count the time since the last phase ended, or since the beginning, as that of `phase`."""
+        now_s = self.clock()
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now_s - self._phase_began_s
+        self._phase_began_s = now_s
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -60,6 +80,7 @@ class Overhead:
         stages = {**self.seconds, "mlflow": tracking_s}
         return {
             "trials": self.trials,
+            "phases_s": {phase: round(seconds, 3) for phase, seconds in self.phases_s.items()},
             "ours_ms": round(sum(stages.values()) * per_trial, 3),
             "cpu_ms": round(self.cpu_s * per_trial, 3),
             "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},
@@ -68,5 +89,6 @@ class Overhead:
             "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
             "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
             **({"notes": dict(self.notes)} if self.notes else {}),
+            **({"priors": self.priors} if self.priors else {}),
             "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,17 +10,14 @@ from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.home import Home
-from chorale.tuner.launch.progress import trial_intervals_s
+from chorale.tuner.launch.forecast import estimate_lines, format_duration
+from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.space import lowering_target, search_space
-from chorale.tuner.trials.journal import conditions_of
-from chorale.tuner.trials.open_launch import read_snapshot
 from chorale.tuner.trials.records import Candidate
-from chorale.tuner.trials.store import is_begun, read_launch
 
 WARM_UPS = 1
 
@@ -70,8 +65,8 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
     campaign.runner.config.check_plan(campaign.runner.measurers, topology)
 
 
-def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows."""
+def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
+    """Return the plan that `chorale tune --dry-run` shows; `priors` are what the search knows beforehand."""
     space = search_space(campaign, topology)
     trials = min(campaign.budget.trials, len(space))
     return {
@@ -88,6 +83,7 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "trials": trials,
         "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
         "least_launches": min_launches(campaign, trials),
+        "prior": [{"name": prior.name, "points": sum(point in space for point in prior.gains)} for prior in priors],
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }
@@ -109,73 +105,9 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     first = [str(Candidate(**parameters)) for parameters in plan["first"]]
     more = ", …" if len(first) > _MAX_STARTS else ""
     yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MAX_STARTS])}{more}"
-    yield from _estimate_lines(plan["estimate"])
+    for prior in plan["prior"]:
+        yield f"  prior from {prior['name']}, {prior['points']} points; dropped if it does not predict the trials"
+    yield from estimate_lines(plan["estimate"])
     if plan["least_measuring_seconds"] is not None:
         least = format_duration(plan["least_measuring_seconds"])
         yield f"no program could measure that in less than {least} on these links"
-
-
-def format_duration(seconds: float) -> str:
-    """Return seconds for people: `0.4 s`, `35 s`, `4:05 min`, `2:10 h`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 100:
-        return f"{minutes}:{rest:02d} min"
-    return f"{minutes // 60}:{minutes % 60:02d} h"
-
-
-def _estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
-    if estimate["seconds"] is None:
-        yield f"ends by {estimate['stopped_by']}; how long that takes is {estimate['basis']}"
-        return
-    search, trial = format_duration(estimate["seconds"]), format_duration(estimate["trial_seconds"])
-    yield f"the search takes about {search}, {trial} a trial, and ends by {estimate['stopped_by']}"
-    yield f"  by the {estimate['basis']}; starting, final and promotion come on top"
-
-
-NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
-
-
-def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
-    """Return the `estimate` of `chorale tune --dry-run`: how many trials there will be at most, and how long they take.
-
-    `trial_seconds` is the mean of all launches in the data folder under the same conditions; `seconds` is that times
-    the trials, at most `budget.minutes`, for the search alone. Both are None before the first such launch.
-    """
-    points = len(search_space(campaign, topology))
-    trials = min(campaign.budget.trials, points)
-    limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    stopped_by = "budget.trials" if campaign.budget.trials <= points else "the search space"
-    estimate: dict[str, Any] = {"trials": trials, "seconds": None, "trial_seconds": None}
-    intervals_s, launches = _earlier_trials(campaign, topology, home)
-    if not intervals_s:
-        suffix = "" if limit_s == math.inf else " or budget.minutes"
-        return estimate | {"stopped_by": stopped_by + suffix, "basis": NOT_KNOWN}
-    trial_s = statistics.fmean(intervals_s)
-    return estimate | {
-        "seconds": round(min(trials * trial_s, limit_s), 2),
-        "trial_seconds": round(trial_s, 4),
-        "stopped_by": stopped_by if trials * trial_s <= limit_s else "budget.minutes",
-        "basis": f"mean of {launches} under the same conditions",
-    }
-
-
-def _earlier_trials(campaign: Campaign, topology: Topology, home: Home) -> tuple[list[float], str]:
-    """Return the seconds from one finished trial to the next in comparable launches, and the names of these."""
-    conditions = conditions_of(campaign, topology)
-    intervals_s: list[float] = []
-    names = []
-    for folder in sorted(home.campaigns.glob("*/[0-9]*")):
-        try:
-            if not is_begun(folder) or read_launch(folder).conditions != conditions:
-                continue
-            trials = read_snapshot(folder).trials
-        except (OSError, ChoraleError):  # not a folder of a launch, of an older format, or damaged: left out
-            continue
-        if trials:
-            intervals_s += trial_intervals_s(trials) or [trials[0].seconds]
-            names.append(f"{folder.parent.name} launch {folder.name}")
-    return intervals_s, ", ".join(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, islice
 
@@ -27,9 +28,16 @@ Guesses = Mapping[Candidate, tuple[float, ...]]
 """Candidate -> seconds at each size of the campaign."""
 
 
-def screened_candidates(
-    campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers
-) -> list[Candidate]:
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What screening predicts, and what is to be measured first by that."""
+
+    exact: Guesses = field(default_factory=dict)
+    simulated: Guesses = field(default_factory=dict)
+    first: tuple[Candidate, ...] = ()
+
+
+def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers) -> Screened:
     """Return what to measure first: the predicted best of each size, then the second best of each.
 
     `screening.candidates` points are built and get their exact cost, the best `screening.simulated` of them simulated
@@ -37,7 +45,7 @@ def screened_candidates(
     """
     section = campaign.screening
     if section.candidates == 0:
-        return []
+        return Screened()
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
     built = _built(RequestBuilder(campaign, topology), workers, list(islice(points, section.candidates)))
     pricing = _pricing(campaign, topology)
@@ -49,7 +57,7 @@ def screened_candidates(
     timed = {candidate: times for candidate, times in simulated.items() if times is not None}
     chosen = leaders(timed or exact, BEST_OF_EACH * len(campaign.sizes))
     _log.info("screening: %d made, %d simulated, %d to begin with", len(built), len(timed), len(chosen))
-    return chosen
+    return Screened(exact, timed, tuple(chosen))
 
 
 def leaders(guesses: Guesses, limit: int) -> list[Candidate]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,18 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.fixed_orders import reproducible_trials
+from chorale.tuner.launch.forecast import save_phases
 from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.launch.overhead import Overhead
+from chorale.tuner.launch.overhead import PROMOTION, REPORTING, Overhead
+from chorale.tuner.launch.priors import learned_priors, save_priors, saved_priors, screening_priors
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
-from chorale.tuner.launch.screening import screened_candidates
-from chorale.tuner.search.search import Search, SearchPlan, open_search
+from chorale.tuner.launch.screening import Screened, screened_candidates
+from chorale.tuner.launch.search_plan import search_plan, storage_url
+from chorale.tuner.search.open_search import open_search
+from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.search import Search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.search.study_parts import StudyParts
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
@@ -32,10 +36,10 @@ from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.registry import register
 from chorale.tuner.tracking.registry_queries import similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
-from chorale.tuner.trials.journal import Launch, space_id
+from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.journal_file import RECOVERY_S, JournalLost
 from chorale.tuner.trials.open_launch import open_store
-from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials, trial_id
+from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
@@ -103,11 +107,10 @@ class LaunchWork:
         """Return the trials to choose from."""
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
         if self.campaign.deterministic:
-            return reproducible_trials(complete, self.store.final, self._program_text)
+            return reproducible_trials(
+                complete, self.store.final, lambda name: self.store.program_path(name).read_bytes()
+            )
         return ranked_trials(complete, self.store.final)
-
-    def _program_text(self, program_id: str) -> bytes:
-        return self.store.program_path(program_id).read_bytes()
 
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
@@ -154,19 +157,30 @@ class LaunchWork:
         best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
         best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
         verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
+        self.overhead.end_phase(PROMOTION)
         return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
-        starts = () if self.store.trials else self._starts(workers, space)
-        plan = search_plan(self.campaign, self.store, space, starts, self.parts)
+        screened = Screened()
+        if not self.store.trials:
+            screened = screened_candidates(self.campaign, self.topology, space, workers)
+        starts = () if self.store.trials else [*self._similar(), *screened.first]
+        plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened), self.parts)
         return open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
 
-    def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
-        """Return what to try first: champions of similar networks, then the best by screening."""
-        similar = self._similar() if self.campaign.warm_start else []
-        return list(dict.fromkeys([*similar, *screened_candidates(self.campaign, self.topology, space, workers)]))
+    def _priors(self, space: SearchSpace, screened: Screened) -> list[Prior]:
+        """Return what is known beforehand; a resumed launch goes on with what it began with."""
+        if self.store.is_resumed:
+            return saved_priors(self.store.folder, len(self.campaign.sizes))
+        priors = learned_priors(self.campaign, self.topology, space, self.home, self.store.launch.launch_id)
+        priors += screening_priors(self.campaign, screened)
+        save_priors(self.store.folder, priors)
+        return priors
 
     def _similar(self) -> list[Candidate]:
+        """Return the champions of similar networks, to be tried first."""
+        if not self.campaign.warm_start:
+            return []
         question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
         try:
             similar = question.result(WARM_START_PATIENCE_S)
@@ -178,36 +192,6 @@ class LaunchWork:
             _log.info("warm start: %d of the registry's champions come first", len(similar))
             return similar
         return []
-
-
-def storage_url(campaign: Campaign) -> str | None:
-    """Return the address of the campaign's own Optuna storage, without its password where the file had none."""
-    return None if campaign.storage is None else campaign.storage.reveal()
-
-
-def search_plan(
-    campaign: Campaign,
-    store: Store,
-    space: SearchSpace,
-    starts: Sequence[Candidate] = (),
-    parts: StudyParts | None = None,
-) -> SearchPlan:
-    """Return what defines the search of a launch."""
-    parts = parts or StudyParts()
-    launch_id = store.launch.launch_id
-    return SearchPlan(
-        space=space,
-        study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
-        sampler=parts.names.get("sampler", campaign.resolved_sampler),
-        seed=campaign.seed,
-        trial_id=partial(trial_id, launch_id),
-        sizes_bytes=tuple(campaign.sizes),
-        weights=tuple(campaign.weights or ()),
-        together=campaign.one_winner,
-        second_objective=campaign.second_objective,
-        starts=starts,
-        parts=parts,
-    )
 
 
 UPLOAD_PATIENCE_S = 60.0
@@ -254,14 +238,14 @@ def tune(
     reach MLflow at the end, see `Tracker.finish`; `parts` are objects of Optuna to work with.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
-    started_s = time.monotonic()
+    started_s, overhead = time.monotonic(), Overhead(time.monotonic)
     parts = parts or StudyParts()
     parts.check(campaign)
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store, objects=parts.names)
         tracker.start()
-        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic), parts)
+        work = LaunchWork(campaign, topology, home, store, tracker, overhead, parts)
         ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:
             raise ended.failure
@@ -291,6 +275,8 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
     """Register the best programs and write the report."""
     store, ranked = work.store, work.ranked_trials()
     versions, verdicts = work.register(tracked, ended)
+    work.overhead.end_phase(REPORTING)
+    save_phases(store, {} if ended.interrupted else work.overhead.phases_s)
     overhead = work.overhead.document(tracked.seconds)
     write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead)
     if work.tracker.mlflow is not None:

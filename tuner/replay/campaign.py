@@ -87,7 +87,7 @@ class ReplayedCampaign:
             self.seed,
             lambda one: one.id,
             task.sizes_bytes,
-            prior=self.prior,
+            priors=() if self.prior is None else (self.prior,),
         )
         return _StudySearch(Search(plan, storage_in_memory()))
 

@@ -63,6 +63,7 @@ def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | 
         "sizes": len(task.sizes_bytes),
         "trials": options.trials,
         "prior": prior is not None,
+        "unchecked": task.unchecked,
         "trials_to_5pct_mean": _mean(replays, "trials_mean"),
         "trials_to_5pct_all": _mean(replays, "trials_all"),
         "seconds_ratio": _mean(replays, "seconds") / _mean(replays, "full_seconds"),

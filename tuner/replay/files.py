@@ -44,7 +44,7 @@ def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
     name: of the log: has the collective in it, `nccl` or `rccl` for the library itself, and k, instances and buffers
           (`…_k1_inst2-buff262144`)
 
-    Rows without a check (`N/A`, `-c 0`) count as right: what was not checked cannot be told from what is right.
+    Rows without a check (`N/A`, `-c 0`) are unchecked: their times count, and who uses them says so.
     """
     rows = parse_output(text if text.endswith("\n") else f"{text}\n").rows
     if not rows:
@@ -59,17 +59,10 @@ def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
         (row.size_bytes, in_place, cell) for row in rows for in_place, cell in _cells(row.out_of_place, row.in_place)
     )
     return tuple(
-        RecordedRun(configurations[in_place], size, cell.time_us / 1e6, cell.wrong or 0)
+        RecordedRun(configurations[in_place], size, cell.time_us / 1e6, cell.wrong)
         for size, in_place, cell in cells
         if cell.time_us is not None and cell.time_us > 0 and size > 0
     )
-
-
-def is_unchecked(text: str) -> bool:
-    """Whether a log has times whose results nobody checked."""
-    rows = parse_output(text if text.endswith("\n") else f"{text}\n").rows
-    cells = (cell for row in rows for cell in (row.out_of_place, row.in_place))
-    return any(cell.time_us is not None and cell.wrong is None for cell in cells)
 
 
 def _cells(out_of_place: TableCell, in_place: TableCell) -> Iterator[tuple[bool, TableCell]]:

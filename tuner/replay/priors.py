@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from chorale.tuner.replay.tasks import GridTask
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import Prior, nearest_sizes
 
 
 def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
@@ -18,8 +18,7 @@ def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
     others = [task for task in tasks if task.name != target.name and task.collective == target.collective]
     gains: dict[object, list[np.ndarray]] = {}
     for task in others:
-        octaves = np.abs(np.log2(np.array(target.sizes_bytes))[:, None] - np.log2(np.array(task.sizes_bytes)))
-        nearest = octaves.argmin(axis=1)
+        nearest = nearest_sizes(task.sizes_bytes, target.sizes_bytes)
         for candidate, times in zip(task.candidates, task.times_s, strict=True):
             gains.setdefault(candidate, []).append(np.log(task.library_s / times)[nearest])
     known = {one: np.mean(gains[one], axis=0) for one in target.candidates if one in gains}

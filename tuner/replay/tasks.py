@@ -31,7 +31,9 @@ _CHUNKS, _INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?(
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """times_s: recorded times (candidates, sizes), taken for true ones; library_s: of the library (sizes)"""
+    """times_s:   recorded times (candidates, sizes), taken for true ones; library_s: of the library (sizes)
+    unchecked: share of these whose results nobody checked
+    """
 
     name: str
     collective: str
@@ -39,6 +41,7 @@ class GridTask:
     sizes_bytes: tuple[int, ...]
     times_s: Floats
     library_s: Floats
+    unchecked: float = 0.0
 
     def space(self, seed: int) -> SearchSpace:
         """Return the search space, the values of each parameter in random order: nobody knows what to prefer."""
@@ -106,7 +109,14 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
     library = [min(_fastest(table, one, size) for one in libraries if size in measured[one]) for size in sizes]
     times = [[_fastest(table, one, size) for size in sizes] for one in complete]
     name = f"{collective} {fabric}"
-    return GridTask(name, collective, tuple(_candidates(complete)), sizes, np.array(times), np.array(library))
+    unchecked = _unchecked(table, [*complete, *libraries], sizes)
+    candidates = tuple(_candidates(complete))
+    return GridTask(name, collective, candidates, sizes, np.array(times), np.array(library), unchecked)
+
+
+def _unchecked(table: RecordedTable, runs: Sequence[RecordedConfiguration], sizes: Sequence[int]) -> float:
+    checked = [table.is_checked(one, size) for one in runs for size in sizes if size in table.sizes_bytes(one)]
+    return 1.0 - sum(checked) / len(checked)
 
 
 def _usable(table: RecordedTable, one: RecordedConfiguration) -> frozenset[int]:

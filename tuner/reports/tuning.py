@@ -52,7 +52,8 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "refused": [_refused_row(item) for item in regressions_of(report)],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
         "within_5_percent": None if (soon := approach(report.trials)) is None else asdict(soon),
-        "overhead": dict(report.overhead),
+        "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
+        "prior": list(report.overhead.get("priors", [])),
         "seconds": round(report.seconds, 3),
     }
 
@@ -159,6 +160,13 @@ def approach_line(report: TuneReport) -> str:
     if soon is None:
         return ""
     return f"within {100 * NEAR:g} % of the best of all trials after {soon.trials} trials, {soon.seconds:.3g} s"
+
+
+def prior_lines(report: TuneReport) -> Iterator[str]:
+    """Yield a line for each source of what the search knew beforehand: whether it was believed in the end."""
+    for prior in report.overhead.get("priors", []):
+        weight = f"believed with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, it predicted nothing"
+        yield f"prior from {prior['name']}, {prior['points']} points: {weight}"
 
 
 def overhead_line(report: TuneReport) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import PriorMix
 from chorale.tuner.search.size_model import Axis, Floats, Posterior, SizeModel, axes_of
 
 Point = TypeVar("Point", bound=Hashable)
@@ -60,14 +60,14 @@ class AcquisitionOptimizer(Generic[Point]):
         together: bool,
         seed: int | Sequence[int],
         weights: Sequence[float] = (),
-        prior: Prior | None = None,
+        prior: PriorMix | None = None,
         *,
         axes: Sequence[Axis] | None = None,
         fitted: Fitted = Fitted(),
     ) -> None:
         self._points = points
         self._prior = prior
-        self._expected = np.zeros((len(points), len(sizes_bytes))) if prior is None else prior.expected(points)
+        self._nothing = np.zeros((len(points), len(sizes_bytes)))
         self._number = {point: number for number, point in enumerate(points)}
         self._axes = axes_of(points) if axes is None else axes
         self._model = SizeModel(self._axes, sizes_bytes, fitted.parameters)
@@ -194,7 +194,7 @@ class AcquisitionOptimizer(Generic[Point]):
 
     def _belief(self, gains: Mapping[Point, Floats]) -> Floats:
         """Return what the prior expects of all points, as far as it predicted those that were measured."""
-        return self._expected * (0.0 if self._prior is None else self._prior.weight(gains))
+        return self._nothing if self._prior is None else self._prior.belief(gains)
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the untried points in random order, so that ties are broken at random."""

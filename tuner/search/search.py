@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -18,10 +17,8 @@ from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from chorale.synth.errors import ChoraleError
-from chorale.tuner.files.damaged_files import set_file_aside
 from chorale.tuner.search.acquisition import AcquisitionOptimizer
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import Prior, PriorMix
 from chorale.tuner.search.samplers import (
     GRID,
     SIZES_GP,
@@ -32,7 +29,6 @@ from chorale.tuner.search.samplers import (
 )
 from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.storage import open_storage, unreachable
 from chorale.tuner.search.study_parts import LaunchStudy, StudyParts, call_back
 from chorale.tuner.search.study_records import (
     BROKEN,
@@ -73,7 +69,7 @@ class SearchPlan:
     weights:          how much each size counts; none: all the same
     together:         whether one candidate is to serve all sizes
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
-    prior:            what other campaigns say, for the sampler sizes-gp
+    priors:           what is known from elsewhere, for the sampler sizes-gp
     starts:           what is tried first, best guess first; those outside the space are left out
     parts:            objects in place of the sampler and the storage, and what else was plugged in
     """
@@ -88,7 +84,7 @@ class SearchPlan:
     second_objective: str = "none"
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
-    prior: Prior | None = None
+    priors: Sequence[Prior] = ()
     parts: StudyParts = field(default_factory=StudyParts)
 
     @property
@@ -99,7 +95,8 @@ class SearchPlan:
 class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
-    The first suggestions are the plan's, else one per method; then the sampler decides. A suggestion that was tried
+    The first suggestions are the plan's, else one per method; then the sampler decides. With priors their best point
+    comes second, and the rest of those only while no prior is believed. A suggestion that was tried
     before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
     to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
 
@@ -120,17 +117,19 @@ class Search:
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
         seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
+        self._priors = PriorMix(plan.priors if plan.sampler == SIZES_GP else (), plan.space.points)
         self._choice = AcquisitionOptimizer(
-            plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, plan.prior
+            plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, self._priors or None
         )
         optuna.create_study(study_name=plan.study, storage=storage, directions=plan.directions, load_if_exists=True)
         sampler = plan.parts.sampler or make_sampler(plan.sampler, seed)
         self._study = LaunchStudy(plan.study, storage, sampler, plan.parts.pruner or NopPruner())
         self._open: dict[int, Trial] = {}
-        planned = [*plan.starts, *(plan.prior.starts() if plan.prior is not None else ())]
-        guesses = [candidate for candidate in planned if candidate in plan.space]
+        guesses = [candidate for candidate in plan.starts if candidate in plan.space]
         starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
-        self._queue = iter([*self._settle_unfinished(), *starts])
+        known = self._priors.starts()
+        self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
+        self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # by whether a prior is believed
         self._import_records()
 
     def ask(self) -> Suggestion | None:
@@ -179,6 +178,11 @@ class Search:
         return dict(self._choice.notes + self._notes)
 
     @property
+    def priors(self) -> list[dict[str, Any]]:
+        """What is known from elsewhere: name, points that it knows, and how far it is believed, 0 to 1; 0: dropped."""
+        return self._priors.document(self._gains)
+
+    @property
     def expected_gain(self) -> float | None:
         """By how much the last suggestion was expected to raise the logarithm of the mean of the best speed-ups.
 
@@ -213,6 +217,8 @@ class Search:
     def _planned(self) -> Candidate | None:
         """Return the candidate that must be tried next, None if the sampler may choose."""
         planned = _first_not_in(self._taken, self._queue)
+        if planned is None:
+            planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
         if planned is None and self._plan.sampler == SIZES_GP:
             planned = self._expected_best()
         if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MAX_REPEATS):
@@ -289,30 +295,8 @@ class Search:
                 self._study.add_trial(trial)
 
 
-def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
-    """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
-
-    A storage of the plan's goes first. A file that cannot be used is set aside, and another is made out of `recorded`.
-    """
-    storage = plan.parts.storage
-    try:
-        return Search(plan, open_storage(url, journal) if storage is None else storage, recorded)
-    except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
-        if url is not None or storage is not None:
-            if isinstance(error, ChoraleError):
-                raise
-            raise unreachable(error) from None
-        _log.warning("%s cannot be used (%s); a new one is made from the journal", journal, _one_line(error))
-        _log.warning("the former is now %s", set_file_aside(journal))
-    return Search(plan, open_storage(None, journal), recorded)
-
-
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
 """How samplers and their models break down on data that they do not expect."""
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.search.history import gains_by_size, standardized
 from chorale.tuner.search.points import ParameterPoint, ParameterSpace
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import Prior, PriorMix
 from chorale.tuner.search.size_model import Floats, SizeModel
 
 Expected = float | Mapping[int, float]
@@ -63,11 +63,12 @@ class StudyPrior:
         sizes = tuple(sorted(self.entries[0].gains))
         rows = self._rows(sizes, maximize)
         order = sorted(range(len(rows)), key=lambda number: -float(rows[number].mean()))
-        return [self.entries[number].parameters for number in Prior({one: rows[one] for one in order}).starts()]
+        known = PriorMix([Prior({number: rows[number] for number in order})], order)
+        return [self.entries[number].parameters for number in known.starts()]
 
     def over(
         self, space: ParameterSpace, points: Sequence[ParameterPoint], sizes_bytes: tuple[int, ...], maximize: bool
-    ) -> Prior | None:
+    ) -> PriorMix | None:
         """Return the gains that are expected of `points`; None where nothing is known about any."""
         rows = self._rows(sizes_bytes, maximize)
         pairs = zip((space.point(entry.parameters) for entry in self.entries), rows, strict=True)
@@ -86,7 +87,7 @@ class StudyPrior:
             self._fitted[key] = model.parameters
         sizes = np.eye(values.shape[1])
         mean = model.posterior(sources, values - middle, np.arange(len(points)), sizes).mean + middle
-        return Prior(dict(zip(points, mean, strict=True)))
+        return PriorMix([Prior(dict(zip(points, mean, strict=True)))], points)
 
     def _rows(self, sizes_bytes: Sequence[int], maximize: bool) -> Floats:
         """Return gains of the entries, (entries, sizes): theirs, or the value as far as it tells them apart."""

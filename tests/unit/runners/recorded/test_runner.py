@@ -148,3 +148,15 @@ def test_wrong_results_on_record_are_no_measurement() -> None:
     )
     runner = RecordedRunner(mi250_table().read(text))
     failed(runner.submit(_request(sizes_bytes=(2**20,))), FailureKind.WRONG_RESULT)
+
+
+@pytest.mark.parametrize(("cell", "correct"), [("0", True), ("N/A", None)])
+def test_what_nobody_checked_is_not_called_right(cell: str, correct: bool | None) -> None:
+    text = (
+        "fabric,collective,generator,schedule,trees_per_root_k,instances,buffer_bytes,size_bytes,"
+        "time_out_of_place_us,wrong_out_of_place,time_in_place_us,wrong_in_place\n"
+        f"mi250_8+8,{ALLGATHER},ForestColl,a,1,1,4194304,1048576,,,100,{cell}\n"
+    )
+    outcome = RecordedRunner(mi250_table().read(text)).submit(_request(sizes_bytes=(2**20,)))
+    assert isinstance(outcome, Measurement)
+    assert [size.correct for sizes in outcome.results.values() for size in sizes] == [correct]

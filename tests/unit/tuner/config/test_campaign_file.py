@@ -58,7 +58,7 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
             "a campaign file must use known keys only; got unknown key `serach`; did you mean `search`? known here: "
             "name, topology, collective, sizes, weights, runner, search, objective, deterministic, second_objective, "
             "baselines, controls, budget, stop, final, sampler, pruner, first_repeats, overlap, screening, warm_start, "
-            "seed, repeats, parallel, tracking, storage, register",
+            "prior, seed, repeats, parallel, tracking, storage, register",
         ),
         (
             "search.chunk=[1]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -10,16 +11,15 @@ import numpy as np
 import pytest
 
 from chorale.runners.recorded.reader import COLUMNS
-from chorale.runners.recorded.table import RecordedTable
+from chorale.runners.recorded.table import RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions
 from chorale.tuner.replay.document import ReplayRequest, replay_document
 from chorale.tuner.replay.files import log_runs, read_records
 from chorale.tuner.replay.noise import NOISES, Noise
-from chorale.tuner.replay.summary import replay
 from chorale.tuner.replay.tasks import GridTask, replay_tasks
 from chorale.tuner.search.prior import Prior
-from chorale.tuner.trials.records import Candidate
+from tests.command import chorale
 
 SIZES = (4096, 65536, 2**20)
 KEYS = {"task", "candidates", "sizes", "trials_to_5pct_mean", "trials_to_5pct_all", "seconds_ratio"}
@@ -65,15 +65,72 @@ def test_another_fabric_is_learned_from(tmp_path: Path) -> None:
     assert warm["tasks"][0]["trials_to_5pct_mean"] <= cold["tasks"][0]["trials_to_5pct_mean"]
 
 
-def test_an_adversarial_prior_costs_little(tmp_path: Path) -> None:
-    candidates = tuple(Candidate("a", k=k, buffer_bytes=b) for k in range(1, 6) for b in (1, 2, 4, 8))
-    gains = np.array([[0.1 * one.k - 0.02 * one.buffer_bytes] * 3 for one in candidates])  # type: ignore[operator]
-    task = GridTask("grid", "allreduce", candidates, SIZES, np.exp(-gains), np.ones(3))
-    liar = Prior({one: -gain for one, gain in zip(candidates, gains, strict=True)})
-    options = ReplayOptions(20, Noise.parse("none"))
-    cold = np.mean([replay(task, options, seed).trials_mean for seed in range(3)])
-    misled = np.mean([replay(task, options, seed, liar).trials_mean for seed in range(3)])
-    assert misled <= cold + 2  # the points that a prior alone decides about
+MOST_COST = 1.2
+"""Of a campaign with any prior over one without, in the mean."""
+
+KINDS = ("negated", "negated and scaled", "scaled", "shifted", "permuted", "noise")
+
+
+def adversary(kind: str, task: GridTask, seed: int) -> Prior:
+    """Return a prior of `task` that misleads."""
+    random = np.random.default_rng([seed, 77])
+    true = np.log(task.library_s / task.times_s)
+    gains = {
+        "negated": -true,
+        "negated and scaled": -10 * true,
+        "scaled": 10 * true,
+        "shifted": true + 3,
+        "permuted": random.permutation(true),
+        "noise": random.normal(0, 0.5, true.shape),
+    }[kind]
+    return Prior(dict(zip(task.candidates, gains, strict=True)), kind)
+
+
+@cache
+def recorded_tasks() -> list[GridTask]:
+    return replay_tasks(mi250_table())
+
+
+@cache
+def trials_and_seconds(task: GridTask, noise: str, seed: int, kind: str | None) -> tuple[float, float]:
+    """Return what a campaign takes to within 5 % of the best in the mean over sizes."""
+    options = ReplayOptions(len(task.candidates), Noise.parse(noise))
+    campaign = ReplayedCampaign(task, options, seed, None if kind is None else adversary(kind, task, seed))
+    campaign.search(until=1.05)
+    return len(campaign.tried), campaign.seconds
+
+
+def cost_ratios(tasks: list[GridTask], noise: str, seeds: int, kind: str) -> dict[str, tuple[float, float]]:
+    """Return trials and seconds with the adversary over those without, for each task and for all together."""
+    rows = {
+        task.name: np.array(
+            [[trials_and_seconds(task, noise, seed, which) for seed in range(seeds)] for which in (kind, None)]
+        ).sum(axis=1)
+        for task in tasks
+    }
+    rows["all"] = np.sum(list(rows.values()), axis=0)
+    return {name: (float(row[0, 0] / row[1, 0]), float(row[0, 1] / row[1, 1])) for name, row in rows.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adversarial_prior_costs_little(kind: str) -> None:
+    trials, seconds = cost_ratios(recorded_tasks()[1:3], "lognormal:0.05", 4, kind)["all"]
+    assert trials <= MOST_COST
+    assert seconds <= MOST_COST
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("noise", ["none", "lognormal:0.05", "launch"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adversarial_prior_costs_little_on_every_recorded_task(kind: str, noise: str) -> None:
+    tasks = recorded_tasks()
+    ratios = cost_ratios(tasks, noise, 24, kind)
+    trials, seconds = ratios.pop("all")
+    assert trials <= MOST_COST
+    assert seconds <= MOST_COST
+    large = {task.name for task in tasks if len(task.candidates) > 10}  # of 8 points two trials are enough
+    assert {name: ratio for name, (ratio, _) in ratios.items() if name in large and ratio > MOST_COST} == {}
 
 
 def test_what_is_thrifty_measures_less_than_all_of_every_trial(tmp_path: Path) -> None:
@@ -90,12 +147,26 @@ def test_what_is_thrifty_measures_less_than_all_of_every_trial(tmp_path: Path) -
 def test_logs_are_read_with_and_without_checks() -> None:
     checked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  0  9.0  0.4  0.7  0\n"
     unchecked = "  4096  1024  float  sum  -1  10.0  0.4  0.7  N/A  9.0  0.4  0.7  N/A\n"
-    for text in (checked, unchecked):
+    for text, wrong in ((checked, 0), (unchecked, None)):
         out_of_place, in_place = log_runs(text, "forest_allreduce_k2_inst4-buff65536", "lab")
+        assert out_of_place.wrong == in_place.wrong == wrong
         assert (out_of_place.time_s, in_place.time_s) == (10e-6, 9e-6)
         configuration = in_place.configuration
         assert (configuration.origin.k, configuration.origin.instances, configuration.buffer_bytes) == (2, 4, 65536)
     assert log_runs(checked, "rccl_half_allreduce_results", "lab")[0].configuration.origin.generator == "RCCL"
+
+
+def test_times_of_logs_without_checks_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, wrong in (("rccl_allreduce", "0"), ("a_allreduce_k1", "N/A"), ("a_allreduce_k2", "N/A")):
+        cell = f"10.{len(name)}  0.4  0.7  {wrong}"
+        rows = [f"  {size}  1024  float  sum  -1  {cell}  {cell}" for size in SIZES]
+        (tmp_path / f"{name}.log").write_text("\n".join(rows) + "\n")
+    arguments = ("replay", tmp_path, "--trials", 2, "--seeds", 1)
+    [task] = chorale(capsys, *arguments, "--json").document["tasks"]
+    assert task["unchecked"] == pytest.approx(2 / 3)
+    assert "67% of the times are unchecked" in chorale(capsys, *arguments).stderr
+    checked = replay_document(ReplayRequest((record(tmp_path / "runs.csv"),), 2, 1, "none", "sizes-gp", None))
+    assert checked["tasks"][0]["unchecked"] == 0
 
 
 @pytest.mark.parametrize("noise", [name for name in NOISES if name != "none"])

@@ -1,0 +1,244 @@
+"""What a launch knows beforehand: earlier launches, runs on record, and what screening predicts; kept for --resume."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chorale.runners.api.config import TimeSource
+from chorale.runners.recorded.runner import DEFAULT_BUFFER_BYTES, TOPOLOGIES
+from chorale.runners.recorded.table import mi250_table
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.launch.screening import Screened
+from chorale.tuner.replay.tasks import GridTask, replay_tasks
+from chorale.tuner.search.prior import Prior, nearest_sizes
+from chorale.tuner.search.size_model import Floats
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.journal import Launch, conditions_of, launch_codec, launch_folders
+from chorale.tuner.trials.open_launch import read_snapshot
+from chorale.tuner.trials.records import Candidate, CompleteTrial, candidate_codec
+from chorale.tuner.trials.store import JOURNAL
+
+_log = logging.getLogger("chorale.tune")
+
+RECORD, SCREENING = "record", "screening"
+"""Names of priors that are no campaigns, for the key `prior`."""
+
+PRIOR_FILE = "prior.json"
+FORMAT = "chorale-prior/1"
+
+MOST_PRIORS = 4
+MOST_LAUNCHES = 40
+"""Launches that are read, the nearest and newest: a start must not wait for an archive."""
+
+MOST_BYTES = 4 * 2**20
+LEAST_POINTS = 3
+"""Points of the space that a prior must know to be worth a trial."""
+
+_GENERATORS = {"ForestColl": "forest"}
+"""Generators of recorded schedules -> the method here that makes such schedules."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    folder: Path
+    launch: Launch
+    rank: int
+
+    @property
+    def group(self) -> str:
+        """Launches with equal groups measured the same baselines in the same circumstances, so that gains compare."""
+        conditions = self.launch.conditions
+        return json.dumps([conditions[key] for key in ("topology", "runner", "baselines")], sort_keys=True)
+
+
+def learned_priors(
+    campaign: Campaign, topology: Topology, space: SearchSpace, home: Home, launch_id: str = ""
+) -> list[Prior]:
+    """Return what the data folder and the shipped record say about points of `space`, the nearest circumstances first.
+
+    The launch `launch_id`, which begins, says nothing. The same files give the same priors.
+    InvalidInput where the campaign names something that says nothing.
+    """
+    if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
+        return []
+    named = None if campaign.prior == "auto" else set(campaign.prior)
+    earlier = _earlier_launches(campaign, topology, home, named)
+    priors = list(_of_launches([one for one in earlier if one.launch.launch_id != launch_id], campaign.sizes, space))
+    if named is None or RECORD in named:
+        priors += _of_record(campaign, topology, space)
+    for name in sorted((named or set()) - {RECORD, SCREENING} - {prior.source for prior in priors}):
+        way_out = "name campaigns of the data folder with the same collective and points, record, screening, or auto"
+        raise InvalidInput(
+            "campaign key `prior`: every source must say something about the search space", name, way_out
+        )
+    return priors[:MOST_PRIORS]
+
+
+def screening_priors(campaign: Campaign, screened: Screened) -> list[Prior]:
+    """Return what exact costs and simulated times say, as far as there are any and the campaign wants them."""
+    if campaign.prior != "auto" and SCREENING not in campaign.prior:
+        return []
+    both = {"simulated times": screened.simulated, "exact costs": screened.exact}
+    return [
+        Prior({point: -np.log(times) for point, times in guesses.items()}, name, SCREENING)
+        for name, guesses in both.items()
+        if len(guesses) >= LEAST_POINTS
+    ]
+
+
+def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
+    """Write `priors` into the folder of a launch; if that fails it is only logged."""
+    if not priors:
+        return
+    document = {"format": FORMAT, "priors": [_document(prior) for prior in priors]}
+    try:
+        write_file(folder / PRIOR_FILE, json.dumps(document).encode())
+    except (ChoraleError, OSError) as error:
+        _log.warning("a resumed launch will not know its priors: %s", error)
+
+
+def saved_priors(folder: Path, sizes: int) -> list[Prior]:
+    """Return the priors that a launch began with; none, with a warning, where the file is not of `sizes` sizes."""
+    path = folder / PRIOR_FILE
+    if not path.exists():
+        return []
+    try:
+        priors = [_parsed(one, sizes) for one in json.loads(path.read_bytes())["priors"]]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        _log.warning("%s cannot be used (%s): the launch goes on without priors", path, type(error).__name__)
+        return []
+    return priors
+
+
+def _document(prior: Prior) -> dict[str, Any]:
+    points = [{"parameters": point.parameters, "gains": gains.tolist()} for point, gains in prior.gains.items()]
+    return {"name": prior.name, "source": prior.source, "points": points}
+
+
+def _parsed(document: Mapping[str, Any], sizes: int) -> Prior:
+    gains = {
+        candidate_codec.validate_python(point["parameters"]): np.array(point["gains"], dtype=np.float64)
+        for point in document["points"]
+    }
+    if not gains or any(one.shape != (sizes,) or not np.all(np.isfinite(one)) for one in gains.values()):
+        raise ValueError("gains must be numbers, one for each size")
+    return Prior(gains, str(document["name"]), str(document["source"]))
+
+
+def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
+    """Yield a prior for each kind of circumstances under which earlier launches measured points of `space`."""
+    groups: dict[str, list[_Earlier]] = defaultdict(list)
+    for one in earlier:
+        groups[one.group].append(one)
+    for launches in groups.values():
+        gains: dict[Candidate, list[Floats]] = defaultdict(list)
+        for one in launches:
+            for point, values in _measured(one, sizes_bytes, space):
+                gains[point].append(values)
+        if len(gains) >= LEAST_POINTS:
+            first = launches[0].launch.campaign
+            circumstances = f"{first.get('topology')}, {launches[0].launch.conditions['runner']['kind']}"
+            yield Prior(
+                {point: np.mean(values, axis=0) for point, values in gains.items()},
+                f"{_named(launches)} ({circumstances})",
+                launches[0].folder.parent.name,
+            )
+
+
+def _named(launches: Sequence[_Earlier]) -> str:
+    """Return the names of one or two launches, or how many there are of which campaigns."""
+    if len(launches) <= 2:
+        return ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in launches)
+    campaigns = dict.fromkeys(one.folder.parent.name for one in launches)
+    return f"{len(launches)} launches of {', '.join(list(campaigns)[:3])}{', …' if len(campaigns) > 3 else ''}"
+
+
+def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
+    """Return launches of the collective: under the same conditions first, then on the same network, then others."""
+    conditions = conditions_of(campaign, topology)
+    earlier = []
+    names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
+    for folder in (folder for name in names for folder in launch_folders(home, name)):
+        launch = _first_line(folder / JOURNAL)
+        if launch is None or launch.conditions.get("collective") != campaign.collective:
+            continue
+        if {"topology", "runner", "baselines"} <= launch.conditions.keys():
+            same = [launch.conditions[key] == conditions[key] for key in ("runner", "topology")]
+            earlier.append(_Earlier(folder, launch, 3 - same[0] - 2 * same[1]))
+    earlier.sort(key=lambda one: (one.rank, -one.launch.started_unix_s, one.launch.launch_id))
+    return _within(earlier[:MOST_LAUNCHES], MOST_BYTES)
+
+
+def _within(earlier: Sequence[_Earlier], most_bytes: int) -> list[_Earlier]:
+    """Return the first of `earlier` whose journals have `most_bytes` together."""
+    chosen, read_bytes = [], 0
+    for one in earlier:
+        read_bytes += (one.folder / JOURNAL).stat().st_size
+        if read_bytes <= most_bytes:
+            chosen.append(one)
+    return chosen
+
+
+def _first_line(journal: Path) -> Launch | None:
+    """Return the launch that `journal` is of, None for what cannot be read."""
+    try:
+        with journal.open("rb") as lines:
+            return launch_codec.validate_json(lines.readline(2**20))
+    except (OSError, ValueError):
+        return None
+
+
+def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[tuple[Candidate, Floats]]:
+    """Yield the points of `space` that a launch measured, with their gains at the nearest of its sizes."""
+    try:
+        trials = read_snapshot(one.folder).trials
+    except (OSError, ChoraleError) as error:
+        _log.info("%s is no prior: %s", one.folder, error)
+        return
+    for trial in trials:
+        if isinstance(trial, CompleteTrial) and trial.candidate in space:
+            nearest = nearest_sizes([size.size_bytes for size in trial.sizes], sizes_bytes)
+            times = np.array([(size.baseline_median_s, size.median_s) for size in trial.sizes])[nearest]
+            if np.all(np.isfinite(times)) and np.all(times > 0):
+                yield trial.candidate, np.log(times[:, 0] / times[:, 1])
+
+
+def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
+    """Yield a prior for each recorded fabric, for runners of GPUs: the record itself is not told to who replays it."""
+    abilities = campaign.runner.capabilities
+    replays = abilities.times is TimeSource.RECORD
+    if not (replays or abilities.launches_repetitions):
+        return
+    for task in replay_tasks(mi250_table()):
+        fabric = task.name.removeprefix(f"{task.collective} ")
+        spec = TOPOLOGIES.get(fabric)
+        if task.collective != campaign.collective or spec is None:
+            continue
+        if not (replays and parse_topology(spec).id == topology.id):
+            gains = _recorded_gains(task, campaign.sizes, space)
+            if len(gains) >= LEAST_POINTS:
+                yield Prior(gains, f"recorded runs on {spec}", RECORD)
+
+
+def _recorded_gains(task: GridTask, sizes_bytes: Sequence[int], space: SearchSpace) -> dict[Candidate, Floats]:
+    nearest = nearest_sizes(task.sizes_bytes, sizes_bytes)
+    gains: dict[Candidate, Floats] = {}
+    for point, times_s in zip(task.candidates, task.times_s, strict=True):
+        same = replace(point, method=_GENERATORS.get(point.method, point.method))
+        values = np.log(task.library_s / times_s)[nearest]
+        default = replace(same, buffer_bytes=None) if same.buffer_bytes == DEFAULT_BUFFER_BYTES else same
+        gains |= {one: values for one in (same, default) if one in space}
+    return gains
