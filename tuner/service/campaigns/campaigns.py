@@ -14,6 +14,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import check_methods, check_runner
+from chorale.tuner.launch.priors import RECORD, SCREENING
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.campaigns.registered import registered
 from chorale.tuner.service.campaigns.requested import requested_campaign
@@ -120,7 +121,8 @@ class Campaigns:
         self._store.save_profile(campaign.name, profile)
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
-        resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
+        changes = {"tracking": tracking, "prior": self._visible_prior(campaign.prior, caller)}
+        resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
         self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
         return Launched(campaign.name, profile or campaign.runner.kind)
 
@@ -185,6 +187,16 @@ class Campaigns:
                 if files[kind].exists():
                     return files[kind]
         raise NotFound(f"a {kind} must be that of a complete trial", trial_id, "take `trial_id` of a complete trial")
+
+    def _visible_prior(self, prior: str | list[str], caller: Caller) -> str | list[str]:
+        """Return what a campaign may learn from: nothing of campaigns that the caller may not see."""
+        if caller.sees_all or prior == "none":
+            return prior
+        if isinstance(prior, str):
+            return [RECORD, SCREENING]
+        for name in set(prior) - {RECORD, SCREENING}:
+            self._require_visible(name, caller)
+        return prior
 
     def _sees(self, name: str, caller: Caller) -> bool:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name

@@ -151,3 +151,16 @@ def test_campaigns_belong_to_the_token_that_launched_them(tmp_path: Path, launch
         assert service.post("/v1/campaigns/small/stop", bob).status_code == 404
         dangerous = {**DOCUMENT, "name": "gpu", "runner": {"kind": "oneccl"}}
         assert service.post("/v1/campaigns", bob, campaign=dangerous).status_code == 422
+
+
+def test_campaigns_learn_nothing_from_those_of_others(tmp_path: Path, launches: FakeLaunches):
+    alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
+    with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
+        service = Service(client, FakeTaskBackend())
+        written(tmp_path).close()
+        assert service.post("/v1/campaigns", alice, campaign=DOCUMENT).status_code == 202
+        other = {**DOCUMENT, "name": "other"}
+        assert service.post("/v1/campaigns", bob, campaign={**other, "prior": ["small"]}).status_code == 404
+        assert service.post("/v1/campaigns", bob, campaign=other).status_code == 202
+        assert service.post("/v1/campaigns", root, campaign={**DOCUMENT, "name": "third"}).status_code == 202
+        assert [campaign["prior"] for campaign, _ in launches.started] == [["record", "screening"]] * 2 + ["auto"]
