@@ -14,7 +14,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job test test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job test test-side-by-side test-in-pairs test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -42,13 +42,17 @@ quickstart: setup
 demo-job: setup
 	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
 
-# Half of the tests mostly wait, so that there are more of them at once than processors.
-WORKERS := $(shell cores=$$(nproc); [ $$cores -gt 3 ] && echo 4 || echo 3)
-
-# Tests side by side, files with servers and clusters first, then those that need the machine for themselves.
+# Tests without servers beside those with them, which mostly wait and of which two run at once; then those that need the
+# machine for themselves.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow and not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+	$(MAKE) --jobs=2 test-side-by-side test-in-pairs
 	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
+
+test-side-by-side:
+	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --durations 15
+
+test-in-pairs:
+	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -39,6 +40,12 @@ FOREIGN_WARNINGS = (
 )
 
 
+IN_PAIRS = ("live/engine", "live/job", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
+"""Folders of tests that start servers or processes and wait for them most of the time, but compare no durations.
+
+Tests with a Ray cluster run in pairs too.
+"""
+
 ALONE = "live"
 """The folder of tests that pace links, look at clocks or count fabrics, without the folders below it."""
 
@@ -52,23 +59,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where those that run alone are asked for, leave out files without one: to import all takes half a minute."""
-    if config.option.markexpr != "not slow and alone" or not collection_path.name.startswith("test_"):
+    """Leave out the files without a test of the kind that is asked for: to import all takes half a minute."""
+    asked = config.option.markexpr.removeprefix("not slow and ")
+    if asked not in ("alone", "in_pairs") or not collection_path.name.startswith("test_"):
         return None
-    return None if _is_of_alone(collection_path) or "mark.alone" in collection_path.read_text("utf-8") else True
+    folder, marks = _folder_within(collection_path), _marks(collection_path)
+    is_alone = folder == ALONE or "alone" in marks
+    is_in_pairs = folder != ALONE and (_is_in_pairs(folder) or "ray" in marks)
+    return None if (is_alone if asked == "alone" else is_in_pairs) else True
+
+
+def _marks(path: Path) -> frozenset[str]:
+    """Return the names of all marks in the text of a file."""
+    return frozenset(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the machine for themselves."""
+    """Mark the tests that run in pairs, and those that need the machine for themselves."""
     for item in items:
-        if _is_of_alone(item.path):
+        folder = _folder_within(item.path)
+        if folder == ALONE:
             item.add_marker(pytest.mark.alone)
+        elif not item.get_closest_marker("alone") and (item.get_closest_marker("ray") or _is_in_pairs(folder)):
+            item.add_marker(pytest.mark.in_pairs)
 
 
 @cache
-def _is_of_alone(path: Path) -> bool:
-    return path.parent.relative_to(Path(__file__).parent).as_posix() == ALONE
+def _folder_within(path: Path) -> str:
+    return path.parent.relative_to(Path(__file__).parent).as_posix()
+
+
+def _is_in_pairs(folder: str) -> bool:
+    return any(folder == name or folder.startswith(f"{name}/") for name in IN_PAIRS)
 
 
 @pytest.fixture(scope="session", autouse=True)

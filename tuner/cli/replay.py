@@ -30,7 +30,9 @@ def replay(
             help="none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch, on top of the record."
         ),
     ] = "none",
-    sampler: Annotated[str, typer.Option(help="Who chooses the next point, as in campaign files.")] = "sizes-gp",
+    sampler: Annotated[
+        str, typer.Option(help="Who chooses the next point: as in campaign files, or forest (as in SMAC) or halving.")
+    ] = "sizes-gp",
     prior: Annotated[str, typer.Option(help="Task or fabric among the records to learn from first, or none.")] = "none",
     as_json: AsJson = False,
 ) -> None:
