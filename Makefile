@@ -3,7 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-KERNELS := $(VENV)/.kernels
+KERNELS := synth/kernels/native/kernels.so
+KERNEL_SOURCES := $(shell grep -rl --include=*.py kernels.compiled synth) $(wildcard synth/kernels/*.py synth/kernels/translation/*.py synth/kernels/native/*.hpp)
 
 # Without bytecode on disk every process would compile the package anew, and every worker of tests its tests.
 export PYTHONDONTWRITEBYTECODE :=
@@ -31,9 +32,9 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(BIN)/python -m compileall -q synth runners job tuner experiments chorale/*.py
 	touch $(INSTALLED)
 
-$(KERNELS): $(INSTALLED)
-	$(BIN)/python -m chorale.synth.kernels.warm_up
-	touch $(KERNELS)
+# Without a compiler there is a warning, and kernels run as Python.
+$(KERNELS): $(INSTALLED) $(KERNEL_SOURCES)
+	$(BIN)/python -m chorale.runners.engine.kernels
 
 quickstart: setup
 	$(BIN)/chorale tune examples/quickstart.yaml

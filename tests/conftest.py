@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis settings, compiled kernels, one Ray cluster, a ready MLflow database."""
+"""What all tests share: Hypothesis settings, one Ray cluster, a ready MLflow database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from chorale.synth.kernels.warm_up import warm, warm_lowering
 from chorale.tuner.files.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
@@ -92,13 +91,6 @@ def _folder_within(path: Path) -> str:
 
 def _is_in_pairs(folder: str) -> bool:
     return any(folder == name or folder.startswith(f"{name}/") for name in IN_PAIRS)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _compiled_kernels() -> None:
-    """Compile before the first test, so that no test's timeout pays for it."""
-    warm()
-    warm_lowering()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels.warm_up import warm_bounds, warm_method
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize
@@ -73,7 +72,6 @@ _LITTLE_LESS = Fraction(999, 1000)
 
 def _run_bounds(spec: str) -> BenchmarkOutcome:
     topology = parse_topology(spec)
-    warm_bounds()
     stages = Stopwatch()
     with stages.stage("ours"):
         bound = lower_bound(topology, ALLGATHER)
@@ -105,7 +103,6 @@ _DIGITS = 10**6
 
 def _run_bfb(spec: str) -> BenchmarkOutcome:
     topology = parse_topology(spec)
-    warm_method("bfb")
     stages = Stopwatch()
     with stages.stage("ours"):
         verified = verify(bfb_allgather(topology, SerialExecutor()))
@@ -169,7 +166,6 @@ def _run_schedule(case: str) -> BenchmarkOutcome:
     method, name, spec = words
     topology, collective = parse_topology(spec), parse_collective(name)
     for used in (method, "ring"):
-        warm_method(used)
     verified = synthesize(method, topology, collective, Options(k=k), SerialExecutor())
     ring = synthesize("ring", topology, collective, None, SerialExecutor())
     achieved = verified.cost.time_per_byte

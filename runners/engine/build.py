@@ -6,12 +6,16 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from chorale.synth.errors import Unavailable
+
+Command = tuple[str, ...]
 
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
@@ -57,19 +61,40 @@ def build_native(target: NativeTarget, home: Path) -> Path:
     return path
 
 
-def find_compiler() -> str:
-    """Return the C++ compiler: that of CXX, else the first that is installed. Unavailable if there is none."""
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler."""
+    try:
+        find_compiler()
+    except Unavailable:
+        return False
+    return True
+
+
+def find_compiler() -> Command:
+    """Return the command of the C++ compiler: that of CXX, else the first that is installed, else that of the package
+    ziglang. Unavailable if there is none."""
     chosen = os.environ.get("CXX")
     compiler = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        rule = "a C++ compiler is needed, to build what executes programs"
-        way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++)"
-        raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
-    return compiler
+    if compiler is not None:
+        return (compiler,)
+    if not chosen and find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++")
+    rule = "a C++ compiler is needed, to build what executes programs"
+    way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++, or pip install ziglang)"
+    raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
 
 
-def _key(target: NativeTarget, compiler: str) -> str:
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+def compile_native(target: NativeTarget, path: Path) -> None:
+    """Build `target` and put it at `path`, in place of what is there.
+
+    Unavailable without a compiler, or if it fails: then `build.log` beside `path` says why.
+    """
+    _build(target, find_compiler(), path)
+    (path.parent / LOG).unlink()
+
+
+def _key(target: NativeTarget, compiler: Command) -> str:
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
     digest = hashlib.sha256(version)
     digest.update(repr((_FLAGS, target.flags, [Path(item).name for item in target.linked])).encode())
     folders = {*(source.parent for source in target.sources), *target.includes}
@@ -80,7 +105,7 @@ def _key(target: NativeTarget, compiler: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build_once(target: NativeTarget, compiler: str, path: Path) -> None:
+def _build_once(target: NativeTarget, compiler: Command, path: Path) -> None:
     from chorale.runners.measurement.file_lock import acquire_lock  # noqa: PLC0415 - only who builds pays for it
 
     try:
@@ -97,11 +122,11 @@ def _build_once(target: NativeTarget, compiler: str, path: Path) -> None:
         lock.release()
 
 
-def _build(target: NativeTarget, compiler: str, path: Path) -> None:
+def _build(target: NativeTarget, compiler: Command, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as work:
         result, log = Path(work) / target.name, path.parent / LOG
         objects = [str(Path(work) / f"{number}.o") for number in range(len(target.sources))]
-        base = [compiler, *_FLAGS, *target.flags]
+        base = [*compiler, *_FLAGS, *target.flags]
         folders = [f"-I{folder}" for folder in target.includes]
         compiled = [[*base, *folders, "-c", str(s), "-o", o] for s, o in zip(target.sources, objects, strict=True)]
         with ThreadPoolExecutor(os.cpu_count()) as threads:

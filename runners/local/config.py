@@ -16,7 +16,7 @@ class LocalConfig(RunnerConfig):
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "real processes with paced links on this machine"
-    preconditions: ClassVar[tuple[str, ...]] = ("python", "linux", "numba")
+    preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
     capabilities: ClassVar[Capabilities] = Capabilities(overlap=True, unprivileged=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 
 UNLIMITED = 2**61
 Flags = NDArray[np.bool_]
@@ -218,9 +219,9 @@ def _next_sink(slack: Integers, sinks: Flags, settled: Flags) -> int:
     return best
 
 
-@compiled_when_large
+@compiled
 def violated_cuts(
-    graph: ResidualGraph, capacity: Integers, supply: Integers, sinks: Flags, settled: Flags, cuts: Flags
+    graph: ResidualGraph, capacity: Integers, supply: Integers, sinks: Flags, settled: Flags, cuts: Matrix[np.bool_]
 ) -> int:
     """Test the cuts around every one of `sinks`; return how many were found violated, at most `len(cuts)`.
 

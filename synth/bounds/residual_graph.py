@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
 
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
@@ -54,7 +54,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
     return ResidualGraph(offsets, row_tails, mates), forward
 
 
-@compiled_when_large
+@compiled
 def _stably_sorted(keys: Ranks, entries: Integers, count: int) -> Integers:
     """Return `entries` sorted by `keys[entry]`, which are 0 to `count - 1`; equal keys keep their order."""
     starts = np.zeros(count + 1, dtype=np.int64)
@@ -69,7 +69,7 @@ def _stably_sorted(keys: Ranks, entries: Integers, count: int) -> Integers:
     return result
 
 
-@compiled_when_large
+@compiled
 def _rows(heads: Ranks, tails: Ranks, ordered: Integers, nodes: int) -> tuple[Integers, Ranks, Integers]:
     """Return (offsets, tails per half-arc, half-arc of each entry) for entries ordered by head, then by tail."""
     offsets = np.zeros(nodes + 1, dtype=np.int64)

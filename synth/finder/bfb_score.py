@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.balance_solver import Problems
 from chorale.synth.methods.bfb.network import BfbNetwork, network_of, problems_of
 from chorale.synth.methods.bfb.node_batches import least_loads
@@ -36,7 +37,7 @@ def _ones(word: np.uint64) -> np.int64:
 
 
 @inlined
-def _hear(heard: Words, tails: NDArray[np.int32], following: Words) -> None:
+def _hear(heard: Matrix[np.uint64], tails: Matrix[np.int32], following: Matrix[np.uint64]) -> None:
     """Write who has been heard one step after `heard`: by itself or by the tail of an in-link."""
     for node in range(len(tails)):
         following[node] = heard[node]
@@ -46,7 +47,7 @@ def _hear(heard: Words, tails: NDArray[np.int32], following: Words) -> None:
 
 @compiled
 def loads_of_low_diameter(
-    tails: NDArray[np.int32], chosen: NDArray[np.int64], max_steps: int
+    tails: Matrix[np.int32], chosen: NDArray[np.int64], max_steps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the BFB load of every step as p / q, in shards per link of capacity 1.
 
@@ -81,10 +82,10 @@ def loads_of_low_diameter(
 @inlined
 def _raise_load(
     node: int,
-    heard: Words,
-    following: Words,
-    tails: NDArray[np.int32],
-    left_out: Words,
+    heard: Matrix[np.uint64],
+    following: Matrix[np.uint64],
+    tails: Matrix[np.int32],
+    left_out: Matrix[np.uint64],
     top: NDArray[np.int64],
     bottom: NDArray[np.int64],
 ) -> None:

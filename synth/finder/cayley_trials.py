@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.splitmix import STEP
+from chorale.synth.kernels.types import Matrix
 
 LOAD_UNIT = 840
 """Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
@@ -51,7 +52,7 @@ def _draw(state: NDArray[np.uint64], inverse: NDArray[np.int32], two_way: bool, 
 @inlined
 def _lengths(
     generators: NDArray[np.int32],
-    right: NDArray[np.int32],
+    right: Matrix[np.int32],
     length: NDArray[np.int32],
     queue: NDArray[np.int32],
     most_steps: int,
@@ -78,11 +79,11 @@ def _lengths(
 @inlined
 def _total_load(
     generators: NDArray[np.int32],
-    right: NDArray[np.int32],
+    right: Matrix[np.int32],
     inverse: NDArray[np.int32],
     length: NDArray[np.int32],
     steps: int,
-    counts: NDArray[np.int64],
+    counts: Matrix[np.int64],
 ) -> int:
     """Return the sum over steps of the largest n(S) / |S| at the identity, in parts of `LOAD_UNIT`.
 
@@ -116,8 +117,8 @@ def _total_load(
 
 @compiled
 def best_generators(
-    right: NDArray[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    right: Matrix[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
+) -> tuple[NDArray[np.int64], Matrix[np.int32]]:
     """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
 
     right: int32[N, N] of `chorale.synth.finder.cayley_search.multiplication_table`. Returns int64[max_steps + 1] in

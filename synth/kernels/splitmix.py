@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,17 +14,15 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
-def _finalise(value: Any) -> Any:
+@inlined
+def mix(value: np.uint64) -> np.uint64:
+    """Return the number for one uint64."""
     value = (value ^ (value >> np.uint64(30))) * FIRST
     value = (value ^ (value >> np.uint64(27))) * SECOND
     return value ^ (value >> np.uint64(31))
 
 
-mix: Callable[[np.uint64], np.uint64] = inlined(_finalise)
-"""The number for one uint64, inside kernels."""
-
-
 def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Return a number for each, different for different ones."""
-    mixed: NDArray[np.uint64] = _finalise(numbers.astype(np.uint64))
+    mixed: NDArray[np.uint64] = mix(numbers.astype(np.uint64))  # type: ignore[arg-type, assignment]
     return mixed

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.lowering.placement import buffer_ref_of
 from chorale.synth.lowering.unscheduled_ops import OPS, UnscheduledOps, operand_cells
 from chorale.synth.lowering.vector_layout import Column
@@ -17,7 +17,7 @@ from chorale.synth.programs.program import Instruction, Wait
 Numbers = NDArray[np.int64]
 
 
-@compiled_when_large
+@compiled
 def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple[Numbers, Numbers]:
     """Return on which earlier instructions each instruction of a rank depends, given in a valid sequential order.
 
@@ -64,7 +64,7 @@ def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple
     return offsets, earlier[:found]
 
 
-@compiled_when_large
+@compiled
 def necessary_waits(block: Numbers, blocks: int, offsets: Numbers, earlier: Numbers) -> tuple[Numbers, Numbers]:
     """Return which of `dependences` (as `dependences` gives them) need a wait: (offsets, numbers of instructions).
 

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.lowering.dependences import dependences
 from chorale.synth.lowering.unscheduled_ops import OPS, Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
@@ -122,7 +122,7 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
     return found
 
 
-@compiled_when_large
+@compiled
 def is_needed(src: Column, dst: Column, count: Column, needed_cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether anything that each instruction writes is read later or kept."""
     needed = needed_cells.copy()
@@ -185,7 +185,7 @@ def _waits_are_met(code: Code, at: Integers, item: int) -> bool:
     return True
 
 
-@compiled_when_large
+@compiled
 def _unfinished(code: Code, connections: int, depth: int, whole: bool) -> NDArray[np.bool_]:
     blocks = len(code.blocks) - 1
     at = code.blocks[:-1, FIRST].copy()
@@ -203,7 +203,7 @@ def _unfinished(code: Code, connections: int, depth: int, whole: bool) -> NDArra
         while at[block] < code.blocks[block + 1, FIRST]:
             item = at[block]
             receives, sends = code.items[item, FLAGS] & RECEIVES, code.items[item, FLAGS] & SENDS
-            starved = (receives and queued[incoming] == 0) or (sends and queued[outgoing] >= depth)
+            starved = (receives != 0 and queued[incoming] == 0) or (sends != 0 and queued[outgoing] >= depth)
             if starved or not _waits_are_met(code, at, item):
                 break
             queued[incoming] -= receives // RECEIVES

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.program import Op, Program
 
@@ -31,9 +32,9 @@ class Code(NamedTuple):
     The last rows of `items` and `blocks` hold the ends of what begins in the others.
     """
 
-    items: Integers
-    waits: Integers
-    blocks: Integers
+    items: Matrix[np.int64]
+    waits: Matrix[np.int64]
+    blocks: Matrix[np.int64]
     neighbours: Integers
 
 

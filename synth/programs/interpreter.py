@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.flat_program import (
     BASE,
     COUNT,
@@ -78,9 +79,9 @@ class ExecutionState(NamedTuple):
     """
 
     values: ChunkValues
-    progress: Integers
-    queues: Integers
-    clocks: Clocks
+    progress: Matrix[np.int64]
+    queues: Matrix[np.int64]
+    clocks: Matrix[np.int32]
     accesses: Accesses
     fault: Integers
 
@@ -124,7 +125,7 @@ def execute(code: Code, state: ExecutionState, conditions: RunConditions, value:
 
 
 @inlined
-def _can_go_on(code: Code, progress: Integers, queues: Integers, depth: int, block: int) -> bool:
+def _can_go_on(code: Code, progress: Matrix[np.int64], queues: Matrix[np.int64], depth: int, block: int) -> bool:
     items, waits, blocks, _ = code
     item = progress[block, PC]
     if item == blocks[block + 1, FIRST]:
@@ -193,12 +194,12 @@ def _move(code: Code, state: ExecutionState, conditions: RunConditions, value: i
 
 
 @inlined
-def _next_slot(queues: Integers, connection: int, counter: int, depth: int) -> int:
+def _next_slot(queues: Matrix[np.int64], connection: int, counter: int, depth: int) -> int:
     return int(queues[connection, QUEUE] + queues[connection, counter] % depth * queues[connection, SPAN])
 
 
 @inlined
-def _clock_row(queues: Integers, connection: int, counter: int, conditions: RunConditions) -> int:
+def _clock_row(queues: Matrix[np.int64], connection: int, counter: int, conditions: RunConditions) -> int:
     depth = conditions.depth
     return int(conditions.first_message + connection * depth + queues[connection, counter] % depth)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.memory import Layout, buffer_chunks
 from chorale.synth.programs.program import Message, ProgramViolation
 
@@ -67,7 +68,7 @@ class ChunkValues(NamedTuple):
     """
 
     identity: NDArray[np.int64]
-    members: NDArray[np.uint64]
+    members: Matrix[np.uint64]
 
 
 def words_of(task: AnyProgram) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import inlined
+from chorale.synth.kernels.types import Matrix
 
 Clocks = NDArray[np.int32]
 """int32[rows, components]: what the owner of a row knows to have happened in each block that counts."""
@@ -32,8 +33,8 @@ class Accesses(NamedTuple):
     read: int32[1 + reads, 3]: next kept read of the cell, block, time; the first row counts the rows in use
     """
 
-    last: NDArray[np.int32]
-    read: NDArray[np.int32]
+    last: Matrix[np.int32]
+    read: Matrix[np.int32]
 
 
 def no_accesses(cells: int, reads: int) -> Accesses:
@@ -42,21 +43,21 @@ def no_accesses(cells: int, reads: int) -> Accesses:
 
 
 @inlined
-def merge_clock(clocks: Clocks, row: int, other: int) -> None:
+def merge_clock(clocks: Matrix[np.int32], row: int, other: int) -> None:
     """Order everything that `other` knows before what the owner of `row` does from now on."""
     for component in range(clocks.shape[1]):
         clocks[row, component] = max(clocks[row, component], clocks[other, component])
 
 
 @inlined
-def copy_clock(clocks: Clocks, row: int, copy: int) -> None:
+def copy_clock(clocks: Matrix[np.int32], row: int, copy: int) -> None:
     """Copy `row` to row `copy`."""
     for component in range(clocks.shape[1]):
         clocks[copy, component] = clocks[row, component]
 
 
 @inlined
-def note_read(clocks: Clocks, accesses: Accesses, block: int, base: int, cell: int) -> int:
+def note_read(clocks: Matrix[np.int32], accesses: Accesses, block: int, base: int, cell: int) -> int:
     """Note that `block` reads `cell`; return a block whose write it races with, or -1.
 
     Row and component of block b are b and b - base.
@@ -77,7 +78,7 @@ def note_read(clocks: Clocks, accesses: Accesses, block: int, base: int, cell: i
 
 
 @inlined
-def note_write(clocks: Clocks, accesses: Accesses, block: int, base: int, cell: int) -> int:
+def note_write(clocks: Matrix[np.int32], accesses: Accesses, block: int, base: int, cell: int) -> int:
     """Note that `block` writes `cell`; return a block whose access it races with, or -1."""
     last, read = accesses
     other = -1

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.schedule.traffic import Traffic, TrafficStep
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
@@ -165,7 +166,7 @@ def _largest_loads(
     link_class: NDArray[np.int32],
     kind_of_route: NDArray[np.int64],
     loads: NDArray[np.int64],
-    worst: NDArray[np.int64],
+    worst: Matrix[np.int64],
 ) -> None:
     """Add up the loads of links, then store the largest that a message meets for each (bandwidth class, kind)."""
     for index in range(len(route)):

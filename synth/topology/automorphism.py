@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.topology import Topology
 
@@ -35,7 +35,7 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
     return bool(_keeps_links(links.incoming_offsets(node_count), links.src, kinds, most, image.astype(np.int64)))
 
 
-@compiled_when_large
+@compiled
 def _keeps_links(
     offsets: NDArray[np.int64],
     sources: NDArray[np.int32],

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
@@ -16,7 +17,7 @@ from chorale.synth.topology.topology import Topology
 _FEW_LINKS = 2**14
 """So many are swept in less time than it takes to import SciPy."""
 
-Distances = NDArray[np.uint16] | NDArray[np.uint32]
+Distances = Matrix[np.uint16] | Matrix[np.uint32]
 """Hops; uint32 only for networks of 65535 nodes or more."""
 
 
@@ -134,18 +135,18 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)
-    _search(*arcs, np.asarray(starts, dtype=np.int64), unreached, distances)
+    _search(*arcs, np.asarray(starts, dtype=np.int64), int(unreached), distances)
     if np.any(distances == unreached):
         require_strongly_connected(topology)
     return distances
 
 
-@compiled_when_large
+@compiled
 def _search(
     offsets: NDArray[np.int64],
     neighbours: NDArray[np.int32],
     starts: NDArray[np.int64],
-    unreached: np.unsignedinteger,
+    unreached: int,
     distances: Distances,
 ) -> None:
     """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
@@ -218,7 +219,7 @@ def largest_distance(topology: Topology, starts: NDArray[np.integer]) -> int:
     return max(int(_farthest(*backward, block, topology.compute_count)) for block in blocks)
 
 
-@compiled_when_large
+@compiled
 def _farthest(
     offsets: NDArray[np.int64], sources: NDArray[np.int32], starts: NDArray[np.int64], compute_count: int
 ) -> int:
@@ -262,7 +263,7 @@ def _lacks(everyone: Bits, reached: Bits) -> bool:
 
 
 @inlined
-def _receives(tails: NDArray[np.int32], fresh: Bits, reached: Bits, following: Bits) -> bool:
+def _receives(tails: NDArray[np.int32], fresh: Matrix[np.uint64], reached: Bits, following: Bits) -> bool:
     """Write to `following`, 0 before, the nodes that newly reach a node over `tails`; return whether any do."""
     for tail in tails:
         for word in range(_WORDS):

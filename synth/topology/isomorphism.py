@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import content_id
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.splitmix import STEP, mix
 from chorale.synth.topology.topology import Topology
 
@@ -59,7 +59,7 @@ class Coloured:
         return self.refined(changed)
 
 
-@compiled_when_large
+@compiled
 def _refine(
     src: NDArray[np.int64], dst: NDArray[np.int64], kind: NDArray[np.uint64], colours: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
@@ -79,7 +79,7 @@ def _refine(
     return colour
 
 
-@compiled_when_large
+@compiled
 def _distinct(colours: NDArray[np.uint64]) -> int:
     ordered = np.sort(colours)
     count = 1

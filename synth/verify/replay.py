@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_long
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 
 NEVER = 65535
 Times = NDArray[np.uint16]
@@ -23,16 +24,16 @@ Rows = NDArray[np.int32]
 """int32[7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce."""
 
 
-@compiled_when_long
+@compiled
 def record_times(
-    rows: Rows,
+    rows: Matrix[np.int32],
     first: int,
     last: int,
     offsets: Numbers,
     size: Numbers,
-    arrival: Times,
-    handed_on: Times,
-    fed: Times,
+    arrival: Matrix[np.uint16],
+    handed_on: Matrix[np.uint16],
+    fed: Matrix[np.uint16],
 ) -> tuple[int, int, int]:
     """Note when cells of shards `first` to `last - 1` arrive, are handed on and are fed.
 
@@ -63,8 +64,8 @@ def record_times(
     return duplicates, twice, culprit
 
 
-@compiled_when_long
-def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tuple[int, int, int]:
+@compiled
+def settle_sums(handed_on: Matrix[np.uint16], fed: Matrix[np.uint16], arrival: Matrix[np.uint16], ends: Ranks) -> tuple[int, int, int]:
     """Find where each sum ends and note in `arrival` when it is complete there.
 
     `ends[cell]` is the rank that must hold the sum, or -1 for any one rank. Returns (wrong cells, a rank, a
@@ -90,9 +91,9 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tu
     return wrong, rank_seen, cell_seen
 
 
-@compiled_when_long
+@compiled
 def check_times(
-    rows: Rows, first: int, last: int, offsets: Numbers, arrival: Times, handed_on: Times
+    rows: Matrix[np.int32], first: int, last: int, offsets: Numbers, arrival: Matrix[np.uint16], handed_on: Matrix[np.uint16]
 ) -> tuple[int, int, int, int]:
     """Check that every row sends what has arrived, and feeds only ranks that hand on later.
 
@@ -117,8 +118,8 @@ def check_times(
     return early, early_row, late, late_row
 
 
-@compiled_when_long
-def first_missing(arrival: Times, size: Numbers, ends: Ranks) -> tuple[int, int, int]:
+@compiled
+def first_missing(arrival: Matrix[np.uint16], size: Numbers, ends: Ranks) -> tuple[int, int, int]:
     """Return (missing chunks, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1).
 
     size: chunks per cell of the window; empty where all are one
@@ -133,8 +134,8 @@ def first_missing(arrival: Times, size: Numbers, ends: Ranks) -> tuple[int, int,
     return missing, rank_seen, cell_seen
 
 
-@compiled_when_long
-def add_loads(step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Numbers) -> None:
+@compiled
+def add_loads(step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Matrix[np.int64]) -> None:
     """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
     for index in range(len(step)):
         for hop in range(offsets[route[index]], offsets[route[index] + 1]):

@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix, Table
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.conditions import ShardConditions, shard_conditions
 from chorale.synth.verify.verified import ScheduleViolation
@@ -134,8 +135,8 @@ def _overlap(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> bool:
     return bool(shared != 0)
 
 
-@compiled_when_large
-def _read(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Sets) -> int:
+@compiled
+def _read(rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]) -> int:
     """Copy what each row sends to `sent`, chunk by chunk; return a row that sends nothing or -1."""
     early = -1
     position = 0
@@ -150,8 +151,8 @@ def _read(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Se
     return early
 
 
-@compiled_when_large
-def _write(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Sets) -> tuple[int, int]:
+@compiled
+def _write(rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]) -> tuple[int, int]:
     """Add or store what was sent; return (a row that adds where there is nothing, a row that adds twice), or -1."""
     hollow = twice = -1
     position = 0

@@ -22,7 +22,6 @@ from typing import Any
 
 import yaml
 
-from chorale.synth.kernels.warm_up import warm, warm_lowering
 from tests.campaigns import small_campaign
 from tests.soak.launches import run, warm_up, without_ray
 
@@ -164,8 +163,6 @@ def prepared(folder: Path) -> Path:
 
 
 def main(folder: Path, chosen: list[tuple[str, str, str]]) -> dict[str, Any]:
-    warm()
-    warm_lowering()
     folder.chmod(0o777)
     finished = prepared(folder)
     found = {}

@@ -19,7 +19,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from chorale.synth.kernels.warm_up import warm, warm_lowering
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from tests.soak.launches import warm_up
 from tests.soak.plans import Plan, plan_of
@@ -106,8 +105,6 @@ def run_all(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     load_mlflow()
-    warm()
-    warm_lowering()
     children = {}
     for part in range(given.jobs):
         place = folder / f"part {part}"

@@ -20,7 +20,6 @@ PROPER_NAMES = ("OneCcl", "NotFound")
 """What a filler word may stand in: the library oneCCL, and HTTP's name of an error."""
 
 DOORS: Mapping[str, tuple[str, ...]] = {
-    "numba": ("synth/kernels/compiled.py",),
     "scipy.optimize.linprog": ("synth/linear_program.py",),
     "ray": ("runners/ray/", "job/ray/"),
     "mpi4py": ("runners/mpi/",),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = ("numpy", "scipy", "numba", "mlflow", "optuna", "ray", "pydantic", "matplotlib")
+HEAVY = ("numpy", "scipy", "mlflow", "optuna", "ray", "pydantic", "matplotlib")
 
 
 @pytest.mark.parametrize("package", ["chorale.tuner", "chorale.experiments"])

@@ -14,7 +14,6 @@ from rich.table import Table
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
 from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
@@ -56,11 +55,10 @@ def bound(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(lambda: compile_groups("warm_bounds", links=len(topology.links)))
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if as_json:
-        seconds = stages.report(outside_total=("topology", "compile"))
+        seconds = stages.report(outside_total=("topology",))
         emit_json(bound_document(report) | {"seconds": seconds})
     else:
         results.print(bound_table(report))
@@ -98,7 +96,6 @@ def alltoall(
         topology = load_topology(spec)
         if output is not None:
             require_schedule_size(topology, chunks)
-    stages.compile(lambda: compile_groups("warm_alltoall", links=len(topology.links)))
     with _bounds_display(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, rate_method, report)
     if rate.gap > allowed:
@@ -112,7 +109,7 @@ def alltoall(
         document["warnings"] = _gap_warnings(written, rate, chunks)
         for warning in document["warnings"]:
             people.print(f"warning: {warning['message']}", soft_wrap=True)
-    seconds = stages.report(outside_total=("topology", "compile", "schedule", "verification", "writing"))
+    seconds = stages.report(outside_total=("topology", "schedule", "verification", "writing"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if as_json:
         emit_json(document)

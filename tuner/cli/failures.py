@@ -8,7 +8,6 @@ import typer
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.methods.catalog import METHODS, method_named
 from chorale.synth.methods.method import Options
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
@@ -52,7 +51,6 @@ def failures(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    stages.compile(lambda: compile_groups(*groups_of_method(method), links=len(topology.links)))
     with (
         open_executor(executor, workers) as running,
         progress_bar(f"failures of {spec}") as progress,
@@ -60,7 +58,7 @@ def failures(
     ):
         plans = plan_failures(topology, method, target, Options(k=k), running, progress)
     document = failures_document(plans)
-    seconds = stages.report(outside_total=("topology", "compile"))
+    seconds = stages.report(outside_total=("topology",))
     document |= {"seconds": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, failures_csv(document).encode())

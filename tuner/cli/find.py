@@ -19,7 +19,6 @@ from chorale.synth.finder.find import Stage, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.identity import parse_rational
-from chorale.synth.kernels.ready import compile_groups
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import open_executor
@@ -77,7 +76,6 @@ def find(
     if plot is not None:
         _require_plot(plot, queries)
     stages = Stopwatch()
-    stages.compile(lambda: compile_groups("warm", "warm_finder"))
     with open_executor(executor, workers) as running, _staged(stages) as stage:
         if ":" in nodes:
             document = sizes_document(find_all(queries, running, stage), workload)
@@ -91,7 +89,7 @@ def find(
         from chorale.tuner.plots.charts import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
 
         plot_frontier(findings, plot)
-    seconds = stages.report(outside_total=("compile",))
+    seconds = stages.report()
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if as_json:
         emit_json(document)

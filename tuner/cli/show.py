@@ -9,7 +9,6 @@ import typer
 
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
@@ -92,7 +91,6 @@ def _show_program(
     topology, program = load_code(file, None if spec is None else load_topology(spec))
     pricing = pricing_of(topology, given, calibration)
     buffer_bytes = usual_buffer_bytes(program) if buffer is None else parse_size(buffer)
-    compile_groups("warm_simulation")
     network = pricing.network(topology)
     trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
     if plot is not None:
@@ -138,7 +136,6 @@ def compare(
     sides = _sides(files, None if spec is None else load_topology(spec))
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = pricing_of(sides[0].topology, given, calibration)
-    compile_groups("warm_simulation")
     buffer_bytes = None if buffer is None else parse_size(buffer)
     document = comparison(*sides, ComparisonModel(pricing, fidelity, buffer_bytes), sizes_bytes)
     if plot is not None:

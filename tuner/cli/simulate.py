@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
@@ -67,7 +66,6 @@ def simulate(
     pricing = Pricing.of(options, calibration)
     require_plot_format(plot)
     stages = Stopwatch()
-    stages.compile(lambda: compile_groups("warm_simulation"))
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
@@ -84,7 +82,7 @@ def simulate(
     rows = [_row(size_bytes, unmodelled_s + time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
     settings = {"model": model, **pricing.settings, "pipeline_chunks": pipeline_chunks}
     document = _document(priced, settings, rows)
-    document["seconds"] = stages.report(outside_total=("compile",))
+    document["seconds"] = stages.report()
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
@@ -152,7 +150,6 @@ def training(
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
     require_plot_format(plot)
     stages = Stopwatch()
-    stages.compile(lambda: compile_groups("warm_simulation"))
     with stages.stage("training"):
         rows = [
             training_row(model, buckets_bytes, training_costs(*split_network(network), pricing, model.has_experts))
@@ -165,7 +162,7 @@ def training(
     if as_json:
         facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
         settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
-        used = {"seconds": stages.report(outside_total=("compile",))}
+        used = {"seconds": stages.report()}
         emit_json({"profile": facts, "parameters": settings, "seed": None, "results": rows, **used})
     else:
         results.print(_iteration_table(model.name, rows))

@@ -28,7 +28,6 @@ from chorale.tuner.reports.synthesis import (
     load_warm_start,
     proved_document,
     synthesis_table,
-    warm_kernels,
     warm_start_document,
 )
 
@@ -122,7 +121,6 @@ def synth(
     with stages.stage("topology"):
         request = ScheduleRequest(load_topology(spec), parsed_collective, method, options)
     _require_reportable(request, output)
-    warm_kernels(method, request.topology, stages)
     home = None if no_cache else Home.from_environment().root
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
         verified, is_cached = verified_from_cache(request, home, running, progress, stages.stage)

@@ -111,7 +111,6 @@ def _libraries() -> Iterator[Check]:
         "ray": "campaigns and spread-out synthesis",
         "optuna": "campaigns",
         "mlflow": "tracking",
-        "numba": "synthesis",
     }
     for name, purpose in purposes.items():
         yield installed(name, purpose, "make setup", required=True)

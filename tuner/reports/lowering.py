@@ -9,7 +9,6 @@ from typing import Any
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.kernels.ready import compile_groups
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.postconditions import AnyProgram
@@ -36,7 +35,6 @@ def prediction(
     time_us = None
     if size_bytes is not None:
         network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
-        compile_groups("warm_simulation")
         time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
     time_per_byte = rational_text(program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
@@ -101,7 +99,6 @@ def advice(
     size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
     if verified.schedule.kind != "pipelined":
         return None
-    compile_groups("warm_simulation")
     current = _loss(verified, options, program, size_bytes)
     if current is None:
         return None

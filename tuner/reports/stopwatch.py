@@ -25,13 +25,6 @@ class Stopwatch:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
-    def compile(self, *warm: Callable[[], int]) -> None:
-        """Call functions that compile kernels and return their number; without any there is no stage `compile`."""
-        with self.stage("compile"):
-            compiled = sum(compile_kernels() for compile_kernels in warm)
-        if compiled == 0:
-            del self.seconds["compile"]
-
     def report(self, outside_total: tuple[str, ...] = ()) -> dict[str, float]:
         """Return {"total": …, one key per stage}; stages in `outside_total` do not count in the total."""
         total = sum(value for name, value in self.seconds.items() if name not in outside_total)

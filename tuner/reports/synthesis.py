@@ -16,7 +16,6 @@ from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
@@ -193,13 +192,8 @@ def _fraction(text: str) -> float:
     return int(numerator) / int(denominator or 1)
 
 
-OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
+OUTSIDE_TOTAL = ("topology", "bound", "writing")
 """Stages that do not count in the reported total."""
-
-
-def warm_kernels(method: str, topology: Topology, stages: Stopwatch) -> None:
-    """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
-    stages.compile(lambda: compile_groups(*groups_of_method(method), links=len(topology.links)))
 
 
 def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large, compiled_when_long, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP, mix
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.topology import Topology
@@ -66,7 +67,7 @@ def _slots_for(expected: int) -> int:
     return 1 << max(10, (4 * expected - 1).bit_length())
 
 
-@compiled_when_long
+@compiled
 def _number(colours: Colours, keys: Colours, numbers: NDArray[np.int64], count: int, result: NDArray[np.int32]) -> int:
     """Look up or insert each colour; `keys` must have room for all. Returns the new count."""
     mask = np.uint64(len(keys) - 1)
@@ -130,14 +131,14 @@ def _column(row_src: np.uint64, row_dst: np.uint64, capacity: np.uint64) -> np.u
     return _mix(row_src * _OUT + row_dst * _IN + capacity * _LOAD)
 
 
-@compiled_when_long
+@compiled
 def _columns(
     src: NDArray[np.int32],
     dst: NDArray[np.int32],
     link_class: NDArray[np.int32],
-    rows: Colours,
+    rows: Matrix[np.uint64],
     capacities: Colours,
-    colours: Colours,
+    colours: Matrix[np.uint64],
 ) -> None:
     for source in range(len(rows)):
         for link in range(len(src)):
@@ -146,16 +147,16 @@ def _columns(
             )
 
 
-@compiled_when_large
+@compiled
 def _round(
     src: NDArray[np.int32],
     dst: NDArray[np.int32],
     link_class: NDArray[np.int32],
     sources: NDArray[np.int32],
     weights: NDArray[np.int64],
-    rows: Colours,
+    rows: Matrix[np.uint64],
     capacities: Colours,
-    next_rows: Colours,
+    next_rows: Matrix[np.uint64],
     next_capacities: Colours,
 ) -> None:
     """Give each row a colour made of its own and the sum over its columns; sums do not depend on the order."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.methods.alltoall.flow_kernels import hop_counts, shortest_flows
 from chorale.synth.methods.alltoall.rate import BoundsListener, distance_bound, integer_prices
@@ -186,11 +187,11 @@ def _iterate(
     potential_steps: Floats,
     flow_step: float,
     blend: float,
-    flows: Floats,
-    potentials: Floats,
+    flows: Matrix[np.float64],
+    potentials: Matrix[np.float64],
     prices: Floats,
-    anchor_flows: Floats,
-    anchor_potentials: Floats,
+    anchor_flows: Matrix[np.float64],
+    anchor_potentials: Matrix[np.float64],
     loads: Floats,
 ) -> tuple[float, float]:
     """Step down in the flows, then up in the potentials by the reflected flows, whose loads go to `loads`.

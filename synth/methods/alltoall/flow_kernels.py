@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
 _UNSEEN, _ON_PATH, _DONE = 0, 1, 2
@@ -106,7 +107,7 @@ def _hops(
     outgoing_links: NDArray[np.int32],
     dst: NDArray[np.int32],
     sources: NDArray[np.int32],
-    hops: Floats,
+    hops: Matrix[np.float64],
 ) -> None:
     queue = np.empty(hops.shape[1], dtype=np.int32)
     for index in range(len(sources)):
@@ -127,7 +128,7 @@ def _hops(
 
 @compiled
 def _even_split(
-    incoming: NDArray[np.int64], src: NDArray[np.int32], demand: NDArray[np.int64], hops: Floats, flows: Floats
+    incoming: NDArray[np.int64], src: NDArray[np.int32], demand: NDArray[np.int64], hops: Matrix[np.float64], flows: Matrix[np.float64]
 ) -> None:
     need = np.empty(hops.shape[1])
     for index in range(len(hops)):

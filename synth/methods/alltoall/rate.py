@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import common_denominator
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.heap import drop_first, push
 from chorale.synth.methods.alltoall.commodities import Commodities
 
@@ -96,7 +96,7 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
     return Fraction(earned, paid * problem.scale)
 
 
-@compiled_when_large
+@compiled
 def _distance_sums(
     outgoing: NDArray[np.int64],
     outgoing_links: NDArray[np.int32],

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.methods.alltoall.flow_kernels import cancel_cycles
 
@@ -79,11 +80,11 @@ def _route(
     dst: NDArray[np.int32],
     demand: NDArray[np.int64],
     sources: NDArray[np.int32],
-    flows: Flows,
+    flows: Matrix[np.float64],
     units: int,
     capacity: NDArray[np.float64],
     debt: NDArray[np.float64],
-    whole: IntegralFlows,
+    whole: Matrix[np.int64],
 ) -> None:
     """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order."""
     node_count = len(demand)

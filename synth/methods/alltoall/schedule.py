@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
 from chorale.synth.methods.alltoall.balance import SharedFlows
@@ -84,7 +85,7 @@ def _peel(
     source: int,
     units: int,
     flow: NDArray[np.int64],
-    rows: NDArray[np.int64],
+    rows: Matrix[np.int64],
     links: NDArray[np.int32],
 ) -> tuple[int, int]:
     """Walk back from every rank along the widest links that are left, until its `units` are all explained.
@@ -107,7 +108,8 @@ def _peel(
                 used += 1
                 node = src[widest]
             links[start:used] = links[start:used][::-1].copy()
-            flow[links[start:used]] -= amount
+            for link in links[start:used]:
+                flow[link] -= amount
             rows[count] = np.array([start, target, first, amount])
             count += 1
             first += amount

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.link_sets import Masks, add_links, contains_link, equal_links
 
 Integers = NDArray[np.int64]
@@ -43,7 +44,7 @@ class Problems(NamedTuple):
     capacities: Integers
     delays: Integers
     grain: int
-    rows: NDArray[np.uint16]
+    rows: Matrix[np.uint16]
     words: int
 
 
@@ -58,15 +59,15 @@ class Workspace(NamedTuple):
     via:         how a link was reached in the search for room: (link before or -1, class), -2 if it was not
     """
 
-    masks: Masks
+    masks: Matrix[np.uint64]
     order: Ranks
     starts: Integers
     table: Ranks
-    class_masks: Masks
+    class_masks: Matrix[np.uint64]
     sizes: Integers
     member: Ranks
-    flow: Integers
-    via: Ranks
+    flow: Matrix[np.int64]
+    via: Matrix[np.int32]
 
 
 @inlined

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.balance_solver import (
     Integers,
     Problems,
@@ -104,8 +105,8 @@ def _gcd(first: int, second: int) -> int:
     return first
 
 
-@compiled_when_large
-def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Integers, Integers, Integers, Masks]:
+@compiled
+def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Integers, Integers, Integers, Matrix[np.uint64]]:
     """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
 
     Returns (p, q, node, links), rows by step: max over the block's nodes of U(u, t) = p / q in lowest terms,
@@ -147,10 +148,10 @@ def _whole_chunks(top: int, bottom: int, incoming: InLinks) -> Integers:
     return room_until(top, bottom, incoming) // (bottom * incoming.grain)
 
 
-@compiled_when_large
+@compiled
 def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Integers, least_bottom: Integers
-) -> tuple[Integers, Integers, Integers, Masks]:
+) -> tuple[Integers, Integers, Integers, Matrix[np.uint64]]:
     """Return (p, q, node, links) per step: the least time p / q >= the given one that lets all nodes finish it.
 
     `node` and `links` say which problem made the time longer than the given one (-1: none did). Shards are cut
@@ -182,7 +183,7 @@ def integral_chunk_times(
 
 
 @inlined
-def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Ranks) -> int:
+def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Matrix[np.int32]) -> int:
     """Write one row (in-link, shard, lo, hi) per piece: each class hands its jobs to its links in order."""
     link_of = np.zeros(classes, dtype=np.int64)
     written = 0
@@ -204,10 +205,10 @@ def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Ranks) ->
     return written
 
 
-@compiled_when_large
+@compiled
 def assign_chunks(
     first: int, last: int, problems: Problems, chunks: int, top: Integers, bottom: Integers
-) -> tuple[Ranks, NDArray[np.int32]]:
+) -> tuple[Ranks, Matrix[np.int32]]:
     """Assign every chunk that nodes `first` to `last - 1` receive to a link, within time top / bottom per step.
 
     Returns (int32 step per row, int32 rows of link, shard, lo, hi), ordered by node, step and shard. Raises

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.splitmix import splitmix
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees, no_trees
 from chorale.synth.topology.distance import hops_between_all
@@ -28,8 +29,8 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
     return np.argsort(splitmix(np.arange(count) + seed * count)).astype(np.int32)
 
 
-@compiled_when_large
-def transport(allowed: Flags, needs: Integers, capacity: Integers, amounts: Integers) -> bool:
+@compiled
+def transport(allowed: Matrix[np.bool_], needs: Integers, capacity: Integers, amounts: Matrix[np.int64]) -> bool:
     """Place as much as possible of what rows need; return whether that is everything.
 
     allowed:  bool[rows, places]
@@ -57,7 +58,7 @@ def transport(allowed: Flags, needs: Integers, capacity: Integers, amounts: Inte
 
 
 @inlined
-def _place(row: int, allowed: Flags, needs: Integers, capacity: Integers, amounts: Integers) -> int:
+def _place(row: int, allowed: Matrix[np.bool_], needs: Integers, capacity: Integers, amounts: Matrix[np.int64]) -> int:
     """Use the place with most left; return how much of it."""
     place = -1
     for other in range(len(capacity)):
@@ -72,7 +73,7 @@ def _place(row: int, allowed: Flags, needs: Integers, capacity: Integers, amount
 
 
 @inlined
-def _make_room(row: int, need: int, allowed: Flags, capacity: Integers, amounts: Integers, closed: Flags) -> int:
+def _make_room(row: int, need: int, allowed: Matrix[np.bool_], capacity: Integers, amounts: Matrix[np.int64], closed: Flags) -> int:
     """Place up to `need` units of `row` by moving others along a shortest chain; return how many, 0 if none.
 
     closed: places from which no chain leads to any that has something left; those found now are added
@@ -97,13 +98,14 @@ def _make_room(row: int, need: int, allowed: Flags, capacity: Integers, amounts:
                         queue[tail] = place
                         tail += 1
     if head == tail:
-        closed[queue[:tail]] = True
+        for column in queue[:tail]:
+            closed[column] = True
         return 0
     return _move(queue[head], need, before, mover, capacity, amounts)
 
 
 @inlined
-def _move(last: int, need: int, before: Integers, mover: Integers, capacity: Integers, amounts: Integers) -> int:
+def _move(last: int, need: int, before: Integers, mover: Integers, capacity: Integers, amounts: Matrix[np.int64]) -> int:
     """Move up to `need` units along the chain that ends at `last`; return how many."""
     amount, place = int(min(need, capacity[last])), last
     while before[place] >= 0:
@@ -225,7 +227,7 @@ def _trees(network: ForestNetwork, pieces: list[_InArcShares]) -> Trees:
     return Trees(root.astype(np.int32)[whole], (end - start)[whole], parent_arc[whole])
 
 
-@compiled_when_large
+@compiled
 def _fill(
     root: Ranks, arc: Ranks, lo: Integers, hi: Integers, first: Integers, end: Integers, parent_arc: NDArray[np.int32]
 ) -> None:

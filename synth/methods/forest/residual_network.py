@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.cut_table import Bits, members_of
 
 
 @inlined
-def _add_crossings(members: Bits, tail: int, head: int, amount: int, total: Integers) -> None:
+def _add_crossings(members: Matrix[np.uint64], tail: int, head: int, amount: int, total: Integers) -> None:
     """Add `amount` to the total of every cut that has `tail` but not `head`."""
     for word in range(members.shape[1]):
         crossed = members[tail, word] & ~members[head, word]
@@ -31,15 +32,15 @@ def _add_crossings(members: Bits, tail: int, head: int, amount: int, total: Inte
 
 
 @inlined
-def _add_members(members: Bits, node: int, amount: int, total: Integers) -> None:
+def _add_members(members: Matrix[np.uint64], node: int, amount: int, total: Integers) -> None:
     """Add `amount` to the total of every cut that has `node`."""
     for cut in range(len(total)):
         if (members[node, cut >> 6] >> np.uint64(cut & 63)) & np.uint64(1):
             total[cut] += amount
 
 
-@compiled_when_large
-def cut_slacks(cuts: int, members: Bits, tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers) -> Integers:
+@compiled
+def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers) -> Integers:
     """Return int64 per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
     slack = np.zeros(cuts, dtype=np.int64)
     for arc in range(len(tails)):
@@ -51,9 +52,9 @@ def cut_slacks(cuts: int, members: Bits, tails: Ranks, heads: Ranks, capacity: I
     return slack
 
 
-@compiled_when_large
+@compiled
 def feasible_trees(
-    members: Bits, slack: Integers, tails: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
+    members: Matrix[np.uint64], slack: Integers, tails: Ranks, root: Ranks, weight: Integers, parent_arc: Matrix[np.int32]
 ) -> int:
     """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
 
@@ -70,9 +71,9 @@ def feasible_trees(
     return len(root)
 
 
-@compiled_when_large
+@compiled
 def feasible_arcs(
-    members: Bits, slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
+    members: Matrix[np.uint64], slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
 ) -> int:
     """Return how many arcs of one growing tree, taken in order, leave the given cuts a slack of at least 0."""
     left = slack.copy()
@@ -124,7 +125,7 @@ class ResidualNetwork(NamedTuple):
     supply: Integers
     node_slack: Integers
     cut_slack: Integers
-    members: Bits
+    members: Matrix[np.uint64]
 
 
 def arc_table_of(network: ForestNetwork) -> ArcTable:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled_when_large, compiled_when_long, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.tree_growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
 
@@ -23,9 +24,9 @@ def _take_tree(room: ResidualNetwork, growth: TreeGrowth, root: int, weight: int
         room.cut_slack[cut] -= growth.paid[cut] * weight
 
 
-@compiled_when_large
+@compiled
 def grow_trees(
-    arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
+    arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Integers, parent_arc: Matrix[np.int32]
 ) -> int:
     """Grow trees from `roots` in their order, until all their supply is used, the table is full or one is stuck.
 
@@ -47,7 +48,7 @@ def grow_trees(
     return tree
 
 
-@compiled_when_large
+@compiled
 def continue_tree(
     arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
 ) -> tuple[int, int]:
@@ -69,9 +70,9 @@ def continue_tree(
     return weight, nodes - missing
 
 
-@compiled_when_long
+@compiled
 def take_trees(
-    root: Ranks, weight: Integers, parent_arc: NDArray[np.int32], capacity: Integers, supply: Integers
+    root: Ranks, weight: Integers, parent_arc: Matrix[np.int32], capacity: Integers, supply: Integers
 ) -> None:
     """Subtract what trees take from `capacity` and `supply`. O(trees * nodes)."""
     for tree in range(len(root)):

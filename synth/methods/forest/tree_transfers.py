@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled_when_long
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork, with_capacity
 from chorale.synth.methods.forest.trees import Trees, find_depths
@@ -42,7 +43,7 @@ def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwor
     return np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64), links
 
 
-@compiled_when_long
+@compiled
 def _over_links(pieces: PathPieces, link_offsets: Integers, links: Ranks, room: Integers) -> PathPieces:
     """Return `pieces` over links; every arc fills its links in order."""
     arcs = len(pieces.offsets) - 1
@@ -174,9 +175,9 @@ def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes,
     return Routes(offsets, paths.hops[position]), number[used]
 
 
-@compiled_when_long
+@compiled
 def _send(
-    roots: Ranks, weights: Integers, parent_arc: NDArray[np.int32], first: Integers, src: Ranks, paths: PathPieces
+    roots: Ranks, weights: Integers, parent_arc: Matrix[np.int32], first: Integers, src: Ranks, paths: PathPieces
 ) -> _PathRows:
     """Return the rows of all trees, each node's in turn; arcs hand out their paths in order."""
     ranks = parent_arc.shape[1]

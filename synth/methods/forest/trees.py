@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled_when_long, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.method import Objective
 
@@ -67,9 +68,9 @@ def find_depths(
             depth[stack[index]] = depth[node] + climbed - index
 
 
-@compiled_when_long
+@compiled
 def _measure(
-    root: NDArray[np.int32], parent_arc: NDArray[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
+    root: NDArray[np.int32], parent_arc: Matrix[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
 ) -> None:
     nodes = parent_arc.shape[1]
     depth, path = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)

@@ -12,6 +12,7 @@ from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.splitmix import FIRST
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.schedule.schedule import Schedule
@@ -37,7 +38,7 @@ class _ArcIndex(NamedTuple):
 
     offsets: Integers
     src: Ranks
-    number: NDArray[np.int32]
+    number: Matrix[np.int32]
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
@@ -87,7 +88,7 @@ def _edges(old: Schedule, topology: Topology) -> _OldEdges:
 @compiled
 def _mend(
     old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Integers, left: Integers
-) -> tuple[Ranks, Integers, NDArray[np.int32]]:
+) -> tuple[Ranks, Integers, Matrix[np.int32]]:
     """Return (root, weight, parent_arc) of the trees that could be made; `left` is what they leave of the capacity."""
     nodes = len(supply)
     most = 0

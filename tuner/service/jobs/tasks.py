@@ -25,7 +25,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.stopwatch import Stopwatch
-from chorale.tuner.reports.synthesis import proved_document, warm_kernels
+from chorale.tuner.reports.synthesis import proved_document
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.limits import NetworkSource, network_of
 
@@ -112,7 +112,6 @@ def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskRe
     options = spec.options()
     request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
     stages = Stopwatch()
-    warm_kernels(request.method, topology, stages)
     verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
     document = proved_document(verified, options.size_bytes, stages)
     files = {SCHEDULE_FILE: to_parquet(verified.schedule)}

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.lazy_modules import csgraph, sparse
 
 FAR = 65535
@@ -109,10 +110,10 @@ def _distances(wiring: Wiring, lengths: NDArray[np.number]) -> Distances:
     return np.asarray(np.minimum(table, FAR), dtype=np.uint16)
 
 
-@compiled_when_large
+@compiled
 def _loads(
-    table: Distances,
-    farthest_first: Integers,
+    table: Matrix[np.uint16],
+    farthest_first: Matrix[np.int64],
     src: Ranks,
     dst: Ranks,
     capacity: Integers,

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled_when_large
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 
 MAX_CUTS_PER_CALL = 512
@@ -34,7 +35,7 @@ class CutTable(NamedTuple):
     slack: int64 per cut: capacity into the sink side beyond the supply outside
     """
 
-    sides: Bits
+    sides: Matrix[np.uint64]
     slack: Integers
 
 
@@ -57,8 +58,8 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
     return CutTable(sides, slack)
 
 
-@compiled_when_large
-def _add_capacity_across(src: Ranks, dst: Ranks, capacity: Integers, sides: Bits, slack: Integers) -> None:
+@compiled
+def _add_capacity_across(src: Ranks, dst: Ranks, capacity: Integers, sides: Matrix[np.uint64], slack: Integers) -> None:
     for arc in range(len(src)):
         for word in range(sides.shape[1]):
             across = ~sides[src[arc], word] & sides[dst[arc], word]

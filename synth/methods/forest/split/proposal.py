@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.methods.forest.split.augmenting_paths import (
     ResidualCapacities,
     find_path,
@@ -28,7 +28,7 @@ _RETURN = 6  # back to the port it came from: dropped
 _ROUNDS = 7
 
 
-@compiled_when_large
+@compiled
 def propose(
     groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Integers, cuts: CutTable, aligned: bool, returns: bool
 ) -> Splits:

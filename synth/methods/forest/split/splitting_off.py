@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled_when_large, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
 
 
@@ -165,7 +165,7 @@ def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:
     return network.src[splits.arcs[splits.offsets[:-1]]], network.dst[splits.arcs[splits.offsets[1:] - 1]]
 
 
-@compiled_when_large
+@compiled
 def _left_over(capacity: Integers, splits: Splits) -> Integers:
     left = capacity.copy()
     for split in range(len(splits.amount)):
@@ -191,7 +191,7 @@ def _append_hops(path: Ranks, depth: int, hops: Ranks, dst: Ranks, place: Ranks)
     return depth
 
 
-@compiled_when_large
+@compiled
 def _join(pieces: PathPieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks, nodes: int) -> _NewPathPieces:
     """Take the units of `splits` from `left` (units per piece) and return the pieces that they make."""
     count = len(splits.amount)

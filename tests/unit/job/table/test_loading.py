@@ -14,7 +14,7 @@ from chorale.job.table.layout import table_bytes
 from chorale.synth.errors import InvalidInput
 from tests.unit.job.table.test_layout import ring_table
 
-HEAVY = ("ray", "mlflow", "numba", "scipy", "numpy", "torch", "optuna", "pyarrow", "pydantic", "rich", "yaml")
+HEAVY = ("ray", "mlflow", "scipy", "numpy", "torch", "optuna", "pyarrow", "pydantic", "rich", "yaml")
 CODE = """
 import json, sys, chorale as ch
 table = ch.load_table(sys.argv[1])

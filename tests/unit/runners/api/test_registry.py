@@ -15,7 +15,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 
-HEAVY = ("ray", "numba", "scipy", "mpi4py", "torch")
+HEAVY = ("ray", "scipy", "mpi4py", "torch")
 IMPLEMENTATIONS = ("local.runner", "simulated", "recorded.runner", "oneccl.runner", "mpi.runner", "msccl.runner")
 
 

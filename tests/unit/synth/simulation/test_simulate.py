@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.swing import swing
@@ -148,7 +147,6 @@ def test_bad_networks_are_refused(model, message):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_swing_on_16384_nodes_is_simulated_in_seconds():
-    warm_simulation()
     pattern = swing(parse_topology("torus:128x128"), ALLREDUCE).traffic()
     start = time.monotonic()
     (step,) = simulate(pattern, NETWORK, [2**29])

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from chorale.synth.kernels.ready import compile_groups, groups_of_method
 from chorale.tuner.cli.commands import COMMANDS, load_command
 from chorale.tuner.cli.main import command_line
 from tests.command import chorale
 
-HEAVY = {"numpy", "scipy", "numba", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow"}
+HEAVY = {"numpy", "scipy", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow"}
 MOST_MODULES = 500
 """Of `chorale --help`: about 330, most of them of typer and rich; with numpy alone it would be 450, with Ray 2,000."""
 
-MOST_WITH_NUMBA = 1400
-"""Of a command on a small network: about 980 to 1,200, of which numba brings about 400."""
+MOST_FOR_A_NETWORK = 1000
+"""Of a command on a small network."""
 
 IMPORTED = """
 import sys
@@ -63,19 +62,17 @@ UNUSED = {"ray", "mlflow", "optuna", "matplotlib", "networkx", "scipy.optimize",
 @pytest.mark.parametrize(
     ("arguments", "most_modules"),
     [
-        (("topology", "show", "torus:4x4"), MOST_WITH_NUMBA),
-        (("bound", "torus:4x4", "--json"), MOST_WITH_NUMBA),
-        (("synth", "bfb", "torus:4x4", "--no-cache", "--json"), MOST_WITH_NUMBA),
+        (("topology", "show", "torus:4x4"), MOST_FOR_A_NETWORK),
+        (("bound", "torus:4x4", "--json"), MOST_FOR_A_NETWORK),
+        (("synth", "bfb", "torus:4x4", "--no-cache", "--json"), MOST_FOR_A_NETWORK),
     ],
 )
 def test_a_command_on_a_small_network_imports_what_it_uses(
     arguments: tuple[str, ...], most_modules: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
-    compile_groups(*groups_of_method("bfb"))  # what `make setup` does
     _, modules = imported_by(*arguments)
     assert not modules & UNUSED
-    assert "chorale.synth.kernels.warm_up" not in modules
     assert len(modules) < most_modules
 
 

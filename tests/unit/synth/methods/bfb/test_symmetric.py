@@ -11,8 +11,6 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCAT
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels.compiled import compilations
-from chorale.synth.kernels.warm_up import warm
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb, uses_symmetries
 from chorale.synth.methods.bfb.network import network_of
 from chorale.synth.methods.bfb.plan import certificate_of, make_plan
@@ -70,13 +68,6 @@ def test_processes_give_the_same_schedule():
     topology = unequal_torus()
     with closing(ProcessExecutor(2)) as processes:
         assert symmetric_bfb(topology, ALLREDUCE, processes).id == symmetric_bfb(topology, ALLREDUCE, SERIAL).id
-
-
-def test_warm_kernels_cover_the_symmetric_form():
-    warm()
-    before = compilations()
-    verify(symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL))
-    assert compilations() == before
 
 
 @pytest.mark.parametrize("spec", ["torus:8x8", "hypercube:9", "hamming:2,10", "distreg:4,189", "distreg:4,728"])

@@ -1,0 +1,70 @@
+"""Every call of a kernel twice: as machine code and as Python on copies of the arguments, with the same result wanted.
+
+As a plugin (`pytest -p tests.conformance.kernel_comparison`) for all calls of a test run; `comparing` for those of a
+block.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chorale.synth.kernels.compiled import Kernel, in_python
+
+_run = Kernel.__call__
+
+
+class KernelDifferenceError(AssertionError):
+    """Machine code and text of a kernel do something different."""
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two results are equal to the byte, in the same types."""
+    if isinstance(first, tuple):
+        return isinstance(second, tuple) and len(first) == len(second) and all(map(_same, first, second))
+    if isinstance(first, np.ndarray):
+        same_kind = first.dtype == second.dtype and first.shape == second.shape
+        return same_kind and np.ascontiguousarray(first).tobytes() == np.ascontiguousarray(second).tobytes()
+    return type(first) is type(second) and (first == second or (first != first and second != second))  # noqa: PLR0124
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[str, Any]:
+    try:
+        return "result", call()
+    except Exception as error:  # noqa: BLE001 - what it raises is compared, too
+        return type(error).__name__, str(error)
+
+
+def _compared(kernel: Kernel, *arguments: Any) -> Any:
+    if kernel._native is None and kernel._load() is None:
+        raise KernelDifferenceError("there is no machine code to compare with")
+    copies = copy.deepcopy(arguments)
+    with in_python():
+        wanted = _outcome(lambda: _run(kernel, *copies))
+    before = _outcome(lambda: kernel._native(arguments))
+    if not _same(before, wanted):
+        raise KernelDifferenceError(f"{kernel.__qualname__} returns {before}, its text {wanted}")
+    if not all(map(_same, arguments, copies)):
+        raise KernelDifferenceError(f"{kernel.__qualname__} leaves other arguments than its text")
+    return _run(kernel, *copy.deepcopy(arguments)) if before[0] != "result" else before[1]
+
+
+@contextmanager
+def comparing() -> Iterator[None]:
+    """Compare all calls of kernels in this process."""
+    Kernel.__call__ = _compared  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Kernel.__call__ = _run  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def _comparing() -> Iterator[None]:
+    with comparing():
+        yield
