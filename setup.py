@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the machine code of the kernels goes into the wheel, for one platform and any Python."""
+"""What pyproject.toml cannot say: the machine code of the kernels goes into the wheel, for any Python."""
 
 from __future__ import annotations
 

@@ -165,7 +165,6 @@ def _run_schedule(case: str) -> BenchmarkOutcome:
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
     method, name, spec = words
     topology, collective = parse_topology(spec), parse_collective(name)
-    for used in (method, "ring"):
     verified = synthesize(method, topology, collective, Options(k=k), SerialExecutor())
     ring = synthesize("ring", topology, collective, None, SerialExecutor())
     achieved = verified.cost.time_per_byte

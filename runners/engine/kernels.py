@@ -1,4 +1,4 @@
-"""Builds the machine code of the kernels of synthesis from their Python text: `python -m chorale.runners.engine.kernels`.
+"""Builds the machine code of the kernels of synthesis from their text: `python -m chorale.runners.engine.kernels`.
 
 The library lies beside the sources. It knows no Python, so one serves all versions.
 """
@@ -31,9 +31,14 @@ def kernels_text() -> str:
 
 def build_kernels(library: Path = LIBRARY, flags: tuple[str, ...] = ()) -> None:
     """Write the library. Unavailable without a compiler, or if it fails."""
+    compile_program(kernels_text(), library, flags)
+
+
+def compile_program(text: str, library: Path, flags: tuple[str, ...] = ()) -> None:
+    """Write the library of a translated program. Unavailable without a compiler, or if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernels.cpp"
-        source.write_text(kernels_text())
+        source.write_text(text)
         compile_native(NativeTarget(library.name, (source,), (*_FLAGS, *flags), (NATIVE,)), library)
 
 

@@ -7,9 +7,10 @@ import typing
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from chorale.synth.kernels.native_call import Libraries, NativeCall
+from chorale.synth.kernels.native_call import Libraries, NativeCall, entry_of
 from chorale.synth.kernels.sources import NATIVE, digest
 from chorale.synth.kernels.types import symbol_of, variants
 
@@ -17,40 +18,50 @@ LIBRARY = NATIVE / "kernels.so"
 """Where `python -m chorale.runners.engine.kernels` writes it."""
 
 
+def library_state() -> str:
+    """Return "ready" for a library that was made from the sources as they are, else what is wrong with it."""
+    try:
+        libraries = load(LIBRARY)
+    except OSError:
+        return "there is no machine code of the kernels"
+    stated, *files = libraries.releasing.chorale_sources().decode().split("\n")
+    return "ready" if stated == digest(files) else "the machine code of the kernels is older than their sources"
+
+
 @cache
 def _library() -> Libraries | None:
-    """Return the library, once as it releases the interpreter lock and once as it keeps it; None without one that was
-    made from the sources as they are."""
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
-        _warn("there is no machine code of the kernels")
-        return None
-    library.chorale_sources.restype = ctypes.c_char_p
-    stated, *files = library.chorale_sources().decode().split("\n")
-    if stated != digest(files):
-        _warn("the machine code of the kernels is older than their sources")
-        return None
-    holding = ctypes.PyDLL(str(LIBRARY))
+    """Return the library that lies beside the sources; None, with a warning, if it is not ready."""
+    state = library_state()
+    if state == "ready":
+        return load(LIBRARY)
+    way_out = "run `make setup`, or `python -m chorale.runners.engine.kernels` with a C++ compiler"
+    warnings.warn(f"{state}: they run in Python, a hundred times slower; {way_out}", RuntimeWarning, stacklevel=2)
+    return None
+
+
+def load(path: Path) -> Libraries:
+    """Return the library at `path`, once as its calls release the interpreter lock and once as they keep it."""
+    releasing, holding = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+    releasing.chorale_sources.restype = ctypes.c_char_p
     holding.chorale_release.argtypes = [ctypes.c_void_p]
     holding.chorale_release.restype = None
-    return Libraries(library, holding)
-
-
-def _warn(reason: str) -> None:
-    way_out = "run `make setup`, or `python -m chorale.runners.engine.kernels` with a C++ compiler"
-    warnings.warn(f"{reason}: they run in Python, a hundred times slower; {way_out}", RuntimeWarning, stacklevel=2)
+    return Libraries(releasing, holding)
 
 
 def native_kernel(function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], Any] | None:
     """Return what calls the machine code of `function` with a tuple of arguments, None if there is no library."""
-    library = _library()
-    if library is None:
-        return None
+    libraries = _library()
+    if libraries is None or not hasattr(libraries.releasing, entry_of(symbol_of(function, 0))):
+        return None  # without its entry: a kernel in a file that had none when the library was made
+    return calls_of(function, libraries)
+
+
+def calls_of(function: Callable[..., Any], libraries: Libraries) -> Callable[[tuple[Any, ...]], Any]:
+    """Return what calls `function` in `libraries`: the variant of it that takes the arrays at hand."""
     hints = typing.get_type_hints(function)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     calls = [
-        NativeCall(library, symbol_of(function, number), dict(zip(names, kinds, strict=False)), hints["return"])
+        NativeCall(libraries, symbol_of(function, number), dict(zip(names, kinds, strict=False)), hints["return"])
         for number, kinds in enumerate(variants([hints[name] for name in names]))
     ]
     return calls[0] if len(calls) == 1 else partial(_call_first, calls)

@@ -40,11 +40,16 @@ class Libraries:
     holding: ctypes.PyDLL
 
 
+def entry_of(symbol: str) -> str:
+    """Return by which name the library exports a kernel."""
+    return f"{symbol}_entry"
+
+
 class NativeCall:
     """One kernel with one set of types."""
 
     def __init__(self, libraries: Libraries, symbol: str, parameters: Mapping[str, Type], result: Any) -> None:
-        self._entry = getattr(libraries.releasing, f"{symbol}_entry")
+        self._entry = getattr(libraries.releasing, entry_of(symbol))
         self._symbol = symbol
         self._format = struct.Struct("".join(_format(kind) for kind in parameters.values())).pack
         self._packs = [_packer(kind, name) for name, kind in parameters.items()]
@@ -84,7 +89,7 @@ def _format(kind: Type) -> str:
         return "".join(_format(field) for _, field in kind.fields)
     if isinstance(kind, ArrayType):
         return "q" * (1 + 2 * kind.axes)
-    return {REAL: "d", WORD: "Q"}.get(kind, "q")  # type: ignore[call-overload, no-any-return]
+    return "d" if kind == REAL else "Q" if kind == WORD else "q"
 
 
 def _slots(kind: Type) -> int:
@@ -162,7 +167,11 @@ def _unpacker(kind: Type, annotation: Any, library: ctypes.PyDLL) -> Unpack:
         case ArrayType():
             return _array_unpacker(kind, library)
         case Scalar():
-            return {REAL: _real, WORD: lambda slots: next(slots) % 2**64, Scalar("bool"): lambda slots: bool(next(slots))}.get(kind, next)
+            return {
+                REAL: _real,
+                WORD: lambda slots: next(slots) % 2**64,
+                Scalar("bool"): lambda slots: bool(next(slots)),
+            }.get(kind, next)
 
 
 def _real(slots: Iterator[int]) -> float:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-
 T = TypeVar("T", bound=np.generic)
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[T]]

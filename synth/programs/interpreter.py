@@ -38,7 +38,7 @@ from chorale.synth.programs.flat_program import (
     Integers,
 )
 from chorale.synth.programs.postconditions import ChunkValues
-from chorale.synth.programs.race_clocks import Accesses, Clocks, copy_clock, merge_clock, note_read, note_write
+from chorale.synth.programs.race_clocks import Accesses, copy_clock, merge_clock, note_read, note_write
 
 FORWARD, REVERSE, RANDOM = 0, 1, 2
 RANDOM_REACH = 64

@@ -126,7 +126,7 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
     nodes = len(offsets) - 1
     unreached = np.uint16(np.iinfo(np.uint16).max)
     distances = np.full((nodes, nodes), unreached, dtype=np.uint16)
-    _search(offsets, neighbours, np.arange(nodes), unreached, distances)
+    _search(offsets, neighbours, np.arange(nodes), int(unreached), distances)
     return distances
 
 

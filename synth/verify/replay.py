@@ -65,7 +65,9 @@ def record_times(
 
 
 @compiled
-def settle_sums(handed_on: Matrix[np.uint16], fed: Matrix[np.uint16], arrival: Matrix[np.uint16], ends: Ranks) -> tuple[int, int, int]:
+def settle_sums(
+    handed_on: Matrix[np.uint16], fed: Matrix[np.uint16], arrival: Matrix[np.uint16], ends: Ranks
+) -> tuple[int, int, int]:
     """Find where each sum ends and note in `arrival` when it is complete there.
 
     `ends[cell]` is the rank that must hold the sum, or -1 for any one rank. Returns (wrong cells, a rank, a
@@ -93,7 +95,12 @@ def settle_sums(handed_on: Matrix[np.uint16], fed: Matrix[np.uint16], arrival: M
 
 @compiled
 def check_times(
-    rows: Matrix[np.int32], first: int, last: int, offsets: Numbers, arrival: Matrix[np.uint16], handed_on: Matrix[np.uint16]
+    rows: Matrix[np.int32],
+    first: int,
+    last: int,
+    offsets: Numbers,
+    arrival: Matrix[np.uint16],
+    handed_on: Matrix[np.uint16],
 ) -> tuple[int, int, int, int]:
     """Check that every row sends what has arrived, and feeds only ranks that hand on later.
 
@@ -135,7 +142,9 @@ def first_missing(arrival: Matrix[np.uint16], size: Numbers, ends: Ranks) -> tup
 
 
 @compiled
-def add_loads(step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Matrix[np.int64]) -> None:
+def add_loads(
+    step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Matrix[np.int64]
+) -> None:
     """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
     for index in range(len(step)):
         for hop in range(offsets[route[index]], offsets[route[index] + 1]):

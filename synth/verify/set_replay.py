@@ -152,7 +152,9 @@ def _read(rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64
 
 
 @compiled
-def _write(rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]) -> tuple[int, int]:
+def _write(
+    rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]
+) -> tuple[int, int]:
     """Add or store what was sent; return (a row that adds where there is nothing, a row that adds twice), or -1."""
     hollow = twice = -1
     position = 0

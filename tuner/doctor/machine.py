@@ -20,6 +20,7 @@ from chorale.runners.fabric.wire import require_tun
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.runners.oneccl.build import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
+from chorale.synth.kernels.library import library_state
 from chorale.tuner.files.home import Home
 
 
@@ -52,6 +53,7 @@ def installed(distribution: str, purpose: str, command: str, required: bool = Fa
 
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
+BUILD_KERNELS = "python -m chorale.runners.engine.kernels"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
 
 
@@ -114,6 +116,13 @@ def _libraries() -> Iterator[Check]:
     }
     for name, purpose in purposes.items():
         yield installed(name, purpose, "make setup", required=True)
+    yield _kernels()
+
+
+def _kernels() -> Check:
+    state = library_state()
+    way_out = f"run `{BUILD_KERNELS}` with a C++ compiler; without them synthesis is a hundred times slower"
+    return Check("native kernels", state == "ready", state, "synthesis", way_out, True, BUILD_KERNELS)
 
 
 def _extras() -> Iterator[Check]:

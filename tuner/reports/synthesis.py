@@ -17,7 +17,6 @@ from chorale.synth.bounds.certificate import check_certificate, check_pair_certi
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

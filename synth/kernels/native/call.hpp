@@ -1,10 +1,13 @@
 // How Python calls a kernel: arguments and results as slots of 64 bits, errors as a number and a text.
 #pragma once
 
+#include <cmath>
+#include <cstring>
 #include <exception>
-#include <string>
 
 #include "array.hpp"
+#include "numbers.hpp"
+#include "operations.hpp"
 
 #define CHORALE_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -7,22 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chorale.synth.kernels.translation import numpy_calls
-from chorale.synth.kernels.types import TranslationError
 from chorale.synth.kernels.translation.functions import Catalog, KernelText
-from chorale.synth.kernels.types import (
-    BOOL,
-    INTEGER,
-    REAL,
-    WORD,
-    ArrayType,
-    RecordType,
-    Scalar,
-    TupleType,
-    Type,
-    is_record,
-    type_of,
-    union_of,
-)
 from chorale.synth.kernels.translation.values import (
     Value,
     array,
@@ -33,6 +18,21 @@ from chorale.synth.kernels.translation.values import (
     integer,
     scalar,
     truth,
+)
+from chorale.synth.kernels.types import (
+    BOOL,
+    INTEGER,
+    REAL,
+    WORD,
+    ArrayType,
+    RecordType,
+    Scalar,
+    TranslationError,
+    TupleType,
+    Type,
+    is_record,
+    type_of,
+    union_of,
 )
 
 _SYMBOLS: dict[type[ast.AST], str] = {
@@ -126,21 +126,21 @@ class Expressions:
             return Value(f"(!{operand.text})" if scalar(operand) == BOOL else f"(~{operand.text})", operand.type)
         raise TranslationError(f"no operator of kernels: {ast.unparse(node)}")
 
-    def binary(self, left: Value, sign: ast.operator, right: Value) -> Value:
-        """Return `left sign right` of two numbers, or of arrays element by element."""
-        if isinstance(left.type, ArrayType) or isinstance(right.type, ArrayType):
-            return numpy_calls.elementwise(left, right, lambda a, b: self.binary(a, sign, b))
+    def binary(self, first: Value, sign: ast.operator, second: Value) -> Value:
+        """Return `first sign second` of two numbers, or of arrays element by element."""
+        if isinstance(first.type, ArrayType) or isinstance(second.type, ArrayType):
+            return numpy_calls.elementwise(first, second, lambda a, b: self.binary(a, sign, b))
         if type(sign) in _SHIFTS:
-            kind = WORD if scalar(left) == WORD else INTEGER
-            return Value(f"({converted(left, kind)} {_SHIFTS[type(sign)]} {right.text})", kind)
-        if isinstance(sign, _BITS) and left.type == right.type == BOOL:
-            return Value(f"static_cast<bool>({left.text} {_SYMBOLS[type(sign)]} {right.text})", BOOL)
-        first, second, kind = common(left, right)
+            kind = WORD if scalar(first) == WORD else INTEGER
+            return Value(f"({converted(first, kind)} {_SHIFTS[type(sign)]} {second.text})", kind)
+        if isinstance(sign, _BITS) and first.type == second.type == BOOL:
+            return Value(f"static_cast<bool>({first.text} {_SYMBOLS[type(sign)]} {second.text})", BOOL)
         if isinstance(sign, ast.Div):
-            return Value(f"({converted(left, REAL)} / {converted(right, REAL)})", REAL)
+            return Value(f"({converted(first, REAL)} / {converted(second, REAL)})", REAL)
+        left, right, kind = common(first, second)
         if type(sign) in _FUNCTIONS:
-            return Value(f"{_FUNCTIONS[type(sign)]}({first}, {second})", kind)
-        return Value(f"({first} {_SYMBOLS[type(sign)]} {second})", kind)
+            return Value(f"{_FUNCTIONS[type(sign)]}({left}, {right})", kind)
+        return Value(f"({left} {_SYMBOLS[type(sign)]} {right})", kind)
 
     def _compare(self, node: ast.Compare) -> Value:
         operands = [node.left, *node.comparators]
@@ -177,7 +177,9 @@ class Expressions:
 
     def _tuple(self, node: ast.Tuple) -> Value:
         values = [self.value(item) for item in node.elts]
-        return Value(f"std::make_tuple({', '.join(value.text for value in values)})", TupleType(tuple(v.type for v in values)))
+        return Value(
+            f"std::make_tuple({', '.join(value.text for value in values)})", TupleType(tuple(v.type for v in values))
+        )
 
     def _subscript(self, node: ast.Subscript) -> Value:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
@@ -223,9 +225,9 @@ class Expressions:
                 bounds = ", ".join(self._bounds(rows))
                 text = f"column({owner.text}, {bounds}, {self._index(column)})"
                 return Value(text, ArrayType(kind.element, strided=True))
-            case [row, ast.Slice() as columns] if not isinstance(row, ast.Slice) and kind.axes == 2:
-                whole = Value(f"{owner.text}.row({self._index(row)})", ArrayType(kind.element))
-                return self._part(whole, [columns])
+            case [first, *others] if not isinstance(first, ast.Slice) and kind.axes > 1:
+                row = Value(f"{owner.text}.row({self._index(first)})", ArrayType(kind.element, kind.axes - 1))
+                return self._part(row, others)
         text = owner.text
         for axis, part in enumerate(parts):
             if not isinstance(part, ast.Slice) or part.step is not None or kind.strided:
@@ -243,7 +245,7 @@ class Expressions:
             if isinstance(node.func.value, ast.Name) and node.func.value.id == "np":
                 return numpy_calls.call(self, node)
             return numpy_calls.method(self, node)
-        assert isinstance(node.func, ast.Name)  # noqa: S101 - the syntax of calls in kernels
+        assert isinstance(node.func, ast.Name)
         callee = self.function.names.get(node.func.id)
         if is_record(callee):
             return self._record(node, callee)
@@ -254,7 +256,7 @@ class Expressions:
 
     def _record(self, node: ast.Call, record: Any) -> Value:
         kind = type_of(record)
-        assert isinstance(kind, RecordType)  # noqa: S101 - what is_record said
+        assert isinstance(kind, RecordType)
         self.catalog.note_record(record)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
         nodes = [*node.args, *(named[name] for name, _ in kind.fields[len(node.args) :])]

@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chorale.synth.kernels.compiled import Kernel, python_text
-from chorale.synth.kernels.types import TranslationError
-from chorale.synth.kernels.types import RecordType, Scalar, Type, is_record, symbol_of, type_of, variants
+from chorale.synth.kernels.types import (
+    RecordType,
+    Scalar,
+    TranslationError,
+    Type,
+    is_record,
+    symbol_of,
+    type_of,
+    variants,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,17 @@ def texts_of(function: Callable[..., Any]) -> list[KernelText]:
     result = []
     for number, kinds in enumerate(variants([hints[name] for name in [*names, "return"]])):
         parameters = dict(zip(names, kinds, strict=False))
-        result.append(KernelText(text if text is function else function, tree, first_line, parameters, kinds[-1], text.__globals__, number))
+        result.append(
+            KernelText(
+                text if text is function else function,
+                tree,
+                first_line,
+                parameters,
+                kinds[-1],
+                text.__globals__,
+                number,
+            )
+        )
     return result
 
 
@@ -83,7 +101,7 @@ class Catalog:
         for hint in typing.get_type_hints(annotation).values():
             self.note_record(hint)
         kind = type_of(annotation)
-        assert isinstance(kind, RecordType)  # noqa: S101 - what is_record said
+        assert isinstance(kind, RecordType)
         self.records[kind.name] = kind
 
     def callee(self, function: Any, kinds: Callable[[], Sequence[Type]]) -> KernelText | None:

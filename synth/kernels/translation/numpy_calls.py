@@ -8,17 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chorale.synth.kernels.types import TranslationError
-from chorale.synth.kernels.types import (
-    BOOL,
-    CPP_ELEMENTS,
-    INTEGER,
-    REAL,
-    WORD,
-    ArrayType,
-    Scalar,
-    scalar_of,
-)
 from chorale.synth.kernels.translation.values import (
     Value,
     array,
@@ -28,26 +17,32 @@ from chorale.synth.kernels.translation.values import (
     scalar,
     truth,
 )
+from chorale.synth.kernels.types import (
+    BOOL,
+    CPP_ELEMENTS,
+    INTEGER,
+    REAL,
+    ArrayType,
+    TranslationError,
+    scalar_of,
+)
 
 if TYPE_CHECKING:
     from chorale.synth.kernels.translation.expressions import Expressions
 
-_LIKE = ("copy", "sort")
 
-
-def elementwise(left: Value, right: Value, combine: Callable[[Value, Value], Value]) -> Value:
+def elementwise(first: Value, second: Value, combine: Callable[[Value, Value], Value]) -> Value:
     """Return an array of `combine` of the elements of two arrays, or of an array and a number."""
-    first, second = (_element(value, name) for value, name in ((left, "a"), (right, "b")))
-    result = combine(first, second)
+    result = combine(_element(first, "a"), _element(second, "b"))
     element = scalar(result).name
     cpp = CPP_ELEMENTS[element]
-    both = isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType)
-    view = left if isinstance(left.type, ArrayType) else right
-    kind = ArrayType(element, array(view).axes)
-    if both:
-        return Value(f"combined<{cpp}>({left.text}, {right.text}, [&](auto a, auto b) -> {cpp} {{ return {result.text}; }})", kind)
-    name = "a" if view is left else "b"
-    return Value(f"mapped<{cpp}>({view.text}, [&](auto {name}) -> {cpp} {{ return {result.text}; }})", kind)
+    body = f"-> {cpp} {{ return {result.text}; }}"
+    arrays = [(value, name) for value, name in ((first, "a"), (second, "b")) if isinstance(value.type, ArrayType)]
+    views = ", ".join(value.text for value, _ in arrays)
+    parameters = ", ".join(f"auto {name}" for _, name in arrays)
+    function = "combined" if len(arrays) == 2 else "mapped"
+    kind = ArrayType(element, array(arrays[0][0]).axes)
+    return Value(f"{function}<{cpp}>({views}, [&]({parameters}) {body})", kind)
 
 
 def _element(value: Value, name: str) -> Value:
@@ -62,12 +57,14 @@ def inverted(operand: Value) -> Value:
     kind = array(operand)
     cpp = CPP_ELEMENTS[kind.element]
     sign = "!" if kind.element == "bool" else "~"
-    return Value(f"mapped<{cpp}>({operand.text}, [](auto a) -> {cpp} {{ return {sign}a; }})", ArrayType(kind.element, kind.axes))
+    return Value(
+        f"mapped<{cpp}>({operand.text}, [](auto a) -> {cpp} {{ return {sign}a; }})", ArrayType(kind.element, kind.axes)
+    )
 
 
 def call(expressions: Expressions, node: ast.Call) -> Value:
     """Return a call of a function of NumPy."""
-    assert isinstance(node.func, ast.Attribute)  # noqa: S101 - np.name
+    assert isinstance(node.func, ast.Attribute)
     name = node.func.attr
     if name in ("empty", "zeros", "ones", "full"):
         return _new(expressions, node, name)
@@ -115,7 +112,9 @@ def _number(value: Value, element: str) -> Value:
     """Return a number as one of NumPy's types holds it."""
     if element == "uint64" and value.literal is not None:
         return as_word(value)
-    return Value(f"static_cast<{scalar_of(element).cpp}>(static_cast<{CPP_ELEMENTS[element]}>({value.text}))", scalar_of(element))
+    return Value(
+        f"static_cast<{scalar_of(element).cpp}>(static_cast<{CPP_ELEMENTS[element]}>({value.text}))", scalar_of(element)
+    )
 
 
 def _new(expressions: Expressions, node: ast.Call, name: str) -> Value:
@@ -146,7 +145,7 @@ def _listed(expressions: Expressions, node: ast.Call) -> Value:
 
 def method(expressions: Expressions, node: ast.Call) -> Value:
     """Return a call of a method of an array."""
-    assert isinstance(node.func, ast.Attribute)  # noqa: S101 - array.name
+    assert isinstance(node.func, ast.Attribute)
     owner, name = expressions.value(node.func.value), node.func.attr
     kind = array(owner)
     if name == "copy":
@@ -186,6 +185,3 @@ def _extreme(name: str, values: Sequence[Value]) -> Value:
         first, second, kind = common(result, value)
         result = Value(f"{name}<{kind.cpp}>({first}, {second})", kind)
     return result
-
-
-__all__ = ["WORD", "Scalar", "builtin", "call", "elementwise", "inverted", "method"]

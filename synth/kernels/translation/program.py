@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from chorale.synth.kernels.native_call import entry_of
 from chorale.synth.kernels.translation.functions import Catalog, KernelText
 from chorale.synth.kernels.translation.statements import Body, parameter
-from chorale.synth.kernels.types import Nothing, RecordType
 from chorale.synth.kernels.translation.values import Value
+from chorale.synth.kernels.types import Nothing, RecordType
 
 _HEAD = """// Made from the Python text of the kernels: see chorale/synth/kernels.
 #include "call.hpp"
@@ -54,7 +55,10 @@ def _record(record: RecordType) -> Iterator[str]:
     yield f"struct {record.name} {{"
     yield from (f"    {kind.cpp} {name}{{}};" for name, kind in record.fields)
     yield "};"
-    for verb, argument in (("take", f"Slots& slots, {record.name}& record"), ("give", f"Results& slots, const {record.name}& record")):
+    for verb, argument in (
+        ("take", f"Slots& slots, {record.name}& record"),
+        ("give", f"Results& slots, const {record.name}& record"),
+    ):
         calls = " ".join(f"{verb}(slots, record.{name});" for name, _ in record.fields)
         yield f"[[maybe_unused]] static void {verb}({argument}) {{ {calls} }}"
 
@@ -62,7 +66,7 @@ def _record(record: RecordType) -> Iterator[str]:
 def _entry(text: KernelText) -> Iterator[str]:
     """Yield the function that the library exports for a kernel."""
     arguments = "[[maybe_unused]] chorale::Slots in, [[maybe_unused]] chorale::Results out, char* message"
-    yield f'CHORALE_EXPORT int {text.cpp_name}_entry({arguments}) {{'
+    yield f"CHORALE_EXPORT int {entry_of(text.cpp_name)}({arguments}) {{"
     yield "    using namespace chorale;"
     yield "    return guarded(message, [&] {"
     for name, kind in text.parameters.items():

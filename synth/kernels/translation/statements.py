@@ -6,12 +6,10 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from chorale.synth.kernels.translation import numpy_calls
-from chorale.synth.kernels.types import TranslationError
 from chorale.synth.kernels.translation.expressions import Expressions, variable
 from chorale.synth.kernels.translation.functions import Catalog, KernelText
+from chorale.synth.kernels.translation.values import Value, array, as_word, converted, integer, scalar
 from chorale.synth.kernels.types import (
-    BOOL,
     CPP_ELEMENTS,
     INTEGER,
     WORD,
@@ -19,11 +17,11 @@ from chorale.synth.kernels.types import (
     Nothing,
     RecordType,
     Scalar,
+    TranslationError,
     TupleType,
     Type,
     union_of,
 )
-from chorale.synth.kernels.translation.values import Value, array, as_word, converted, integer, scalar
 
 Lines = list[str]
 
@@ -61,7 +59,11 @@ class Body:
 
     def assigned_parameters(self) -> set[str]:
         """Return the parameters to which the function assigns."""
-        stored = {node.id for node in ast.walk(self.function.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        stored = {
+            node.id
+            for node in ast.walk(self.function.tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         return stored & set(self.function.parameters)
 
     def _declarations(self) -> Iterator[str]:
@@ -171,12 +173,12 @@ class Body:
                 return
             element = left
         else:
-            assert isinstance(node.target, ast.Subscript)  # noqa: S101 - records have no parts that change
+            assert isinstance(node.target, ast.Subscript)
             element = self.expressions.element(self.expressions.value(node.target.value), node.target.slice)
         if isinstance(element.type, ArrayType):
             yield self._update_array(element, node.op, right)
             return
-        assert isinstance(node.target, ast.Subscript)  # noqa: S101 - a name was seen to above
+        assert isinstance(node.target, ast.Subscript)
         old = Value(f"static_cast<{element.type.cpp}>(element)", element.type)
         new = self._as_element(self.expressions.binary(old, node.op, right), node.target)
         yield f"{{ auto& element = {element.text}; element = {new}; }}"
@@ -200,7 +202,9 @@ class Body:
             yield from self._for_range(node, call.args)
         elif isinstance(call, ast.Tuple):
             items = ", ".join(converted(self.expressions.value(item), INTEGER) for item in call.elts)
-            yield from self._loop(node, f"for (const Integer {{0}} : {{{{{items}}}}})", lambda name: Value(name, INTEGER))
+            yield from self._loop(
+                node, f"for (const Integer {{0}} : {{{{{items}}}}})", lambda name: Value(name, INTEGER)
+            )
         else:
             yield from self._for_array(node, self.expressions.value(call))
 
@@ -280,6 +284,3 @@ def parameter(name: str, kind: Type, is_assigned: bool) -> str:
     """Return the declaration of a parameter: by reference where that is cheaper and nothing is assigned to it."""
     by_value = is_assigned or isinstance(kind, Scalar)
     return f"{kind.cpp} {variable(name)}" if by_value else f"const {kind.cpp}& {variable(name)}"
-
-
-__all__ = ["BOOL", "Body", "numpy_calls", "parameter"]

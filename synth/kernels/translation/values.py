@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.synth.kernels.types import TranslationError
 from chorale.synth.kernels.types import (
     BOOL,
     INTEGER,
@@ -13,6 +12,7 @@ from chorale.synth.kernels.types import (
     ArrayType,
     RecordType,
     Scalar,
+    TranslationError,
     TupleType,
     Type,
     wider,
@@ -90,8 +90,10 @@ def common(first: Value, second: Value) -> tuple[str, str, Scalar]:
         second = as_word(second)
     if first.literal is not None and second.type == WORD:
         first = as_word(first)
-    result = wider(wider(scalar(first), scalar(second)), INTEGER) if _is_narrow(first, second) else wider(
-        scalar(first), scalar(second)
+    result = (
+        wider(wider(scalar(first), scalar(second)), INTEGER)
+        if _is_narrow(first, second)
+        else wider(scalar(first), scalar(second))
     )
     return converted(first, result), converted(second, result), result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
@@ -57,7 +57,7 @@ def cancel_cycles(
                 node = src[path[length]]
 
 
-@compiled
+@inlined
 def _cancel(
     path: NDArray[np.int32],
     length: int,
@@ -128,7 +128,11 @@ def _hops(
 
 @compiled
 def _even_split(
-    incoming: NDArray[np.int64], src: NDArray[np.int32], demand: NDArray[np.int64], hops: Matrix[np.float64], flows: Matrix[np.float64]
+    incoming: NDArray[np.int64],
+    src: NDArray[np.int32],
+    demand: NDArray[np.int64],
+    hops: Matrix[np.float64],
+    flows: Matrix[np.float64],
 ) -> None:
     need = np.empty(hops.shape[1])
     for index in range(len(hops)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
@@ -106,7 +105,9 @@ def _gcd(first: int, second: int) -> int:
 
 
 @compiled
-def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Integers, Integers, Integers, Matrix[np.uint64]]:
+def least_loads(
+    first: int, last: int, problems: Problems, steps: int
+) -> tuple[Integers, Integers, Integers, Matrix[np.uint64]]:
     """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
 
     Returns (p, q, node, links), rows by step: max over the block's nodes of U(u, t) = p / q in lowest terms,

@@ -73,7 +73,9 @@ def _place(row: int, allowed: Matrix[np.bool_], needs: Integers, capacity: Integ
 
 
 @inlined
-def _make_room(row: int, need: int, allowed: Matrix[np.bool_], capacity: Integers, amounts: Matrix[np.int64], closed: Flags) -> int:
+def _make_room(
+    row: int, need: int, allowed: Matrix[np.bool_], capacity: Integers, amounts: Matrix[np.int64], closed: Flags
+) -> int:
     """Place up to `need` units of `row` by moving others along a shortest chain; return how many, 0 if none.
 
     closed: places from which no chain leads to any that has something left; those found now are added
@@ -105,7 +107,9 @@ def _make_room(row: int, need: int, allowed: Matrix[np.bool_], capacity: Integer
 
 
 @inlined
-def _move(last: int, need: int, before: Integers, mover: Integers, capacity: Integers, amounts: Matrix[np.int64]) -> int:
+def _move(
+    last: int, need: int, before: Integers, mover: Integers, capacity: Integers, amounts: Matrix[np.int64]
+) -> int:
     """Move up to `need` units along the chain that ends at `last`; return how many."""
     amount, place = int(min(need, capacity[last])), last
     while before[place] >= 0:
@@ -186,7 +190,7 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     needs[node] = 0
     demand = needs.copy()
     allowed = np.ascontiguousarray((hops[tails] + 1 == hops[node]).T)
-    amounts = np.zeros(allowed.shape, dtype=np.int64)
+    amounts = np.zeros_like(allowed, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
         points = np.append(tails, np.int32(node)).astype(np.int64)[:, None]
         ties = splitmix(points * network.nodes + np.arange(network.nodes))

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.cut_table import Bits, members_of
+from chorale.synth.methods.forest.split.cut_table import members_of
 
 
 @inlined
@@ -40,7 +39,9 @@ def _add_members(members: Matrix[np.uint64], node: int, amount: int, total: Inte
 
 
 @compiled
-def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers) -> Integers:
+def cut_slacks(
+    cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers
+) -> Integers:
     """Return int64 per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
     slack = np.zeros(cuts, dtype=np.int64)
     for arc in range(len(tails)):
@@ -54,7 +55,12 @@ def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks
 
 @compiled
 def feasible_trees(
-    members: Matrix[np.uint64], slack: Integers, tails: Ranks, root: Ranks, weight: Integers, parent_arc: Matrix[np.int32]
+    members: Matrix[np.uint64],
+    slack: Integers,
+    tails: Ranks,
+    root: Ranks,
+    weight: Integers,
+    parent_arc: Matrix[np.int32],
 ) -> int:
     """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
 
