@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -27,12 +27,15 @@ class BuildWithKernels(build_py):
             build_or_warn((target / LIBRARY).absolute())
 
 
+class NativeDistribution(Distribution):
+    """What belongs to one platform."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
 class PlatformWheel(bdist_wheel):
     """The library knows a platform, and no Python."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
@@ -44,4 +47,8 @@ def _compiler_needed() -> list[str]:
     return [] if has_compiler() else ["ziglang"]
 
 
-setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel}, setup_requires=_compiler_needed())
+setup(
+    distclass=NativeDistribution,
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
+    setup_requires=_compiler_needed(),
+)

@@ -16,7 +16,7 @@ import pytest
 
 from chorale.synth.kernels.compiled import Kernel, in_python
 
-MOST_ELEMENTS = 2000
+MOST_ELEMENTS = 20_000
 """Calls with more elements in their arguments are not compared: their text would take too long."""
 
 _run = Kernel.__call__

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 import zipfile
 
@@ -16,6 +19,8 @@ def test_the_wheel_owns_one_import_name(tmp_path):
     below = {name.split("/")[1] for name in names if name.startswith("chorale/")}
     assert {"synth", "runners", "tuner", "experiments", "__init__.py", "__main__.py"} <= below
     assert {
+        "chorale/synth/kernels/native/kernels.so",
+        "chorale/synth/kernels/native/array.hpp",
         "chorale/runners/fabric/native/links.cpp",
         "chorale/runners/fabric/native/link.hpp",
         "chorale/runners/oneccl/interpreter/main.cpp",
@@ -29,7 +34,20 @@ def test_the_wheel_owns_one_import_name(tmp_path):
         "chorale/tuner/launch/html_report.html",
     } <= set(names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
-    assert "chorale = chorale.tuner.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert "chorale = chorale.__main__:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
+
+
+def test_one_wheel_serves_every_python(tmp_path):
+    wheel = build_wheel(tmp_path)
+    assert wheel.name.startswith("chorale_collectives-0.1.0-py3-none-linux_")
+    folder = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(folder)
+    code = "from chorale.synth.kernels.library import LIBRARY, library_state; print(LIBRARY, library_state())"
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == [str(folder / "chorale/synth/kernels/native/kernels.so"), "ready"]
 
 
 def test_constraints_name_versions_only():
