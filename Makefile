@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	touch $(INSTALLED)
 
 # Without a compiler there is a warning, and kernels run as Python.
-$(KERNELS): $(INSTALLED) $(KERNEL_SOURCES)
+$(KERNELS): $(KERNEL_SOURCES) | $(INSTALLED)
 	$(BIN)/python -m chorale.runners.engine.kernels
 
 quickstart: setup

@@ -43,6 +43,7 @@ def load(path: Path) -> Libraries:
     """Return the library at `path`, once as its calls release the interpreter lock and once as they keep it."""
     releasing, holding = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
     releasing.chorale_sources.restype = ctypes.c_char_p
+    holding.chorale_message.restype = ctypes.c_char_p
     holding.chorale_release.argtypes = [ctypes.c_void_p]
     holding.chorale_release.restype = None
     return Libraries(releasing, holding)

@@ -24,7 +24,6 @@ from chorale.synth.kernels.types import (
     type_of,
 )
 
-MESSAGE_BYTES = 256
 _ERRORS: Mapping[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: IndexError}
 
 Copies = list[tuple[NDArray[Any] | None, NDArray[Any]]]
@@ -50,6 +49,7 @@ class NativeCall:
 
     def __init__(self, libraries: Libraries, symbol: str, parameters: Mapping[str, Type], result: Any) -> None:
         self._entry = getattr(libraries.releasing, entry_of(symbol))
+        self._message = libraries.holding.chorale_message
         self._symbol = symbol
         self._format = struct.Struct("".join(_format(kind) for kind in parameters.values())).pack
         self._packs = [_packer(kind, name) for name, kind in parameters.items()]
@@ -73,10 +73,10 @@ class NativeCall:
             packed = self._format(*slots)
         except (AttributeError, ValueError, TypeError, struct.error) as error:
             raise TypeError(f"{self._symbol}: {error}") from error
-        results, message = self._results(), ctypes.create_string_buffer(MESSAGE_BYTES)
-        outcome = self._entry(packed, results, message)
+        results = self._results()
+        outcome = self._entry(packed, results)
         if outcome:
-            raise _ERRORS[outcome](message.value.decode() or self._symbol)
+            raise _ERRORS[outcome](self._message().decode())
         for original, copy in copies:
             if original is not None:
                 original[...] = copy

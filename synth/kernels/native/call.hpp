@@ -56,20 +56,27 @@ void give(Results& out, const std::tuple<Types...>& values) {
 
 enum Outcome : int { FINE = 0, REFUSED = 1, NO_MEMORY = 2, OUT_OF_BOUNDS = 3 };
 
-constexpr std::size_t MESSAGE_BYTES = 256;
+// Why the last call of this thread was refused.
+inline char* message() {
+    static thread_local char text[256];
+    return text;
+}
+
+inline void note(const std::exception& error) { std::strncpy(message(), error.what(), 255); }
 
 template <class Function>
-int guarded(char* message, Function function) noexcept {
+int guarded(Function function) noexcept {
     try {
         function();
         return FINE;
-    } catch (const std::bad_alloc&) {
+    } catch (const std::bad_alloc& error) {
+        note(error);
         return NO_MEMORY;
     } catch (const std::out_of_range& error) {
-        std::strncpy(message, error.what(), MESSAGE_BYTES - 1);
+        note(error);
         return OUT_OF_BOUNDS;
     } catch (const std::exception& error) {
-        std::strncpy(message, error.what(), MESSAGE_BYTES - 1);
+        note(error);
         return REFUSED;
     }
 }

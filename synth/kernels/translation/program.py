@@ -18,6 +18,7 @@ namespace chorale {
 """
 _TAIL = """
 CHORALE_EXPORT void chorale_release(chorale::Storage* storage) { chorale::Owner::release(storage); }
+CHORALE_EXPORT const char* chorale_message() { return chorale::message(); }
 CHORALE_EXPORT const char* chorale_sources() { return "%s"; }
 """
 
@@ -65,10 +66,10 @@ def _record(record: RecordType) -> Iterator[str]:
 
 def _entry(text: KernelText) -> Iterator[str]:
     """Yield the function that the library exports for a kernel."""
-    arguments = "[[maybe_unused]] chorale::Slots in, [[maybe_unused]] chorale::Results out, char* message"
+    arguments = "[[maybe_unused]] chorale::Slots in, [[maybe_unused]] chorale::Results out"
     yield f"CHORALE_EXPORT int {entry_of(text.cpp_name)}({arguments}) {{"
     yield "    using namespace chorale;"
-    yield "    return guarded(message, [&] {"
+    yield "    return guarded([&] {"
     for name, kind in text.parameters.items():
         yield f"        {kind.cpp} {name}_{{}};"
         yield f"        take(in, {name}_);"
