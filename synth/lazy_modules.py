@@ -8,11 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["csgraph", "isomorphism", "networkx", "optimize", "sparse"]
-
-__all__ = ["csgraph", "isomorphism", "networkx", "optimize", "sparse"]
-
-__all__ = ["csgraph", "isomorphism", "networkx", "optimize", "sparse"]
+__all__ = ["arrow", "csgraph", "isomorphism", "networkx", "optimize", "parquet", "sparse"]
 
 
 class LazyModule:
@@ -27,12 +23,16 @@ class LazyModule:
 
 if TYPE_CHECKING:
     import networkx
+    import pyarrow as arrow
     from networkx.algorithms import isomorphism
+    from pyarrow import parquet
     from scipy import optimize, sparse
     from scipy.sparse import csgraph
 else:
     networkx = LazyModule("networkx")
     isomorphism = LazyModule("networkx.algorithms.isomorphism")
+    arrow = LazyModule("pyarrow")
+    parquet = LazyModule("pyarrow.parquet")
     optimize = LazyModule("scipy.optimize")
     sparse = LazyModule("scipy.sparse")
     csgraph = LazyModule("scipy.sparse.csgraph")

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import arrow, parquet
 from chorale.synth.schedule.schedule import (
     COLUMN_NAMES,
     AnySchedule,
@@ -49,20 +48,22 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     else:
         expanded = schedule.expand()
         columns, metadata = _columns(expanded), _metadata(expanded)
-    table = pa.table({name: _arrow_array(column) for name, column in columns.items()})
+    table = arrow.table({name: _arrow_array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
 
 
-def _arrow_array(column: np.ndarray) -> pa.Array:
-    """Return whole numbers as Arrow has them; `pa.array` would import pandas to see whether they are its own."""
+def _arrow_array(column: np.ndarray) -> arrow.Array:
+    """Return whole numbers as Arrow has them; `arrow.array` would import pandas to see whether they are its own."""
     content = np.ascontiguousarray(column)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(content.dtype), len(content), [None, pa.py_buffer(content)])
+    return arrow.Array.from_buffers(
+        arrow.from_numpy_dtype(content.dtype), len(content), [None, arrow.py_buffer(content)]
+    )
 
 
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+def _numbers(column: arrow.ChunkedArray) -> np.ndarray:
     """Return a column of numbers, none of which is missing; a copy, as kernels must be able to write to it."""
     chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
     return np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
@@ -109,8 +110,8 @@ def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return _parse_document(text), columns
 
 
-def _parquet_file(content: bytes) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)), pre_buffer=False)
+def _parquet_file(content: bytes) -> parquet.ParquetFile:
+    return parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
 
 
 @contextmanager
@@ -118,7 +119,7 @@ def _readable_parquet() -> Iterator[None]:
     """Raise InvalidInput for what Arrow raises; names and texts that are not UTF-8 are ValueErrors."""
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, BufferError) as error:
+    except (arrow.ArrowException, OSError, ValueError, KeyError, TypeError, BufferError) as error:
         raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
 
 
