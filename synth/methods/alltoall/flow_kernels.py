@@ -137,7 +137,7 @@ def _even_split(
     need = np.empty(hops.shape[1])
     for index in range(len(hops)):
         distance = hops[index]
-        order = np.argsort(distance)
+        order = np.argsort(distance, kind="stable")
         need[:] = demand
         for position in range(len(order) - 1, 0, -1):
             node = order[position]

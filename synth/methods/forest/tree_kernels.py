@@ -64,8 +64,9 @@ def continue_tree(
         attach(arcs, room, growth, arc, weight, missing)
         missing -= 1
     weight, missing = finish_tree(arcs, room, growth, weight, missing)
-    order[:] = growth.order[:nodes]
-    parent[:] = growth.parent[:nodes]
+    for position in range(nodes - missing):
+        node = growth.order[position]
+        order[position], parent[node] = node, growth.parent[node]
     return weight, nodes - missing
 
 
