@@ -37,6 +37,8 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.command import chorale
 
+pytestmark = pytest.mark.alone
+
 SPARE_NAME = f"live-{os.getpid()}"
 RARE = "circulant:7,1,3"  # a topology that nobody else on the machine is likely to have up
 ONE, OTHER = f"{SPARE_NAME}-a", f"{SPARE_NAME}-b"

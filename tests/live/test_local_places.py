@@ -18,6 +18,7 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 
@@ -37,7 +38,7 @@ def ring() -> Iterator[EmulatedFabric]:
         yield fabric
 
 
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_on_loopback)
     assert not descendants()
@@ -45,7 +46,7 @@ def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) -> None:
     check(lambda: OnAnyFabric(LocalRunner(where="fabric", fabric=f"{NAME}-kit"), f"{NAME}-kit"))
 

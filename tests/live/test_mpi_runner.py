@@ -28,6 +28,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 from tests.live.mpi import needs_mpi
 
@@ -57,15 +58,15 @@ IN_EACH_RUN = (
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
     runner_kit.another_topology_may_follow,
 )
-CHECKS = [pytest.param(check, marks=[] if check in IN_EACH_RUN else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS)
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS)
 def test_conformance_where_engines_are_connected_by_themselves(
     check: Callable[[runner_kit.Factory], None], connected: MpiRunner
 ) -> None:
@@ -76,7 +77,7 @@ def test_traces(shared: MpiRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()
