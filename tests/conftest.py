@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -70,6 +71,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def _marks(path: Path) -> frozenset[str]:
     """Return the names of all marks in the text of a file."""
     return frozenset(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what ten thousand tests are made of stays, and nothing else is made yet."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # nor is it looked through while the tests run, or at the end
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
