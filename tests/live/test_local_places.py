@@ -137,9 +137,8 @@ def test_gloo_is_measured_beside_programs(
 ) -> None:
     spec, these = programs
     for program in these:
-        topology = parse_topology(spec)
-        outcome = beside_gloo.submit(RunRequest(topology, {"program": program}, (4096,), dtype=dtype, library=("gloo",)))
-        assert set(measured(outcome).results) == {"program", library_result("gloo")}
+        request = RunRequest(parse_topology(spec), {"program": program}, (4096,), dtype=dtype, library=("gloo",))
+        assert set(measured(beside_gloo.submit(request)).results) == {"program", library_result("gloo")}
 
 
 @needs_torch
