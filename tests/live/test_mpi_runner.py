@@ -88,30 +88,28 @@ def test_a_killed_rank_is_named_where_engines_are_connected_by_themselves() -> N
     assert not descendants()
 
 
-def test_mpis_own_collectives_are_right_and_measured_beside_programs() -> None:
+def test_mpis_own_collectives_are_right_and_measured_beside_programs(shared: MpiRunner) -> None:
     topology = parse_topology("ring:4")
     bfb = (lower(synthesize("bfb", topology, one, None, SerialExecutor()), LoweringOptions("oneccl-xml"))
            for one in (ALLGATHER, REDUCE_SCATTER))  # fmt: skip
     rooted = (Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2))
     trees = (double_binary_tree(topology, one).schedule(6) for one in rooted)
     others = (lower(verify(one), LoweringOptions("oneccl-xml")) for one in (*trees, alltoall_schedule(topology)))
-    with _runner() as runner:
-        for program in (RING, *bfb, *others):
-            assert runner.library(program.collective.name) == ("mpi",)
-            for dtype in ("float32", "int32"):
-                request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)
-                results = measured(runner.submit(request)).results
-                assert list(results) == ["program", "library:mpi"]
-                assert results["library:mpi"][0].size_bytes == results["program"][0].size_bytes
-                assert len(results["library:mpi"][0].times_s) == 2
+    for program in (RING, *bfb, *others):
+        assert shared.library(program.collective.name) == ("mpi",)
+        for dtype in ("float32", "int32"):
+            request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)
+            results = measured(shared.submit(request)).results
+            assert list(results) == ["program", "library:mpi"]
+            assert results["library:mpi"][0].size_bytes == results["program"][0].size_bytes
+            assert len(results["library:mpi"][0].times_s) == 2
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_mpi_has_no_sum_of_short_types(dtype: str) -> None:
-    with _runner() as runner:
-        failure = failed(runner.submit(request_of(RING, library=("mpi",), dtype=dtype)), FailureKind.REJECTED)
-        assert f"no sum of its own for {dtype}" in failure.message
-        measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
+def test_mpi_has_no_sum_of_short_types(dtype: str, shared: MpiRunner) -> None:
+    failure = failed(shared.submit(request_of(RING, library=("mpi",), dtype=dtype)), FailureKind.REJECTED)
+    assert f"no sum of its own for {dtype}" in failure.message
+    measured(shared.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
 
 
 def test_more_data_than_memory_is_unavailable() -> None:
@@ -177,9 +175,8 @@ def test_nothing_outlives_the_process_that_ran_it(stopped: bool, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_environment_says_what_matters_and_no_host() -> None:
-    with _runner() as runner:
-        environment = measured(runner.submit(request_of(RING))).environment
+def test_the_environment_says_what_matters_and_no_host(shared: MpiRunner) -> None:
+    environment = measured(shared.submit(request_of(RING))).environment
     assert environment["runner"] == "mpi"
     assert environment["network"] == "loopback"
     assert "MPI" in str(environment["mpi"])
