@@ -13,7 +13,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.oneccl.build import Version
+from chorale.runners.oneccl.build import Version, build_interpreter
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -39,6 +39,11 @@ FAST = {
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
 }
 CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, FAST)
+
+
+@pytest.mark.parametrize("version", EVERY_VERSION)
+def test_the_interpreter_builds_with_every_version(home: Path, version: Version) -> None:
+    assert os.access(build_interpreter(home, version), os.X_OK)
 
 
 @pytest.mark.parametrize("check", CHECKS)
