@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from chorale.tuner.files.home import Home
+from tests.native_code import share_native_code
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -39,14 +41,12 @@ FOREIGN_WARNINGS = (
 )
 
 
-IN_PAIRS = ("live/engine", "live/job", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
-"""Folders of tests that start servers or processes and wait for them most of the time, but compare no durations.
+IN_PAIRS = ("live", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
+"""Folders of tests that start servers or processes and wait for them most of the time.
 
-Tests with a Ray cluster run in pairs too.
+Tests with a Ray cluster run in pairs too. Those of both kinds that pace links, compare durations or count fabrics are
+marked `alone`, and run alone.
 """
-
-ALONE = "live"
-"""The folder of tests that pace links, look at clocks or count fabrics, without the folders below it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,9 +63,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if asked not in ("alone", "in_pairs") or not collection_path.name.startswith("test_"):
         return None
     folder, marks = _folder_within(collection_path), _marks(collection_path)
-    is_alone = folder == ALONE or "alone" in marks
-    is_in_pairs = folder != ALONE and (_is_in_pairs(folder) or "ray" in marks)
-    return None if (is_alone if asked == "alone" else is_in_pairs) else True
+    is_in_pairs = _is_in_pairs(folder) or "ray" in marks
+    return None if ("alone" in marks if asked == "alone" else is_in_pairs) else True
 
 
 def _marks(path: Path) -> frozenset[str]:
@@ -73,14 +72,23 @@ def _marks(path: Path) -> frozenset[str]:
     return frozenset(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what ten thousand tests are made of stays, and nothing else is made yet."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()  # nor is it looked through while the tests run, or at the end
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run in pairs, and those that need the machine for themselves."""
+    """Mark the tests that run in pairs: those that do not need the machine for themselves."""
     for item in items:
-        folder = _folder_within(item.path)
-        if folder == ALONE:
-            item.add_marker(pytest.mark.alone)
-        elif not item.get_closest_marker("alone") and (item.get_closest_marker("ray") or _is_in_pairs(folder)):
+        is_in_pairs = item.get_closest_marker("ray") or _is_in_pairs(_folder_within(item.path))
+        if is_in_pairs and not item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.in_pairs)
 
 
@@ -129,5 +137,6 @@ def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch)
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")
+    share_native_code(root)
     monkeypatch.setenv("CHORALE_HOME", str(root))
     return Home(root)

@@ -84,6 +84,9 @@ def a_rank_that_is_slow_takes_its_time_and_is_no_failure(factory: LiveFactory) -
     assert results["slow"][0].min_s > 1.5 * results["quick"][0].min_s
 
 
+COMPARING = frozenset({a_rank_that_is_slow_takes_its_time_and_is_no_failure})
+"""The checks that compare durations: beside nothing else."""
+
 CHECKS: tuple[Callable[[LiveFactory], None], ...] = (
     a_killed_rank_is_a_crash_that_names_it,
     a_stopped_rank_is_a_timeout_that_names_it,

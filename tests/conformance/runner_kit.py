@@ -204,6 +204,9 @@ def closing_twice_is_harmless(factory: Factory) -> None:
     runner.close()
 
 
+COMPARING = frozenset({twice_the_data_take_longer})
+"""The checks that compare durations: with real processes beside nothing else."""
+
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     right_programs_give_times,
     every_element_type_is_exact,

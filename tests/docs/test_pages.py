@@ -17,6 +17,7 @@ from chorale.tuner.cli.main import command_line, main
 from tests.command import Finished, chorale
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
+from tests.native_code import share_native_code
 
 FILES_BEFORE = (
     "synth bfb torus:2x4 --collective allreduce -o torus.parquet",
@@ -80,6 +81,8 @@ def run(command: Command, capsys: pytest.CaptureFixture[str]) -> Finished:
 def follow(page: str, desk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     shutil.copytree(desk, folder)
     monkeypatch.chdir(folder)
+    (folder / "data").mkdir(mode=0o700)
+    share_native_code(folder / "data")
     monkeypatch.setenv("CHORALE_HOME", str(folder / "data"))
     text = (DOCS / page).read_text()
     for line in MORE_BEFORE.get(page, ()):

@@ -36,6 +36,9 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.command import chorale
+from tests.native_code import share_native_code
+
+pytestmark = pytest.mark.alone
 
 SPARE_NAME = f"live-{os.getpid()}"
 RARE = "circulant:7,1,3"  # a topology that nobody else on the machine is likely to have up
@@ -351,6 +354,7 @@ def _refused() -> subprocess.Popen[str]:
 def test_the_command(
     capsys: pytest.CaptureFixture[str], up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    share_native_code(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     ring = ("fabric", "up", "ring:3", "--link-mbps", "2", "--name", SPARE_NAME)
     try:

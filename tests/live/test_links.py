@@ -26,6 +26,8 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 
+pytestmark = pytest.mark.alone
+
 NAME = f"links-{os.getpid()}"
 PATIENCE_S = 10.0
 

@@ -14,10 +14,13 @@ from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 
@@ -37,7 +40,7 @@ def ring() -> Iterator[EmulatedFabric]:
         yield fabric
 
 
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_on_loopback)
     assert not descendants()
@@ -45,7 +48,7 @@ def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) ->
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) -> None:
     check(lambda: OnAnyFabric(LocalRunner(where="fabric", fabric=f"{NAME}-kit"), f"{NAME}-kit"))
 
@@ -101,6 +104,24 @@ def test_gloo_without_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> N
     assert "pip install torch" in failure.message
 
 
+PROGRAMS = {
+    "ring:4": (RING, ring_allgather(4, in_place=True), ring_reduce_scatter(4)),
+    "mesh:5": (star_broadcast(5, root=2),),
+}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS.items(), ids=lambda item: item[0])
+def programs(request: pytest.FixtureRequest) -> tuple[str, tuple[Program, ...]]:
+    """Return a topology and programs for it; tests of one follow each other, so that the ranks import torch once."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def beside_gloo() -> Iterator[LocalRunner]:
+    with _on_loopback() as runner:
+        yield runner
+
+
 @needs_torch
 @pytest.mark.parametrize(
     "dtype",
@@ -111,14 +132,13 @@ def test_gloo_without_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> N
         *(pytest.param(one, marks=pytest.mark.slow) for one in ("float64", "float16", "int32")),
     ],
 )
-def test_gloo_is_measured_beside_programs(dtype: str) -> None:
-    requests = [request_of(RING), request_of(ring_allgather(4, in_place=True)), request_of(ring_reduce_scatter(4))]
-    with _on_loopback() as runner:
-        for request in (*requests, request_of(star_broadcast(5, root=2), "mesh:5")):
-            outcome = runner.submit(
-                RunRequest(request.topology, request.programs, (4096,), dtype=dtype, library=("gloo",))
-            )
-            assert set(measured(outcome).results) == {"program", library_result("gloo")}
+def test_gloo_is_measured_beside_programs(
+    dtype: str, programs: tuple[str, tuple[Program, ...]], beside_gloo: LocalRunner
+) -> None:
+    spec, these = programs
+    for program in these:
+        request = RunRequest(parse_topology(spec), {"program": program}, (4096,), dtype=dtype, library=("gloo",))
+        assert set(measured(beside_gloo.submit(request)).results) == {"program", library_result("gloo")}
 
 
 @needs_torch

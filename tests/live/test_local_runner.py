@@ -32,6 +32,7 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 
 
@@ -51,7 +52,7 @@ def shared() -> Iterator[LocalRunner]:
         yield running
 
 
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: LocalRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
@@ -60,7 +61,7 @@ def test_traces(shared: LocalRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()
@@ -198,6 +199,7 @@ def test_lowered_trees_and_alltoalls_compute_the_collective(runner: LocalRunner,
             measured(runner.submit(request_of(program, "ring:4", size_bytes=3 * 2**12)))
 
 
+@pytest.mark.alone
 def test_no_run_is_faster_than_its_links() -> None:
     # 6 steps of 64 KiB at 50 Mbit/s. An idle machine needs a few percent more; a busy one can need any time.
     ideal_s = 6 * 2**16 * 8 / 50e6

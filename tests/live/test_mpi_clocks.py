@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from tests.live.mpi import needs_mpi
 
-pytestmark = needs_mpi
+pytestmark = [needs_mpi, pytest.mark.alone]
 
 RANKS = """
 import json, time

@@ -17,6 +17,7 @@ from chorale.runners.mpi.runner import MpiRunner
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.mpi import needs_mpi
 from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 
@@ -34,7 +35,7 @@ def ring() -> Iterator[EmulatedFabric]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ring")
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
     check(lambda: OnAnyFabric(MpiRunner(f"{NAME}-kit"), f"{NAME}-kit"))
 
@@ -60,6 +61,7 @@ def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
     return inside
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("transport", ["mpi", "tcp"])
 def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric, transport: str) -> None:
     size_bytes = 2**20

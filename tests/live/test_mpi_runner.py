@@ -28,6 +28,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 from tests.live.mpi import needs_mpi
 
@@ -57,15 +58,15 @@ IN_EACH_RUN = (
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
     runner_kit.another_topology_may_follow,
 )
-CHECKS = [pytest.param(check, marks=[] if check in IN_EACH_RUN else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS)
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS)
 def test_conformance_where_engines_are_connected_by_themselves(
     check: Callable[[runner_kit.Factory], None], connected: MpiRunner
 ) -> None:
@@ -76,7 +77,7 @@ def test_traces(shared: MpiRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()
@@ -87,30 +88,28 @@ def test_a_killed_rank_is_named_where_engines_are_connected_by_themselves() -> N
     assert not descendants()
 
 
-def test_mpis_own_collectives_are_right_and_measured_beside_programs() -> None:
+def test_mpis_own_collectives_are_right_and_measured_beside_programs(shared: MpiRunner) -> None:
     topology = parse_topology("ring:4")
     bfb = (lower(synthesize("bfb", topology, one, None, SerialExecutor()), LoweringOptions("oneccl-xml"))
            for one in (ALLGATHER, REDUCE_SCATTER))  # fmt: skip
     rooted = (Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2))
     trees = (double_binary_tree(topology, one).schedule(6) for one in rooted)
     others = (lower(verify(one), LoweringOptions("oneccl-xml")) for one in (*trees, alltoall_schedule(topology)))
-    with _runner() as runner:
-        for program in (RING, *bfb, *others):
-            assert runner.library(program.collective.name) == ("mpi",)
-            for dtype in ("float32", "int32"):
-                request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)
-                results = measured(runner.submit(request)).results
-                assert list(results) == ["program", "library:mpi"]
-                assert results["library:mpi"][0].size_bytes == results["program"][0].size_bytes
-                assert len(results["library:mpi"][0].times_s) == 2
+    for program in (RING, *bfb, *others):
+        assert shared.library(program.collective.name) == ("mpi",)
+        for dtype in ("float32", "int32"):
+            request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)
+            results = measured(shared.submit(request)).results
+            assert list(results) == ["program", "library:mpi"]
+            assert results["library:mpi"][0].size_bytes == results["program"][0].size_bytes
+            assert len(results["library:mpi"][0].times_s) == 2
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_mpi_has_no_sum_of_short_types(dtype: str) -> None:
-    with _runner() as runner:
-        failure = failed(runner.submit(request_of(RING, library=("mpi",), dtype=dtype)), FailureKind.REJECTED)
-        assert f"no sum of its own for {dtype}" in failure.message
-        measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
+def test_mpi_has_no_sum_of_short_types(dtype: str, shared: MpiRunner) -> None:
+    failure = failed(shared.submit(request_of(RING, library=("mpi",), dtype=dtype)), FailureKind.REJECTED)
+    assert f"no sum of its own for {dtype}" in failure.message
+    measured(shared.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype=dtype)))
 
 
 def test_more_data_than_memory_is_unavailable() -> None:
@@ -176,9 +175,8 @@ def test_nothing_outlives_the_process_that_ran_it(stopped: bool, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_environment_says_what_matters_and_no_host() -> None:
-    with _runner() as runner:
-        environment = measured(runner.submit(request_of(RING))).environment
+def test_the_environment_says_what_matters_and_no_host(shared: MpiRunner) -> None:
+    environment = measured(shared.submit(request_of(RING))).environment
     assert environment["runner"] == "mpi"
     assert environment["network"] == "loopback"
     assert "MPI" in str(environment["mpi"])

@@ -13,13 +13,14 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.oneccl.build import Version
+from chorale.runners.oneccl.build import Version, build_interpreter
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
 from tests.live.oneccl import EVERY_VERSION, needs_oneccl
 
@@ -37,10 +38,15 @@ FAST = {
     runner_kit.programs_are_measured_side_by_side_at_every_size,
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
 }
-CHECKS = [pytest.param(check, marks=[] if check in FAST else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, FAST)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("version", EVERY_VERSION)
+def test_the_interpreter_builds_with_every_version(home: Path, version: Version) -> None:
+    assert os.access(build_interpreter(home, version), os.X_OK)
+
+
+@pytest.mark.parametrize("check", CHECKS)
 def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
     check(lambda: OnAnyFabric(OneCclRunner(NAME, home=home), NAME))
 
@@ -51,6 +57,7 @@ def ring() -> Iterator[EmulatedFabric]:
         yield fabric
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("version", EVERY_VERSION)
 def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path, version: Version) -> None:
     size_bytes = 2**20

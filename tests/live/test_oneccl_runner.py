@@ -42,6 +42,7 @@ from tests.command import chorale
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.checks import params
 from tests.live.children import descendants
 from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
 
@@ -66,7 +67,7 @@ def _pair(program: Program = PAIR, **others: object) -> RunRequest:
     return request_of(program, "complete:2", **others)
 
 
-@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
 def test_conformance(check: Callable[[runner_kit.Factory], None], on_loopback: OnLoopback) -> None:
     check(on_loopback)
 

@@ -22,6 +22,7 @@ LINK_MBPS = 20
 SIZE_BYTES = 2**19
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("spec", ["ring:4", pytest.param("torus:2x3", marks=pytest.mark.slow)])
 def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
     """Nothing comes before its time on paced links, so no run is faster than its busiest link. Ranks pass bytes on as

@@ -216,7 +216,7 @@ class MlflowStore:
         """Return the version that `alias` of the model `name` points to, if there is one."""
         with self._translated_errors():
             models = self._client.search_registered_models(f"name = '{name}'")
-            number = self._client.get_registered_model(name).aliases.get(alias) if models else None
+            number = models[0].aliases.get(alias) if models else None
             return None if number is None else _version(self._client.get_model_version(name, str(number)))
 
     def download(self, version: ModelVersion) -> dict[str, bytes]:

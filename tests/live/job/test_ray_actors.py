@@ -8,11 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.live.job.ray_actors import LENGTH, RANKS
-
-pytestmark = pytest.mark.alone
 
 
 def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> None:

