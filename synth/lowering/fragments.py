@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.lowering.messages import ChannelMessages
-from chorale.synth.lowering.placement import BUFFERS, OFFSET_MASK, SHIFT, Codes, Placement, step_slices
+from chorale.synth.lowering.placement import OFFSET_MASK, SHIFT, Codes, Placement, step_slices
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn
+from chorale.synth.programs.columns import BUFFERS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

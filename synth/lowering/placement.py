@@ -10,20 +10,15 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
+from chorale.synth.programs.columns import BUFFERS
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
-from chorale.synth.programs.program import Buffer, BufferRef
+from chorale.synth.programs.program import Buffer
 
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
 
-BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
 SHIFT = 28
 OFFSET_MASK = (1 << SHIFT) - 1
-
-
-def buffer_ref_of(code: int) -> BufferRef:
-    """Return the place that `code` stands for."""
-    return BufferRef(BUFFERS[code >> SHIFT], code & OFFSET_MASK)
 
 
 class Placement:

@@ -11,12 +11,12 @@ from enum import IntEnum
 import numpy as np
 
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
-from chorale.synth.lowering.placement import BUFFERS, SHIFT, Placement
+from chorale.synth.lowering.placement import SHIFT, Placement
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.programs.columns import BUFFERS, OPS
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import Op
 
-OPS = tuple(Op)
 _SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
 
 

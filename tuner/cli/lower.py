@@ -107,7 +107,7 @@ def lower(
     if channels is None:
         options = with_default_channels(verified, options)
     if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
-        write_parts(output, (part.encode() for part in streamed_text(verified, options)))
+        write_parts(output, streamed_text(verified, options))
         document: dict[str, Any] = {
             "target": target,
             "ranks": verified.schedule.topology.compute_count,
