@@ -89,7 +89,7 @@ def lower(
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
-    For more than 512 ranks it is written rank by rank, each checked by itself, and not executed for the check.
+    For more than 512 ranks it is written rank by rank, each read back and checked by itself, and not executed.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
