@@ -84,7 +84,11 @@ class OpGenerator:
             fragments.count[number],
         ]
         late = (self._sends_first | fragments.exchanged[number]) * (role == Role.RECEIVE)
-        order = np.lexsort((-role, number, late, fragments.turn[number], fragments.step[number]))
+        turn = fragments.turn[number]
+        if late.any() or turn.any():
+            order = np.lexsort((-role, number, late, turn, fragments.step[number]))
+        else:  # fragments are in the order of steps
+            order = np.argsort(2 * number - role, kind="stable")
         copies = self._copies(rank)
         whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
         return UnscheduledOps(*(column.astype(np.int64) for column in whole))
