@@ -17,6 +17,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from chorale.experiments.bench.programs import written_program
 from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -210,7 +211,31 @@ FOREST = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, FOREST, RINGS)
+_PROGRAMS_GOAL = 0.5
+
+
+def _run_programs(case: str) -> BenchmarkOutcome:
+    facts, seconds = written_program(case)
+    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+PROGRAMS = Benchmark(
+    name="programs",
+    reference="Python's ElementTree, which reads the text once",
+    goals=dict.fromkeys(
+        (
+            "msccl-xml bfb allgather torus:16x16",
+            "msccl-executor-xml bfb allgather hypercube:8",
+            "oneccl-xml bfb allreduce hypercube:8",
+        ),
+        _PROGRAMS_GOAL,
+    ),
+    run=_run_programs,
+    is_exact=False,
+)
+
+
+BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RINGS)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

@@ -1,18 +1,11 @@
-"""Instructions of one rank with their waits: each waits for exactly those that share a chunk with it, once."""
+"""For which others the instructions of one rank wait: exactly those that share a chunk with them, once."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
-from chorale.synth.lowering.placement import buffer_ref_of
-from chorale.synth.lowering.unscheduled_ops import OPS, UnscheduledOps, operand_cells
-from chorale.synth.lowering.vector_layout import Column
-from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.program import Instruction, Wait
 
 Numbers = NDArray[np.int64]
 
@@ -93,38 +86,3 @@ def necessary_waits(block: Numbers, blocks: int, offsets: Numbers, earlier: Numb
         last[own] = index
         kept_offsets[index + 1] = found
     return kept_offsets, kept[:found]
-
-
-_place = lru_cache(maxsize=2**16)(buffer_ref_of)
-_wait = lru_cache(maxsize=2**16)(Wait)
-
-
-def instructions_of_blocks(
-    ops: UnscheduledOps, block: Column, blocks: int, layout: Layout
-) -> list[tuple[Instruction, ...]]:
-    """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
-    others. `block` says which block each of `ops`, in a valid sequential order, belongs to."""
-    cells = operand_cells(ops, layout)
-    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, ops.count, layout.cells))
-    step = _steps(block, blocks)
-    pairs = zip(block[waits].tolist(), step[waits].tolist(), strict=True)
-    met = [_wait(*pair) for pair in pairs]
-    result: list[list[Instruction]] = [[] for _ in range(blocks)]
-    columns = (block, ops.op, ops.src, ops.dst, ops.count, offsets[:-1], offsets[1:])
-    for own, op, source, target, count, low, high in zip(*(column.tolist() for column in columns), strict=True):
-        needed = tuple(sorted(met[low:high], key=_by_place)) if high > low + 1 else tuple(met[low:high])
-        result[own].append(Instruction(OPS[op], _place(source), _place(target), count, needed))
-    return [tuple(items) for items in result]
-
-
-def _by_place(wait: Wait) -> tuple[int, int]:
-    return wait.block, wait.step
-
-
-def _steps(block: Column, blocks: int) -> Column:
-    """Return the number of each instruction within its block."""
-    order = np.argsort(block, kind="stable")
-    sizes = np.bincount(block, minlength=blocks)
-    step = np.empty(len(block), dtype=np.int64)
-    step[order] = np.arange(len(block)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return step

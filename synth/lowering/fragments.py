@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.lowering.messages import ChannelMessages
-from chorale.synth.lowering.placement import BUFFERS, OFFSET_MASK, SHIFT, Codes, Placement, step_slices
+from chorale.synth.lowering.placement import OFFSET_MASK, SHIFT, Codes, Placement, step_slices
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn
+from chorale.synth.programs.columns import BUFFERS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +106,7 @@ def _meet(placement: Placement, sent: tuple[NarrowColumn, Codes], received: tupl
     return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET_MASK].any())
 
 
-def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
+def _turns(connection: NarrowColumn, count: Column, sent: Column, received: Column) -> Column:
     """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten before it is
     sent. `connection` and `count` are of fragments, `sent` and `received` of their chunks."""
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
@@ -119,10 +120,13 @@ def _turns(connection: Column, count: Column, sent: Column, received: Column) ->
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _operands(placement: Placement, receiver: NarrowColumn, chunk: Column) -> Codes:
+def _operands(placement: Placement, receiver: NarrowColumn, chunk: NarrowColumn) -> Codes:
     """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
     addition of the step on, where the first put the sum."""
-    _, first = np.unique(receiver.astype(np.int64) * placement.current.shape[1] + chunk, return_index=True)
+    cell = receiver.astype(np.int64) * placement.current.shape[1] + chunk
+    # Numbers are sorted much faster than their indices.
+    by_cell = np.sort(cell * len(cell) + np.arange(len(cell)))
+    first = by_cell[np.diff(by_cell // len(cell), prepend=-1) != 0] % len(cell)
     operand: Codes = placement.arrival[receiver, chunk]
     operand[first] = placement.current[receiver[first], chunk[first]]
     return operand
@@ -132,12 +136,12 @@ def _cells(rank: NarrowColumn, code: Codes) -> Column:
     return (rank.astype(np.int64) << 32) + code
 
 
-def _connection(messages: ChannelMessages) -> Column:
+def _connection(messages: ChannelMessages) -> NarrowColumn:
     """Number the runs of messages of one connection."""
-    changes = np.zeros(len(messages), dtype=np.int64)
+    changes = np.zeros(len(messages), dtype=np.bool_)
     for column in (messages.sender, messages.receiver, messages.channel):
         changes[1:] |= np.diff(column) != 0
-    return np.cumsum(changes)
+    return np.cumsum(changes, dtype=np.int32)
 
 
 def _split_runs(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:

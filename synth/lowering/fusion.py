@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.lowering.dependences import dependences
-from chorale.synth.lowering.unscheduled_ops import OPS, Role, UnscheduledOps
+from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
+from chorale.synth.programs.columns import OPS
 from chorale.synth.programs.flat_program import (
     COUNT,
     FIRST,

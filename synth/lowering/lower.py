@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.dependences import instructions_of_blocks
 from chorale.synth.lowering.fit import exceeded_limit, nearest_fit
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
 from chorale.synth.lowering.fusion import Joins, fuse_ops, hanging_blocks, one_block_per_cycle
@@ -22,10 +21,12 @@ from chorale.synth.lowering.messages import (
 )
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.placement import Placement
+from chorale.synth.lowering.rank_columns import columns_of_blocks
 from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.unscheduled_ops import OpGenerator, UnscheduledOps, operand_cells, with_dense_scratch
 from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector_layout_of
+from chorale.synth.programs.columns import ColumnBlocks
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import (
@@ -273,12 +274,11 @@ def _rank_program(
         ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), unfused)
         ops, scratch = with_dense_scratch(ops)
     blocks = assign_blocks(ops, max_blocks, joins)
-    layout = placement.shape.layout(rank, scratch)
-    instructions = instructions_of_blocks(ops, blocks.of_op, len(blocks.keys), layout)
-    bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
-    # Runtimes cannot launch a rank without a block.
-    idle = ThreadBlock(None, None, 0, ())
-    return RankProgram(*placement.used_chunks, scratch, tuple(bodies) or (idle,))
+    if not blocks.keys:
+        # Runtimes cannot launch a rank without a block.
+        return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
+    columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))
+    return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))
 
 
 def _name(schedule: Schedule) -> str:

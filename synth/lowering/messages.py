@@ -13,7 +13,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.rails import rails_of
 from chorale.synth.lowering.timetable import Timetable, timetable_of
-from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout, expand_intervals
+from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.schedule.schedule import Schedule
 
@@ -46,9 +46,14 @@ class ChannelMessages:
         """Return the rows picked by a slice, an index array or a mask."""
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
-    def cells(self) -> tuple[Column, Column]:
+    def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
         """Return, for every chunk of every message in order: the number of the message, and the chunk."""
-        return expand_intervals(self.first.astype(np.int64), self.end - self.first)
+        length = self.end - self.first
+        before = np.cumsum(length, dtype=np.int32) - length
+        row = np.repeat(np.arange(len(length), dtype=np.int32), length)
+        chunk = np.repeat(self.first - before, length)
+        chunk += np.arange(len(chunk), dtype=np.int32)
+        return row, chunk
 
 
 def tree_levels(schedule: Schedule) -> int:
@@ -106,16 +111,34 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
     between its ends. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
+    in_order = rows.moment is rows.step and options.channels == options.instances == 1
+    parts = _message_parts(rows, vector, options)
+    del rows  # as large as what is made of it
+    order, start, *columns = (np.concatenate([part.pop(0) for part in parts]) for _ in range(_COLUMNS))
+    if columns[_CHANNEL].any():
+        _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
+    if in_order:
+        return ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
+    by_place = np.lexsort((order, start, columns[0]))
+    return ChannelMessages(*(column[by_place].astype(np.int32) for column in columns))
+
+
+_CHANNEL = [item.name for item in fields(ChannelMessages)].index("channel")
+_COLUMNS = 2 + len(fields(ChannelMessages))
+_ROWS_AT_ONCE = 2**18
+
+
+def _message_parts(
+    rows: _MessageRows, vector: VectorLayout, options: LoweringOptions
+) -> list[list[Column | NarrowColumn]]:
+    """Return the columns of `_part` for all channels of all instances, made of some rows at a time to save memory."""
     lanes = 1 + int(rows.lane.max(initial=0))
-    parts = [
-        _part(rows, instance, group, vector, lanes, options)
+    return [
+        _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
         for instance in range(options.instances)
         for group in range(options.channels)
+        for first in range(0, max(1, len(rows.step)), _ROWS_AT_ONCE)
     ]
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort((columns[0], columns[1], columns[2]))
-    _, columns[5] = np.unique(columns[5], return_inverse=True)
-    return ChannelMessages(*(column[order].astype(np.int32) for column in columns[2:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,21 +153,25 @@ class _MessageRows:
     whole: the one that takes the row instead, -1 where the group is spread
     """
 
-    step: Column
-    sender: Column
-    receiver: Column
-    lane: Column
-    shard: Column
-    low: Column
-    high: Column
-    reduces: Column
+    step: NarrowColumn
+    sender: NarrowColumn
+    receiver: NarrowColumn
+    lane: NarrowColumn
+    shard: NarrowColumn
+    low: NarrowColumn
+    high: NarrowColumn
+    reduces: NarrowColumn
     connection: Column
     begun: Column
     total: Column
     channels: Column
     whole: Column
-    moment: Column
+    moment: NarrowColumn
     start: Column
+
+    def select(self, rows: slice) -> _MessageRows:
+        """Return some of the rows."""
+        return _MessageRows(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
@@ -156,27 +183,33 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
     receiver = schedule.routes.destinations(links)[transfers.route]
     order = np.lexsort((transfers.lo, transfers.shard, lane, receiver, sender, transfers.step))
     given = (transfers.step, sender, receiver, lane, transfers.shard, transfers.lo, transfers.hi, transfers.reduce)
-    columns = [column[order].astype(np.int64) for column in given]
+    columns = [column.astype(np.int32, copy=False)[order] for column in given]
     changes = np.zeros(len(order), dtype=np.bool_)
     for column in columns[:4]:
         changes |= np.diff(column, prepend=-1) != 0
     connection = np.cumsum(changes) - 1
     length = columns[6] - columns[5]
-    before = np.cumsum(length) - length
+    before = np.cumsum(length, dtype=np.int64) - length
     total = np.bincount(connection, weights=length).astype(np.int64)
     begun = before - before[changes][connection]
-    spread = _channels(columns[1] * schedule.topology.compute_count + columns[2], columns[3], length, channels)
-    whole, moment, start = np.full(len(order), -1, dtype=np.int64), columns[0], np.zeros(len(order), dtype=np.int64)
+    pair = columns[1].astype(np.int64) * schedule.topology.compute_count + columns[2]
+    spread = _channels(pair, columns[3], length, channels) if channels > 1 else _same(1, len(order))
+    whole, moment, start = _same(-1, len(order)), columns[0], _same(0, len(order))
     levels, times = tree_levels(schedule), streaming_order(schedule, vector)
     if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES:
-        whole = columns[0] * channels // levels
+        whole = columns[0].astype(np.int64) * channels // levels
     if times is not None:
-        moment, start = times.step[order], times.start[order]
+        moment, start = times.step[order].astype(np.int32), times.start[order]
         whole = start * channels // times.end if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES else whole
     return _MessageRows(*(*columns, connection, begun, total[connection], spread, whole, moment, start))
 
 
-def _channels(pair: Column, lane: Column, length: Column, most: int) -> Column:
+def _same(number: int, rows: int) -> Column:
+    """Return a column of one number, which takes no memory."""
+    return np.broadcast_to(np.int64(number), rows)
+
+
+def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
     """Return over how many channels the chunks of each row go: `most` for the busiest lane of a pair of ranks, and for
     others in proportion, so that the blocks of a rank have nearly equal work."""
     _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
@@ -195,22 +228,29 @@ def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
 
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
-) -> list[Column]:
+) -> list[Column | NarrowColumn]:
     """Return where the messages of one channel of one instance belong in the order of all, and their columns.
 
     The channels of a connection carry numbers of chunks that differ by at most one in a step.
     """
+    used, low, high = _stretch(rows, group)
+    # Turning with the step evens out the groups that are one chunk longer than others, with the ranks the channels.
+    turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
+    channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
+    slot = instance * options.channels + channel
+    shift = vector.first(rows.shard[used].astype(np.int64), instance) + rows.low[used] - rows.begun[used]
+    order = (rows.connection[used] * options.instances + instance) * options.channels + group
+    ends = [rows.moment[used], rows.sender[used], rows.receiver[used]]
+    bounds = [(shift + side).astype(np.int32) for side in (low, high)]
+    return [order, rows.start[used], *ends, slot * lanes + rows.lane[used], *bounds, rows.reduces[used]]
+
+
+def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
+    """Return which rows the channel `group` takes chunks of, and the first and the end of these within the group of the
+    connection."""
     end = rows.begun + rows.high - rows.low
     low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))
     high = np.where(rows.whole == group, end, np.minimum(end, rows.total * (group + 1) // rows.channels))
     is_spread = (rows.whole < 0) & (low < high) & (group < rows.channels)
     used = np.flatnonzero(is_spread | (rows.whole == group))
-    # Turning with the step evens out the groups that are one chunk longer than others, with the ranks the channels.
-    turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
-    channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
-    slot = instance * options.channels + channel
-    shift = vector.first(rows.shard[used], instance) + rows.low[used] - rows.begun[used]
-    order = (rows.connection[used] * options.instances + instance) * options.channels + group
-    ends = [rows.moment[used], rows.sender[used], rows.receiver[used]]
-    bounds = [shift + low[used], shift + high[used]]
-    return [order, rows.start[used], *ends, slot * lanes + rows.lane[used], *bounds, rows.reduces[used]]
+    return used, low[used], high[used]

@@ -10,20 +10,18 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
+from chorale.synth.programs.columns import BUFFERS
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
-from chorale.synth.programs.program import Buffer, BufferRef
+from chorale.synth.programs.program import Buffer
 
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
 
-BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
+Moments = NDArray[np.int16 | np.int32]
+"""Steps of chunks of ranks, as narrow as their number allows."""
+
 SHIFT = 28
 OFFSET_MASK = (1 << SHIFT) - 1
-
-
-def buffer_ref_of(code: int) -> BufferRef:
-    """Return the place that `code` stands for."""
-    return BufferRef(BUFFERS[code >> SHIFT], code & OFFSET_MASK)
 
 
 class Placement:
@@ -76,7 +74,7 @@ class Placement:
         buffer = self._shared_buffer if shape.in_place else "i"
         self.current[rank, held] = _codes(buffer, first, held.stop - held.start)
 
-    def _put_arriving(self, rank: int, arrives: NarrowColumn, leaves: NarrowColumn) -> None:
+    def _put_arriving(self, rank: int, arrives: Moments, leaves: Moments) -> None:
         shape, work = self.shape, self.arrival[rank]
         result, final = self._result(rank)
         work[result] = final
@@ -102,14 +100,19 @@ class Placement:
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
-def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> NarrowColumn:
-    """Return int32[ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1
-    for none."""
-    moments: NarrowColumn = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
+_ROWS_AT_ONCE = 2**16
+
+
+def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
+    """Return [ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1 for
+    none."""
+    kind: type[np.int16 | np.int32] = np.int16 if messages.step.max(initial=0) < 2**15 else np.int32
+    moments = np.full((shape.ranks, shape.identities), -1, dtype=kind)
     for rows in step_slices(messages)[:: 1 if latest else -1]:
-        some = messages.select(rows)
-        row, chunk = some.cells()
-        moments[rank[rows][row], chunk] = some.step[row]
+        for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+            some = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
+            row, chunk = messages.select(some).cells()
+            moments[rank[some][row], chunk] = messages.step[first]
     return moments
 
 

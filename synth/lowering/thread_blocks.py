@@ -35,10 +35,12 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
     block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
     O(instructions * log(instructions)).
     """
-    columns = np.stack([ops.channel, ops.role, ops.peer], axis=1)
-    distinct, index = np.unique(columns, axis=0, return_inverse=True)
-    index = index.reshape(-1)
-    keys = [(channel, Role(role), peer) for channel, role, peer in distinct.tolist()]
+    # One number for all three sorts ten times as fast as rows do.
+    peers = 2 + int(ops.peer.max(initial=0))
+    distinct, index = np.unique((ops.channel * len(Role) + ops.role) * peers + ops.peer + 1, return_inverse=True)
+    ends, peer = np.divmod(distinct, peers)
+    triples = zip(*(column.tolist() for column in (*np.divmod(ends, len(Role)), peer - 1)), strict=True)
+    keys = [(channel, Role(role), peer) for channel, role, peer in triples]
     work = np.bincount(index, weights=ops.count, minlength=len(keys)).astype(np.int64).tolist()
     joined = _joined(keys, work, max_blocks, joins)
     remaining = [number for number in range(len(keys)) if number not in joined]

@@ -11,12 +11,12 @@ from enum import IntEnum
 import numpy as np
 
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
-from chorale.synth.lowering.placement import BUFFERS, SHIFT, Placement
+from chorale.synth.lowering.placement import SHIFT, Placement
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.programs.columns import BUFFERS, OPS
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import Op
 
-OPS = tuple(Op)
 _SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
 
 
@@ -84,7 +84,11 @@ class OpGenerator:
             fragments.count[number],
         ]
         late = (self._sends_first | fragments.exchanged[number]) * (role == Role.RECEIVE)
-        order = np.lexsort((-role, number, late, fragments.turn[number], fragments.step[number]))
+        turn = fragments.turn[number]
+        if late.any() or turn.any():
+            order = np.lexsort((-role, number, late, turn, fragments.step[number]))
+        else:  # fragments are in the order of steps
+            order = np.argsort(2 * number - role, kind="stable")
         copies = self._copies(rank)
         whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
         return UnscheduledOps(*(column.astype(np.int64) for column in whole))

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.flat_program import (
     COUNT,
     DST,
@@ -119,8 +120,7 @@ def order_of_additions(program: Program, most_moves: int = MAX_MOVES) -> OrderOf
     None for collectives that add nothing, and for programs that move more than `most_moves` chunks. InvalidInput for a
     program that hangs or reads what was never written. O(chunks moved).
     """
-    moves = sum(item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
-    if not program.collective.reduces or moves > most_moves:
+    if not program.collective.reduces or chunks_moved(program) > most_moves:
         return None
     execution = _Execution(program)
     execution.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.flat_program import (
     BASE,
     COUNT,
@@ -78,11 +79,10 @@ def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[P
 def _excess(program: Program, max_words: int) -> str:
     """Return why `program` is too large to be executed here, "" if it is not."""
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
-    moved = (item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
     sizes = {
         "chunks of memory on all ranks": (cells, MAX_CELLS),
         "words for sets of ranks": (cells * words_of(program), max_words),
-        "chunks moved by all instructions": (sum(moved), MAX_MOVES),
+        "chunks moved by all instructions": (chunks_moved(program), MAX_MOVES),
     }
     return _first_excess(sizes)
 

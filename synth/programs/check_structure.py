@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.column_rules import RECEIVES, SENDS, RankShape, is_sound
+from chorale.synth.programs.columns import NO_PEER, RankColumns, columns_held, ends_of
 from chorale.synth.programs.limits import TargetLimits, limit_violations
 from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
 from chorale.synth.programs.postconditions import AnyProgram
@@ -26,6 +28,11 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
 def rank_structure_violations(program: Program, rank: int) -> list[ProgramViolation]:
     """Return the rules that `rank` breaks by itself; nothing of other ranks is looked at."""
     rank_program = program.ranks[rank]
+    columns = columns_held(rank_program)
+    if columns is not None:
+        shape = RankShape(rank, len(program.ranks), program.channels, layout_of(program, rank))
+        if is_sound(rank_program, columns, shape):
+            return list(_buffers(program, rank, rank_program))
     found = [*_buffers(program, rank, rank_program), *_connection_ends(rank, rank_program)]
     for index, block in enumerate(rank_program.blocks):
         found.extend(_block(program, rank, index, block))
@@ -53,9 +60,14 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 def _whole_program(program: Program) -> Iterator[ProgramViolation]:
     yield from collective_violations(program)
-    used = 1 + max((block.channel for rank in program.ranks for block in rank.blocks), default=-1)
+    used = 1 + max((channel for rank in program.ranks for channel in _channels(rank)), default=-1)
     if program.channels != max(1, used):
         yield ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}")
+
+
+def _channels(rank_program: RankProgram) -> list[int]:
+    columns = columns_held(rank_program)
+    return [block.channel for block in rank_program.blocks] if columns is None else list(columns.channel.tolist())
 
 
 def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
@@ -133,15 +145,44 @@ def message_counts(program: Program) -> tuple[Counts, Counts]:
     """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
-    for rank, rank_program in enumerate(program.ranks):
-        for block in rank_program.blocks:
-            if block.send_peer is not None:
-                counts = sent.setdefault((rank, block.send_peer, block.channel), [])
-                counts.extend(item.count for item in block.instructions if item.op.sends)
-            if block.recv_peer is not None:
-                counts = received.setdefault((block.recv_peer, rank, block.channel), [])
-                counts.extend(item.count for item in block.instructions if item.op.receives)
+    for rank in range(len(program.ranks)):
+        for counts, of_rank in zip((sent, received), rank_message_counts(program.ranks[rank], rank), strict=True):
+            for connection, some in of_rank:
+                counts.setdefault(connection, []).extend(some)
     return sent, received
+
+
+Ends = list[tuple[Connection, list[int]]]
+"""The counts of the messages of each block that has a peer."""
+
+
+def rank_message_counts(body: RankProgram, rank: int) -> tuple[Ends, Ends]:
+    """Return what the blocks of `rank` send and receive."""
+    columns = columns_held(body)
+    if columns is not None:
+        return _column_counts(columns, rank)
+    sent, received = [], []
+    for block in body.blocks:
+        if block.send_peer is not None:
+            counts = [item.count for item in block.instructions if item.op.sends]
+            sent.append(((rank, block.send_peer, block.channel), counts))
+        if block.recv_peer is not None:
+            counts = [item.count for item in block.instructions if item.op.receives]
+            received.append(((block.recv_peer, rank, block.channel), counts))
+    return sent, received
+
+
+def _column_counts(columns: RankColumns, rank: int) -> tuple[Ends, Ends]:
+    ends: tuple[Ends, Ends] = ([], [])
+    for found, peers, uses in zip(ends, (columns.send_peer, columns.recv_peer), (SENDS, RECEIVES), strict=True):
+        used = uses[columns.op]
+        counts = columns.count[used].tolist()
+        bounds = ends_of(used)[columns.first].tolist()
+        for block, (peer, channel) in enumerate(zip(peers.tolist(), columns.channel.tolist(), strict=True)):
+            if peer != NO_PEER:
+                connection = (rank, peer, channel) if found is ends[0] else (peer, rank, channel)
+                found.append((connection, counts[bounds[block] : bounds[block + 1]]))
+    return ends
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.types import Matrix
+from chorale.synth.programs.columns import BUFFERS, NO_PEER, OPS, RankColumns, columns_of, ends_of
 from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.program import Op, Program
 
@@ -49,29 +50,32 @@ class FlatProgram(NamedTuple):
     waited: int
 
 
-_FLAGS = {
-    op: RECEIVES * op.receives
-    + SENDS * op.sends
-    + READS_SRC * op.reads_src
-    + WRITES_DST * op.writes_dst
-    + READS_DST * (op is Op.REDUCE)
-    for op in Op
-}
+_FLAGS = np.array(
+    [
+        RECEIVES * op.receives
+        + SENDS * op.sends
+        + READS_SRC * op.reads_src
+        + WRITES_DST * op.writes_dst
+        + READS_DST * (op is Op.REDUCE)
+        for op in OPS
+    ]
+)
 
 
 def flatten(program: Program) -> FlatProgram:
     """Return the structurally sound `program` as arrays. O(instructions)."""
-    first_block = [0, *accumulate(len(rank.blocks) for rank in program.ranks)]
-    first_cell = [0, *accumulate(layout_of(program, rank).cells for rank in range(len(program.ranks)))]
-    lengths = [len(block.instructions) for rank in program.ranks for block in rank.blocks]
-    first = [0, *accumulate(lengths)]
-    items, waits = _instructions(program, first, first_block, first_cell)
+    ranks = [columns_of(rank) for rank in program.ranks]
+    first_block = [0, *accumulate(columns.blocks for columns in ranks)]
+    first_cell = [0, *accumulate(layout_of(program, rank).cells for rank in range(len(ranks)))]
+    lengths = np.concatenate([columns.lengths for columns in ranks])
+    first = ends_of(lengths)
+    items, waits = _instructions(program, ranks, first, (first_block, first_cell))
     waited = np.unique(waits[:, 0])
     items[waited, SAVED] = np.arange(len(waited))
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
     blocks[:, FIRST] = first
     blocks[:-1, BASE] = np.repeat(first_block[:-1], np.diff(first_block))
-    connections = _connect(program, blocks)
+    connections = _connect(ranks, blocks)
     waiter = np.repeat(np.repeat(np.arange(len(lengths)), lengths), np.diff(items[:, FIRST_WAIT]))
     pairs = np.concatenate([np.stack([waits[:, 1], waiter], axis=1), *_ends(blocks, connections)])
     neighbours = _neighbours(pairs, blocks)
@@ -80,34 +84,40 @@ def flatten(program: Program) -> FlatProgram:
 
 
 def _instructions(
-    program: Program, first: Sequence[int], first_block: Sequence[int], first_cell: Sequence[int]
+    program: Program, ranks: Sequence[RankColumns], first: Integers, starts: tuple[Sequence[int], Sequence[int]]
 ) -> tuple[Integers, Integers]:
-    rows: list[tuple[int, ...]] = []
-    waits: list[tuple[int, int]] = []
-    for rank, rank_program in enumerate(program.ranks):
-        layout = layout_of(program, rank)
-        base = {name: first_cell[rank] + layout.base(name) for name in ("i", "o", "s")}
-        for block in rank_program.blocks:
-            for item in block.instructions:
-                src, dst = base[item.src.buffer] + item.src.offset, base[item.dst.buffer] + item.dst.offset
-                rows.append((_FLAGS[item.op], src, dst, item.count, -1, len(waits)))
-                for wait in item.waits:
-                    other = first_block[rank] + wait.block
-                    waits.append((first[other] + wait.step, other))
-    rows.append((0, 0, 0, 0, -1, len(waits)))
-    return np.array(rows, dtype=np.int64), np.array(waits, dtype=np.int64).reshape(len(waits), 2)
+    """Return the rows of instructions and waits; `starts` are the first block and the first cell of each rank."""
+    items = np.full((int(first[-1]) + 1, 6), -1, dtype=np.int64)
+    waits = [np.zeros((0, 2), dtype=np.int64)]
+    low, waits_before = 0, 0
+    for rank, columns in enumerate(ranks):
+        layout, first_block, first_cell = layout_of(program, rank), starts[0][rank], starts[1][rank]
+        bases = first_cell + np.array([layout.base(buffer) for buffer in BUFFERS])
+        rows = items[low : low + len(columns.op)]
+        rows[:, FLAGS] = _FLAGS[columns.op]
+        rows[:, SRC] = bases[columns.src_buffer] + columns.src_offset
+        rows[:, DST] = bases[columns.dst_buffer] + columns.dst_offset
+        rows[:, COUNT] = columns.count
+        rows[:, FIRST_WAIT] = waits_before + columns.first_wait[:-1]
+        other = first_block + columns.wait_block
+        waits.append(np.stack([first[other] + columns.wait_step, other], axis=1))
+        low, waits_before = low + len(rows), waits_before + len(other)
+    items[-1] = (0, 0, 0, 0, -1, waits_before)
+    return items, np.concatenate(waits)
 
 
-def _connect(program: Program, blocks: Integers) -> int:
+def _connect(ranks: Sequence[RankColumns], blocks: Integers) -> int:
     """Number the connections, note in `blocks` which each block uses, and return how many there are."""
     numbers: dict[tuple[int, int, int], int] = {}
-    each = ((rank, block) for rank, rank_program in enumerate(program.ranks) for block in rank_program.blocks)
-    for number, (rank, block) in enumerate(each):
-        source, target = block.recv_peer, block.send_peer
-        if source is not None:
-            blocks[number, INCOMING] = numbers.setdefault((source, rank, block.channel), len(numbers))
-        if target is not None:
-            blocks[number, OUTGOING] = numbers.setdefault((rank, target, block.channel), len(numbers))
+    block = 0
+    for rank, columns in enumerate(ranks):
+        peers = (columns.recv_peer.tolist(), columns.send_peer.tolist(), columns.channel.tolist())
+        for source, target, channel in zip(*peers, strict=True):
+            if source != NO_PEER:
+                blocks[block, INCOMING] = numbers.setdefault((source, rank, channel), len(numbers))
+            if target != NO_PEER:
+                blocks[block, OUTGOING] = numbers.setdefault((rank, target, channel), len(numbers))
+            block += 1
     return len(numbers)
 
 

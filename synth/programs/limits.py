@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from chorale.synth.programs.column_rules import RankFacts, facts_of, written_steps_of
+from chorale.synth.programs.columns import columns_held
 from chorale.synth.programs.program import Op, Program, ProgramViolation, RankProgram, ThreadBlock, Wait
 
 
@@ -61,6 +63,14 @@ def written_steps(block: ThreadBlock, limits: TargetLimits) -> int:
     return sum(max(1, len(instruction.waits)) for instruction in block.instructions)
 
 
+def written_step_counts(program: RankProgram, limits: TargetLimits) -> list[int]:
+    """Return `written_steps` of each block."""
+    columns = columns_held(program)
+    if columns is None:
+        return [written_steps(block, limits) for block in program.blocks]
+    return list((written_steps_of(columns) if limits.single_wait else columns.lengths).tolist())
+
+
 def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViolation]:
     """Return every limit that `program` exceeds. O(instructions)."""
     found = list(_whole_program(program, limits))
@@ -72,6 +82,9 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
 def rank_limit_violations(program: Program, rank: int, limits: TargetLimits) -> list[ProgramViolation]:
     """Return the limits that `rank` exceeds; nothing of other ranks is looked at. O(instructions of the rank)."""
     rank_program = program.ranks[rank]
+    columns = columns_held(rank_program)
+    if columns is not None and _keeps(facts_of(columns), limits, len(program.ranks)):
+        return []
     found = list(_rank(rank, rank_program, limits, len(program.ranks)))
     waited = {wait for block in rank_program.blocks for item in block.instructions for wait in item.waits}
     for index, block in enumerate(rank_program.blocks):
@@ -79,6 +92,23 @@ def rank_limit_violations(program: Program, rank: int, limits: TargetLimits) -> 
         if limits.fused_reductions is not None:
             found.extend(_fused_runs(rank, index, block, limits.fused_reductions, waited))
     return found
+
+
+def _keeps(facts: RankFacts, limits: TargetLimits, ranks: int) -> bool:
+    """Return whether a rank of these facts surely keeps all limits."""
+    steps = facts.steps_with_nops if limits.single_wait else facts.steps
+    elements = facts.elements_with_nops if limits.single_wait else facts.elements
+    return (
+        facts.blocks <= limits.threadblocks
+        and 1 + ranks + elements <= limits.elements_per_rank
+        and facts.per_direction <= limits.blocks_per_direction
+        and steps <= limits.steps
+        and facts.waits <= limits.waits
+        and facts.waited_block < limits.waitable_threadblocks
+        and facts.count <= limits.count
+        and facts.offset <= limits.offset
+        and (limits.fused_reductions is None or not facts.reduces_locally)
+    )
 
 
 def _whole_program(program: Program, limits: TargetLimits) -> Iterator[ProgramViolation]:
@@ -139,7 +169,7 @@ def _fused_runs(
 
 
 def _rank_elements(program: RankProgram, limits: TargetLimits) -> int:
-    return len(program.blocks) + sum(written_steps(block, limits) for block in program.blocks)
+    return len(program.blocks) + sum(written_step_counts(program, limits))
 
 
 def _above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:

@@ -6,7 +6,8 @@ MSCCL interpreters; targets differ in names, limits and text (see `chorale.synth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from operator import attrgetter
@@ -138,15 +139,33 @@ class ThreadBlock:
     instructions: tuple[Instruction, ...]
 
 
+class CompactBlocks(Sequence[ThreadBlock]):
+    """Blocks in another form than objects, which are made where one is asked for."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def targets(self) -> list[int]:
+        """Return the ranks that blocks may send to."""
+
+    @abstractmethod
+    def sends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield receiving rank, channel and chunks of all that is sent, of each block in order."""
+
+
 @pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused."""
+    """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused.
+
+    Of lowered programs, and of those read from files as they are written here, `blocks` are columns that make their
+    objects on demand (see `chorale.synth.programs.columns`), else a tuple.
+    """
 
     input_chunks: int
     output_chunks: int
     scratch_chunks: int
-    blocks: tuple[ThreadBlock, ...]
+    blocks: Sequence[ThreadBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +199,31 @@ class Program:
 
     def peers(self) -> set[tuple[int, int]]:
         """Return who may send to whom."""
-        blocks = [(rank, block.send_peer) for rank, body in enumerate(self.ranks) for block in body.blocks]
-        return {(rank, peer) for rank, peer in blocks if peer is not None}
+        return {(rank, peer) for rank, body in enumerate(self.ranks) for peer in _targets(body.blocks)}
 
     def messages(self) -> Iterator[Message]:
         """Yield what is sent, of each block in order. O(instructions)."""
         for rank, body in enumerate(self.ranks):
-            for block in body.blocks:
-                if block.send_peer is not None:
-                    for step in block.instructions:
-                        if step.op.sends:
-                            yield Message(rank, block.send_peer, block.channel, step.count)
+            for peer, channel, chunks in _sends(body.blocks):
+                yield Message(rank, peer, channel, chunks)
+
+
+def _targets(blocks: Sequence[ThreadBlock]) -> list[int]:
+    if isinstance(blocks, CompactBlocks):
+        return blocks.targets()
+    return [block.send_peer for block in blocks if block.send_peer is not None]
+
+
+def _sends(blocks: Sequence[ThreadBlock]) -> Iterator[tuple[int, int, int]]:
+    if isinstance(blocks, CompactBlocks):
+        return blocks.sends()
+    return (
+        (block.send_peer, block.channel, item.count)
+        for block in blocks
+        if block.send_peer is not None
+        for item in block.instructions
+        if item.op.sends
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Buffer, BufferRef, Program, ProgramViolation, RankProgram, Wait
+from chorale.synth.programs.program import (
+    Buffer,
+    BufferRef,
+    Instruction,
+    Program,
+    ProgramViolation,
+    RankProgram,
+    Wait,
+)
 
 P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
@@ -144,14 +152,29 @@ class XmlAttributes:
         return BufferRef(_BUFFERS[letter], self.integer(offset, least=-1))
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentBody:
+    """What stands below the root of a document.
+
+    ranks:         what each executes
+    findings:      faults of elements that a Program cannot express
+    text_findings: where the text breaks the rules of the scanner of MSCCL, for steps of one wait
+    """
+
+    ranks: tuple[RankProgram, ...]
+    findings: tuple[ProgramViolation, ...] = ()
+    text_findings: tuple[ProgramViolation, ...] = ()
+
+
 class XmlTarget(Target, Protocol):
-    """A target whose documents nest algo > gpu > tb > step."""
+    """A target whose documents nest algo > gpu > tb > step. Targets with the same form of steps, with one wait at most
+    or with all (`limits.single_wait`), read the same bodies."""
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Return whether a document whose outermost element is `root` with `attributes` is of this target."""
         ...
 
-    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[bytes]:
         """Return the text of a program rank by rank, unchecked; `head` is the program with empty ranks."""
         ...
 
@@ -159,6 +182,12 @@ class XmlTarget(Target, Protocol):
         """Return the step that `attributes` describe."""
         ...
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program that the elements of `text` mean in this target."""
+    def instructions(
+        self, rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+    ) -> list[tuple[Instruction, ...]]:
+        """Return what the steps of the blocks of a rank, in the order of their ids, mean; add faults to `findings`."""
+        ...
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program that a root with `attributes` and `body` mean in this target."""
         ...

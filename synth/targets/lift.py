@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.columns import columns_held
 from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, ProgramViolation
-from chorale.synth.targets.base import Lifted, XmlTarget
+from chorale.synth.programs.program import Program, ProgramViolation, RankProgram
+from chorale.synth.targets.base import DocumentBody, Lifted, XmlAttributes, XmlTarget
+from chorale.synth.targets.canonical_text import NotCanonicalError, read_ranks, read_root
+from chorale.synth.targets.msccl_document import text_findings
 from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
-from chorale.synth.targets.xml_document import read_document
+from chorale.synth.targets.xml_assembly import body_of
+from chorale.synth.targets.xml_document import MAX_ELEMENTS, MAX_TEXT_BYTES, read_document
 from chorale.synth.topology.distance import neighbours_of, reached_from
 from chorale.synth.topology.topology import Topology
 
@@ -122,10 +126,58 @@ def lift(text: bytes) -> Program:
 
 def lift_with_findings(text: bytes) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
+    document = read_xml(text)
+    return document.target.assemble(document.attributes, document.body)
+
+
+@dataclass(frozen=True, slots=True)
+class XmlDocument:
+    """What was read of a text: the target that recognised it, the attributes of its root, and what stands below."""
+
+    target: XmlTarget
+    attributes: XmlAttributes
+    body: DocumentBody
+
+
+def read_xml(text: bytes) -> XmlDocument:
+    """Return what `text` holds; InvalidInput for text that is no program of a known target.
+
+    Text as it is written here is read as columns, all other by the XML parser. O(bytes).
+    """
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
+    try:
+        return _read_canonical(text)
+    except NotCanonicalError:
+        return _parse(text)
+
+
+def _read_canonical(text: bytes) -> XmlDocument:
+    if len(text) > MAX_TEXT_BYTES or text.count(b"<") - text.count(b"</") > MAX_ELEMENTS:
+        raise NotCanonicalError
+    values, end = read_root(text)
+    target = _target_of(values)
+    ranks = tuple(read_ranks(text, end, target.limits.single_wait))
+    if values.get("ngpus") != str(len(ranks)):
+        raise NotCanonicalError
+    return XmlDocument(target, XmlAttributes("algo", 1, values), DocumentBody(ranks))
+
+
+def _parse(text: bytes) -> XmlDocument:
     target, raw = read_document(text, _target_of)
-    return target.assemble(raw, text.decode(errors="replace"))
+    ranks, findings = body_of(target, raw)
+    # Steps of several waits are none for the scanner; without any step it may take a text of either form.
+    scanned = target.limits.single_wait or not _has_steps(ranks)
+    text_faults = text_findings(text.decode(errors="replace")) if scanned else ()
+    return XmlDocument(target, raw.attributes, DocumentBody(ranks, findings, text_faults))
+
+
+def _has_steps(ranks: Sequence[RankProgram]) -> bool:
+    columns = [columns_held(rank) for rank in ranks]
+    return any(
+        len(held.op) if held is not None else any(block.instructions for block in rank.blocks)
+        for held, rank in zip(columns, ranks, strict=True)
+    )
 
 
 def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
@@ -137,23 +189,28 @@ def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
     raise InvalidInput("the target of a program must be one that is known", found, f"known are {known}")
 
 
-def fitting_targets(text: bytes, lifted: Lifted[Program] | None = None) -> list[str]:
-    """Return all targets whose rules `text` keeps, whichever it was written for.
+def fitting_targets(text: bytes) -> list[str]:
+    """Return all targets whose rules `text` keeps, whichever it was written for; InvalidInput as `lift`.
 
-    Rules of the text, the limits and all else that shows without executing the program. `lifted`, where it is given,
-    is what the target of `text` has read, which is not read again. O(targets * bytes).
+    Rules of the text, the limits and all else that shows without executing the program. The text is read once, and
+    what targets with the same form of steps make of it shows in its root and the facts of its columns.
+    O(bytes + targets * instructions).
     """
-    known = None if lifted is None else lifted.program.target
-    return [target.name for target in XML_TARGETS if _fits(text, target, lifted if target.name == known else None)]
+    return _fitting(read_xml(text))
 
 
-def _fits(text: bytes, target: XmlTarget, lifted: Lifted[Program] | None) -> bool:
-    if lifted is None:
-        try:
-            _, raw = read_document(text, lambda _: target)
-            lifted = target.assemble(raw, text.decode(errors="replace"))
-        except InvalidInput:
-            return False
+def _fitting(document: XmlDocument) -> list[str]:
+    return [target.name for target in XML_TARGETS if _fits(document, target)]
+
+
+def _fits(document: XmlDocument, target: XmlTarget) -> bool:
+    read_with = document.target.limits.single_wait
+    if target.limits.single_wait != read_with and _has_steps(document.body.ranks):
+        return False
+    try:
+        lifted = target.assemble(document.attributes, document.body)
+    except InvalidInput:
+        return False
     return not lifted.findings and not structure_violations(lifted.program, target.limits)
 
 
@@ -193,14 +250,13 @@ class LiftResult:
 
 def read_program(text: bytes, topology: Topology) -> LiftResult:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
-    lifted = read_unchecked(text)
-    program, violations = lifted.program, violations_on(lifted, topology)
-    if isinstance(program, ExecutionPlan):
-        targets = [] if plan_structure_violations(program) else [program.target]
-    else:
-        assert isinstance(program, Program)
-        targets = fitting_targets(text, Lifted(program, lifted.findings))
-    return LiftResult(program, tuple(violations), tuple(targets))
+    if _is_plan_text(text):
+        plan = parse_plan(text)
+        targets = [] if plan_structure_violations(plan) else [plan.target]
+        return LiftResult(plan, tuple(violations_on(Lifted(plan, ()), topology)), tuple(targets))
+    document = read_xml(text)
+    lifted = document.target.assemble(document.attributes, document.body)
+    return LiftResult(lifted.program, tuple(violations_on(lifted, topology)), tuple(_fitting(document)))
 
 
 def read_checked(text: bytes, topology: Topology) -> AnyProgram:
@@ -214,4 +270,8 @@ def read_checked(text: bytes, topology: Topology) -> AnyProgram:
 
 def read_unchecked(text: bytes) -> Lifted[AnyProgram]:
     """Return the program that `text` holds, before any check of what it does."""
-    return Lifted(parse_plan(text), ()) if text.lstrip()[:1] == b"{" else lift_with_findings(text)
+    return Lifted(parse_plan(text), ()) if _is_plan_text(text) else lift_with_findings(text)
+
+
+def _is_plan_text(text: bytes) -> bool:
+    return text.lstrip()[:1] == b"{"

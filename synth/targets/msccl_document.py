@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
-from chorale.synth.programs.program import BufferRef, Instruction, ProgramViolation, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.program import Instruction, ProgramViolation, Wait
 from chorale.synth.targets.base import RawBlock, RawStep, XmlAttributes
+from chorale.synth.targets.step_text import NOP
 from chorale.synth.targets.xml_assembly import instruction_of
-from chorale.synth.targets.xml_document import OP_NAMES, operand_text
 
 
 def read_msccl_step(attributes: XmlAttributes) -> RawStep:
@@ -75,46 +74,6 @@ def _tag_faults(tag: str) -> Iterator[str]:
         yield f"a value must have at most {LONGEST_VALUE} characters"
     if any("&" in value for value in values):
         yield "values must hold no entities"
-
-
-NOP = "nop"
-_UNUSED = BufferRef("i", -1)
-
-
-def unfold_waits(rank: RankProgram) -> list[list[str]]:
-    """Return the attributes of every step of every block of `rank` as text. O(instructions + waits)."""
-    numbers = [_step_numbers(block) for block in rank.blocks]
-    waited: list[set[int]] = [set() for _ in rank.blocks]
-    for block in rank.blocks:
-        for instruction in block.instructions:
-            for wait in instruction.waits:
-                waited[wait.block].add(wait.step)
-    return [_unfold(block, waited[index], numbers) for index, block in enumerate(rank.blocks)]
-
-
-def _step_numbers(block: ThreadBlock) -> list[int]:
-    """Return the step number of each instruction, after the `nop` steps of its own further waits."""
-    lengths = (max(1, len(instruction.waits)) for instruction in block.instructions)
-    return [end - 1 for end in accumulate(lengths)]
-
-
-def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[str]:
-    steps: list[str] = []
-    for index, instruction in enumerate(block.instructions):
-        waits = instruction.waits
-        for wait in waits[:-1]:
-            depends = _dependence(wait.block, numbers[wait.block][wait.step], published=False)
-            steps.append(f"{operand_text(len(steps), NOP, _UNUSED, _UNUSED, 0)} {depends}")
-        last = (waits[-1].block, numbers[waits[-1].block][waits[-1].step]) if waits else (-1, -1)
-        operands = operand_text(
-            len(steps), OP_NAMES[instruction.op], instruction.src, instruction.dst, instruction.count
-        )
-        steps.append(f"{operands} {_dependence(*last, published=index in waited)}")
-    return steps
-
-
-def _dependence(block: int, step: int, published: bool) -> str:
-    return f'depid="{block}" deps="{step}" hasdep="{published:d}"'
 
 
 def fold_waits(

@@ -7,16 +7,16 @@ steps of a block. A file with a fault makes the creation of every communicator o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.program import Program, ProgramViolation, RankProgram
-from chorale.synth.targets.base import Lifted, RawProgram, RawStep, XmlAttributes
-from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step, text_findings, unfold_waits
-from chorale.synth.targets.xml_assembly import ProgramHeader, assemble, read_collective
+from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram
+from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
+from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step
+from chorale.synth.targets.xml_assembly import ProgramHeader, program_of, read_collective
 from chorale.synth.targets.xml_document import Attribute, document_parts
 
 REDUCE_SCATTER = "reducescatter"
@@ -68,29 +68,35 @@ class MscclExecutorXml:
     def emit(self, program: Program) -> str:
         """Return the text of `program`."""
         require_valid_structure(program, self.limits, self.name)
-        return "".join(self.parts(program, program.ranks))
+        return b"".join(self.parts(program, program.ranks)).decode("ascii")
 
-    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[bytes]:
         """Return the text rank by rank; `head` is the program with empty ranks."""
-        return document_parts(_root(head, self.name), ((rank, unfold_waits(rank)) for rank in ranks))
+        return document_parts(_root(head, self.name), ranks, self.limits.single_wait)
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program of `raw`, in place if it serves both placements, and the faults of `text`."""
-        attributes = raw.attributes
+    def instructions(
+        self, rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+    ) -> list[tuple[Instruction, ...]]:
+        """Return the instructions of each block, with the waits of the `nop` steps before them."""
+        return fold_waits(rank, blocks, findings)
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body`, in place if it serves both placements, and the faults of its text."""
         header = ProgramHeader(
             target=self.name,
             collective=read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}),
             min_bytes=attributes.integer("minBytes", 0, least=0),
             max_bytes=attributes.integer("maxBytes", 0, least=0),
         )
-        program, findings = assemble(raw, header, self.limits, fold_waits)
+        program = program_of(attributes, header, self.limits, body.ranks)
         both = program.in_place and attributes.flag("outofplace", False)
         twin = replace(program, in_place=False) if both else None
-        return Lifted(program, (*text_findings(text), *_header_findings(attributes, header), *findings), twin)
+        findings = (*body.text_findings, *_header_findings(attributes, header), *body.findings)
+        return Lifted(program, findings, twin)
 
 
 def _header_findings(attributes: XmlAttributes, header: ProgramHeader) -> Iterator[ProgramViolation]:

@@ -7,17 +7,17 @@ whatever the runtime would refuse or misread. A step carries one wait; further o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.program import Program, ProgramViolation, RankProgram
-from chorale.synth.targets.base import Lifted, RawProgram, RawStep, XmlAttributes
-from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step, text_findings, unfold_waits
-from chorale.synth.targets.xml_assembly import ProgramHeader, assemble, read_collective
+from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram
+from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
+from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step
+from chorale.synth.targets.xml_assembly import ProgramHeader, program_of, read_collective
 from chorale.synth.targets.xml_document import Attribute, document_parts
 
 LONGEST_NAME = 63
@@ -63,19 +63,24 @@ class MscclXml:
     def emit(self, program: Program) -> str:
         """Return the text of `program`. `max_bytes` is written one higher: the runtime's bound is exclusive."""
         require_valid_structure(program, self.limits, self.name)
-        return "".join(self.parts(program, program.ranks))
+        return b"".join(self.parts(program, program.ranks)).decode("ascii")
 
-    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[bytes]:
         """Return the text rank by rank; `head` is the program with empty ranks."""
-        return document_parts(_root(head), ((rank, unfold_waits(rank)) for rank in ranks))
+        return document_parts(_root(head), ranks, self.limits.single_wait)
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program of `raw` and everything in `text` that the runtime would refuse or misread."""
-        attributes = raw.attributes
+    def instructions(
+        self, rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+    ) -> list[tuple[Instruction, ...]]:
+        """Return the instructions of each block, with the waits of the `nop` steps before them."""
+        return fold_waits(rank, blocks, findings)
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body` and everything in its text that the runtime would refuse or misread."""
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         header = ProgramHeader(
             target=self.name,
@@ -83,8 +88,9 @@ class MscclXml:
             min_bytes=attributes.integer("minBytes", 0, least=0),
             max_bytes=0 if above > LARGEST_BYTES else above - 1,
         )
-        program, findings = assemble(raw, header, self.limits, fold_waits)
-        return Lifted(program, (*text_findings(text), *_header_findings(attributes, program, above), *findings))
+        program = program_of(attributes, header, self.limits, body.ranks)
+        findings = (*body.text_findings, *_header_findings(attributes, program, above), *body.findings)
+        return Lifted(program, findings)
 
 
 def _header_findings(attributes: XmlAttributes, program: Program, above: int) -> Iterator[ProgramViolation]:

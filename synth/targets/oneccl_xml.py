@@ -13,9 +13,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram, Wait
-from chorale.synth.targets.base import Lifted, RawBlock, RawProgram, RawStep, XmlAttributes
-from chorale.synth.targets.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
-from chorale.synth.targets.xml_document import OP_NAMES, Attribute, document_parts, operand_text, require_short
+from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
+from chorale.synth.targets.xml_assembly import ProgramHeader, instruction_of, program_of, read_collective
+from chorale.synth.targets.xml_document import Attribute, document_parts
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
@@ -59,11 +59,11 @@ class OneCclXml:
     def emit(self, program: Program) -> str:
         """Return the text of `program`."""
         require_valid_structure(program, self.limits, self.name)
-        return "".join(self.parts(program, program.ranks))
+        return b"".join(self.parts(program, program.ranks)).decode("ascii")
 
-    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[bytes]:
         """Return the text rank by rank; `head` is the program with empty ranks."""
-        return document_parts(_root(head), ((rank, _rank_steps(rank)) for rank in ranks))
+        return document_parts(_root(head), ranks, self.limits.single_wait)
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe; `waits` is optional, every other attribute required."""
@@ -78,9 +78,14 @@ class OneCclXml:
             published=True,
         )
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program of `raw`."""
-        attributes = raw.attributes
+    def instructions(
+        self, rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+    ) -> list[tuple[Instruction, ...]]:
+        """Return the instructions of each block."""
+        return _instructions(rank, blocks, findings)
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body`."""
         _refuse_unknown(attributes, ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
@@ -90,8 +95,7 @@ class OneCclXml:
             min_bytes=attributes.integer("minBytes", 0, least=0),
             max_bytes=attributes.integer("maxBytes", 0, least=0),
         )
-        program, findings = assemble(raw, header, self.limits, _instructions)
-        return Lifted(program, tuple(findings))
+        return Lifted(program_of(attributes, header, self.limits, body.ranks), body.findings)
 
 
 def _root(program: Program) -> dict[str, Attribute]:
@@ -108,18 +112,6 @@ def _root(program: Program) -> dict[str, Attribute]:
         root["root"] = program.collective.root
     root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
     return root | {"origin": program.origin} if program.origin else root
-
-
-def _rank_steps(rank: RankProgram) -> list[list[str]]:
-    return [[_step(number, item) for number, item in enumerate(block.instructions)] for block in rank.blocks]
-
-
-def _step(number: int, item: Instruction) -> str:
-    text = operand_text(number, OP_NAMES[item.op], item.src, item.dst, item.count)
-    if not item.waits:
-        return text
-    waits = " ".join([f"{wait.block}:{wait.step}" for wait in item.waits])
-    return f'{text} waits="{require_short("waits", waits)}"'
 
 
 def _read_waits(attributes: XmlAttributes) -> tuple[Wait, ...]:

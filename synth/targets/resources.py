@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.synth.programs.limits import written_steps
+from chorale.synth.programs.limits import written_step_counts
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
@@ -37,4 +37,4 @@ def _steps(program: AnyProgram) -> list[int]:
         return [len(block.operations) for body in program.ranks for block in body.blocks]
     assert isinstance(program, Program)
     limits = target_named(program.target).limits
-    return [written_steps(block, limits) for rank in program.ranks for block in rank.blocks]
+    return [steps for rank in program.ranks for steps in written_step_counts(rank, limits)]

@@ -19,7 +19,7 @@ from chorale.synth.programs.program import (
     Wait,
     as_protocol,
 )
-from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes
+from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes, XmlTarget
 
 _OPS = {op.value: op for op in Op}
 
@@ -50,17 +50,27 @@ def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collect
     return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
 
 
-def assemble(
-    raw: RawProgram, header: ProgramHeader, limits: TargetLimits, fold: FoldBlocks
-) -> tuple[Program, list[ProgramViolation]]:
-    """Return the program of `raw` and the faults that it cannot express. O(steps)."""
-    attributes = raw.attributes
+def body_of(target: XmlTarget, raw: RawProgram) -> tuple[tuple[RankProgram, ...], tuple[ProgramViolation, ...]]:
+    """Return the ranks of a document of `target`, and the faults that they cannot express. O(steps)."""
     findings: list[ProgramViolation] = []
+    count = _rank_count(raw.attributes, target.limits)
+    numbered = enumerate(_in_order(raw.ranks, count))
+    return tuple(_rank(rank, raw_rank, target.instructions, findings) for rank, raw_rank in numbered), tuple(findings)
+
+
+def _rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
     count = attributes.integer("ngpus", least=1)
     if count > limits.ranks:
         raise InvalidInput(f"ngpus must be at most {limits.ranks}", count, "use fewer ranks")
-    ranks = tuple(_rank(rank, found, fold, findings) for rank, found in enumerate(_in_order(raw.ranks, count)))
-    program = Program(
+    return count
+
+
+def program_of(
+    attributes: XmlAttributes, header: ProgramHeader, limits: TargetLimits, ranks: tuple[RankProgram, ...]
+) -> Program:
+    """Return the program of a document whose root has `attributes`, as the target with `limits` reads it."""
+    _rank_count(attributes, limits)
+    return Program(
         name=attributes.text("name", ""),
         target=header.target,
         collective=header.collective,
@@ -73,7 +83,6 @@ def assemble(
         max_bytes=header.max_bytes,
         origin=attributes.text("origin", ""),
     )
-    return program, findings
 
 
 def _in_order(ranks: Sequence[RawRank], count: int) -> list[RawRank | None]:

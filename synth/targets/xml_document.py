@@ -6,17 +6,18 @@ Written are one element per line and one space between attributes, so that equal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from xml.parsers import expat
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import BufferRef, Op, RankProgram, ThreadBlock
+from chorale.synth.programs.columns import columns_of
+from chorale.synth.programs.program import RankProgram
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
+from chorale.synth.targets.step_text import MAX_VALUE_CHARACTERS, step_lines
 
 MAX_TEXT_BYTES = 256 * 2**20
 MAX_ELEMENTS = 1_000_000
 MAX_ATTRIBUTES = 16
-MAX_VALUE_CHARACTERS = 65536
 MAX_TAG_BYTES = 2**21  # more than 16 such values, and of comments
 SLICE_BYTES = 2**16
 
@@ -148,36 +149,31 @@ _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 Attribute = str | int
 
 
-def document_parts(
-    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[str]]]]
-) -> Iterator[str]:
-    """Return the text of a program part by part: `root` holds the root's attributes, `ranks` each rank and, by block,
-    the attributes of its steps as they stand in the text. No more than one rank is held at a time."""
-    yield _element("algo", root, 0) + ">\n"
-    for number, (rank, steps) in enumerate(ranks):
-        yield "\n".join(_rank_lines(number, rank, steps)) + "\n"
-    yield "</algo>\n"
+def document_parts(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], single_wait: bool) -> Iterator[bytes]:
+    """Return the text of a program part by part: the root with its attributes, each rank, the end.
+
+    `single_wait`: whether a step carries one wait at most. No more than one rank is held at a time.
+    """
+    yield _element("algo", root) + b"\n"
+    for number, rank in enumerate(ranks):
+        yield rank_text(number, rank, single_wait)
+    yield b"</algo>\n"
 
 
-def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[str]]) -> Iterator[str]:
-    chunks = {"i_chunks": program.input_chunks, "o_chunks": program.output_chunks, "s_chunks": program.scratch_chunks}
-    yield _element("gpu", {"id": rank, **chunks}, 1) + ">"
-    for index, block in enumerate(program.blocks):
-        yield _element("tb", _block_attributes(index, block), 2) + ">"
-        yield from [f"      <step {step}/>" for step in steps[index]]
-        yield "    </tb>"
-    yield "  </gpu>"
+def rank_text(rank: int, program: RankProgram, single_wait: bool) -> bytes:
+    """Return the lines of rank number `rank`. O(instructions + waits)."""
+    columns = columns_of(program)
+    chunks = (program.input_chunks, program.output_chunks, program.scratch_chunks)
+    parts = [b'  <gpu id="%d" i_chunks="%d" o_chunks="%d" s_chunks="%d">\n' % (rank, *chunks)]
+    ends = zip(columns.send_peer.tolist(), columns.recv_peer.tolist(), columns.channel.tolist(), strict=True)
+    for index, (block, lines) in enumerate(zip(ends, step_lines(columns, single_wait), strict=True)):
+        parts += [b'    <tb id="%d" send="%d" recv="%d" chan="%d">\n' % (index, *block), lines, b"    </tb>\n"]
+    return b"".join([*parts, b"  </gpu>\n"])
 
 
-def _block_attributes(index: int, block: ThreadBlock) -> dict[str, Attribute]:
-    send = -1 if block.send_peer is None else block.send_peer
-    recv = -1 if block.recv_peer is None else block.recv_peer
-    return {"id": index, "send": send, "recv": recv, "chan": block.channel}
-
-
-def _element(name: str, attributes: Mapping[str, Attribute], depth: int) -> str:
+def _element(name: str, attributes: Mapping[str, Attribute]) -> bytes:
     words = [f'{key}="{_plain(key, value)}"' for key, value in attributes.items()]
-    return "  " * depth + "<" + " ".join([name, *words])
+    return f"<{' '.join([name, *words])}>".encode()
 
 
 def _plain(key: str, value: Attribute) -> str:
@@ -185,24 +181,5 @@ def _plain(key: str, value: Attribute) -> str:
         return str(value)
     if len(value) > LONGEST_VALUE or _PLAIN.fullmatch(value) is None:
         rule = f"{key} must be at most {LONGEST_VALUE} printable ASCII characters without < > & and quotes"
-        raise InvalidInput(rule, value, "choose a plainer value")
-    return value
-
-
-OP_NAMES = {op: op.value for op in Op}  # a look-up takes a tenth of the time that `op.value` takes
-
-
-def operand_text(number: int, type_: str, src: BufferRef, dst: BufferRef, count: int) -> str:
-    """Return the attributes with which a step begins in every dialect; `type_` is a word without special characters."""
-    return (
-        f's="{number}" type="{type_}" srcbuf="{src.buffer}" srcoff="{src.offset}" '
-        f'dstbuf="{dst.buffer}" dstoff="{dst.offset}" cnt="{count}"'
-    )
-
-
-def require_short(key: str, value: str) -> str:
-    """Return `value` of a step; InvalidInput if it is longer than readers take."""
-    if len(value) > MAX_VALUE_CHARACTERS:
-        rule = f"{key} must be at most {MAX_VALUE_CHARACTERS} printable ASCII characters without < > & and quotes"
         raise InvalidInput(rule, value, "choose a plainer value")
     return value

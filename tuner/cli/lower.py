@@ -89,7 +89,7 @@ def lower(
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
-    For more than 512 ranks it is written rank by rank, each checked by itself, and not executed for the check.
+    For more than 512 ranks it is written rank by rank, each read back and checked by itself, and not executed.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
@@ -107,7 +107,7 @@ def lower(
     if channels is None:
         options = with_default_channels(verified, options)
     if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
-        write_parts(output, (part.encode() for part in streamed_text(verified, options)))
+        write_parts(output, streamed_text(verified, options))
         document: dict[str, Any] = {
             "target": target,
             "ranks": verified.schedule.topology.compute_count,

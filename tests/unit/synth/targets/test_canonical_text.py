@@ -1,0 +1,161 @@
+"""Programs written from columns, and read into columns: as instruction by instruction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.columns import BUFFERS, columns_held
+from chorale.synth.programs.program import BufferRef, Op, Wait
+from chorale.synth.targets import step_text
+from chorale.synth.targets.canonical_text import LineForms, NotCanonicalError, read_rank, read_ranks, read_root
+from chorale.synth.targets.lift import fitting_targets, read_xml
+from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.xml_document import rank_text
+from tests.reference.fitting_by_reading import fitting_by_reading, read_by_parser
+from tests.reference.program_text import rank_text as reference_text
+from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.programs.random_columns import ranks
+
+MADE = [
+    (
+        target.name,
+        target.emit(lowered(spec, collective, target.name, method, in_place=in_place, max_bytes=2**20)).encode(),
+    )
+    for target in XML_TARGETS
+    for spec, method in (("ring:3", "bfb"), ("bipartite:3", "bfb"), ("hypercube:3", "swing"), ("complete:4", "forest"))
+    for collective in ("allgather", "reduce_scatter", "allreduce")
+    for in_place in (True, False)
+]
+TEXTS = [text for _, text in MADE]
+
+
+@settings(deadline=None)
+@given(ranks(), st.integers(0, 4000), st.booleans())
+def test_text_of_columns_is_that_of_instructions(rank, number, single_wait):
+    text = rank_text(number, rank, single_wait)
+    assert text.decode() == reference_text(number, replace(rank, blocks=tuple(rank.blocks)), single_wait)
+
+
+@settings(deadline=None)
+@given(ranks(), st.integers(0, 4000), st.booleans())
+def test_what_was_written_is_read_into_the_same_columns(rank, number, single_wait):
+    assert read_rank(rank_text(number, rank, single_wait), LineForms(single_wait)) == (number, rank)
+
+
+def test_numbers_of_all_lengths_are_written():
+    made = lowered("ring:3", "allgather")
+    rank = made.ranks[0]
+    block = rank.blocks[0]
+    item = block.instructions[0]
+    for number in (0, 9, 10, 9999, 10_000, 10_001, 99_999, 12_345_678, 10**8, 10**12 + 10**4):
+        steps = [replace(item, src=BufferRef("o", offset), count=number) for offset in (number, -1, 7, 10_000)]
+        many = replace(rank, blocks=(replace(block, instructions=tuple(steps)), *rank.blocks[1:]))
+        for single_wait in (True, False):
+            assert rank_text(0, many, single_wait).decode() == reference_text(0, many, single_wait)
+
+
+def test_waits_beyond_what_readers_take_are_not_written(monkeypatch):
+    monkeypatch.setattr(step_text, "MAX_VALUE_CHARACTERS", 11)
+    made = lowered("ring:3", "allgather")
+    block = made.ranks[0].blocks[0]
+    for waits, fits in (([Wait(0, 0)] * 3, True), ([Wait(0, 0)] * 4, False)):
+        item = replace(block.instructions[0], waits=tuple(waits))
+        rank = replace(made.ranks[0], blocks=(replace(block, instructions=(item,)),))
+        if fits:
+            assert b'waits="0:0 0:0 0:0"' in rank_text(0, rank, single_wait=False)
+        else:
+            with pytest.raises(InvalidInput, match="at most 11 characters"):
+                rank_text(0, rank, single_wait=False)
+
+
+@pytest.mark.parametrize(("name", "text"), MADE, ids=range(len(MADE)))
+def test_reading_columns_and_parsing_give_the_same(name, text):
+    document = read_xml(text)
+    assert all(columns_held(rank) is not None for rank in document.body.ranks)
+    lifted = document.target.assemble(document.attributes, document.body)
+    assert lifted == read_by_parser(text, target_named(name))
+    assert lifted.findings == ()
+    assert fitting_targets(text) == fitting_by_reading(text)
+
+
+CHARACTERS = '<>/="0123456789- abcgipost\n:'
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(TEXTS), st.data())
+def test_damaged_text_is_read_as_the_parser_reads_it(text, data):
+    """Whatever is read as columns means the same to the parser, and the targets that take it are the same."""
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start, min(len(text), start + data.draw(st.sampled_from([0, 1, 2, 30])))))
+    damaged = text[:start] + data.draw(st.text(alphabet=CHARACTERS, max_size=3)).encode() + text[end:]
+    try:
+        document = read_xml(damaged)
+        lifted = document.target.assemble(document.attributes, document.body)
+    except InvalidInput:
+        return
+    assert lifted == read_by_parser(damaged, document.target)
+    assert fitting_targets(damaged) == fitting_by_reading(damaged)
+
+
+NUMBERS = st.sampled_from(
+    ["-1", "0", "1", "2", "5", "72", "216", "32768", "00", "01", "-0", "-2", "+1", "1 ", "1234567890"]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.sampled_from(TEXTS), st.data())
+def test_text_with_another_value_is_read_as_the_parser_reads_it(text, data):
+    """One value of one attribute is another one: most such texts keep their form."""
+    quotes = [index for index, byte in enumerate(text) if byte == ord('"')]
+    at = 2 * data.draw(st.integers(0, len(quotes) // 2 - 1))
+    words = st.sampled_from([*(op.value for op in Op), "nop", *BUFFERS, "allreduce", "reducescatter", "0:0", "1:0 0:0"])
+    value = data.draw(st.one_of(NUMBERS, words))
+    damaged = text[: quotes[at] + 1] + value.encode() + text[quotes[at + 1] :]
+    try:
+        document = read_xml(damaged)
+        lifted = document.target.assemble(document.attributes, document.body)
+    except InvalidInput:
+        return
+    assert lifted == read_by_parser(damaged, document.target)
+    assert fitting_targets(damaged) == fitting_by_reading(damaged)
+
+
+FIRST = read_root(TEXTS[0])[1]
+MISFORMED = {
+    "a digit in a name": (b'srcoff="', b'src2off="'),
+    "a digit after a value": (b'" type="', b'"1 type="'),
+    "two numbers of a value": (b'" type="', b' 1" type="'),
+    "a number for a letter": (b'srcbuf="o"', b'srcbuf="0"'),
+    "no number": (b'cnt="1"', b'cnt=""'),
+    "a leading zero": (b'cnt="1"', b'cnt="01"'),
+    "a sign": (b'cnt="1"', b'cnt="+1"'),
+    "minus zero": (b'srcoff="0"', b'srcoff="-0"'),
+    "minus two": (b'srcoff="0"', b'srcoff="-2"'),
+    "a number of many digits": (b'cnt="1"', b'cnt="1234567890"'),
+    "an indented line": (b"      <step", b"       <step"),
+    "no end of a block": (b"    </tb>\n", b""),
+    "two ends of a block": (b"    </tb>\n", b"    </tb>\n    </tb>\n"),
+    "a rank in a rank": (b"    </tb>\n", b'    </tb>\n  <gpu id="0" i_chunks="0" o_chunks="0" s_chunks="0">\n'),
+    "another line end": (b"/>\n", b"/>\r\n"),
+    "a comment": (b"    </tb>\n", b"    </tb>\n<!-- -->\n"),
+    "a missing step": (b'<step s="0"', b'<step s="1"'),
+    "another block number": (b'<tb id="0"', b'<tb id="1"'),
+    "text after the end": (b"</algo>\n", b"</algo>\n\n"),
+    "no end": (b"</algo>\n", b""),
+    "no end of a rank": (b"  </gpu>\n</algo>\n", b"</algo>\n"),
+}
+
+
+@pytest.mark.parametrize("what", MISFORMED)
+def test_what_differs_from_the_form_is_left_to_the_parser(what):
+    old, new = MISFORMED[what]
+    text = TEXTS[0]
+    assert old in text
+    with pytest.raises(NotCanonicalError):
+        read_ranks(text.replace(old, new, 1), FIRST, single_wait=True)
+    assert len(read_ranks(text, FIRST, single_wait=True)) == 3
