@@ -10,6 +10,7 @@ import pytest
 
 from chorale.tuner.doctor import diagnosis
 from tests.command import chorale
+from tests.native_code import share_native_code
 from tests.stand_ins.gpu_cluster import put_stand_ins
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -24,6 +25,7 @@ def parts(document):
 
 
 def test_a_ready_machine(capsys, tmp_path, monkeypatch):
+    share_native_code(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
