@@ -72,7 +72,8 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in fields(Fragments)))
-    return Fragments(*(np.concatenate(columns) for columns in zip(*steps, strict=True)))
+    # One by one, so that what has been joined need not be held.
+    return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in fields(Fragments)))
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:

@@ -99,8 +99,13 @@ def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgra
         if len(body.blocks) > limits.resident_threadblocks:
             message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
             _refuse_first([ProgramViolation.at("limit", message, rank)])
-        for counts, ends in zip((sent, received), rank_message_counts(body, rank), strict=True):
-            counts.update(ends)
+        out, into = rank_message_counts(body, rank)
+        sent.update(out)
+        received.update(into)
+        for connection, _ in (*out, *into):
+            # What agrees at both ends need not be held any longer.
+            if sent.get(connection) == received.get(connection):
+                del sent[connection], received[connection]
         yield body
     _refuse_first(list(unmatched_connections(sent, received)))
 
