@@ -6,6 +6,7 @@ The library lies beside the sources. It knows no Python, so one serves all versi
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from chorale.runners.engine.build import NativeTarget, compile_native
 from chorale.synth.errors import Unavailable
 from chorale.synth.kernels.compiled import KERNELS
-from chorale.synth.kernels.library import LIBRARY
+from chorale.synth.kernels.library import LIBRARY, library_state
 from chorale.synth.kernels.sources import NATIVE, digest, kernel_modules, source_files
 from chorale.synth.kernels.translation.program import program_text
 
@@ -43,9 +44,13 @@ def compile_program(text: str, library: Path, flags: tuple[str, ...] = ()) -> No
 
 
 def build_or_warn(library: Path = LIBRARY) -> None:
-    """Write the library; where that cannot be done kernels run as Python, so it is a warning only."""
+    """Write the library, from the one beside the sources if that is theirs; where it cannot be built kernels run as
+    Python, so that is a warning only."""
     try:
-        build_kernels(library)
+        if library != LIBRARY and library_state() == "ready":
+            shutil.copyfile(LIBRARY, library)
+        else:
+            build_kernels(library)
     except Unavailable as error:
         print(f"warning: kernels run in Python, a hundred times slower: {error}", file=sys.stderr)  # noqa: T201
 

@@ -32,6 +32,7 @@ COMMANDS = {
 
 THREADS = """
 import os, pathlib, sys
+import pyarrow.parquet  # which starts one when it is imported
 from chorale.synth.schedule.codec import from_parquet, stated_id
 from chorale.synth.topology.spec import parse_topology
 content = pathlib.Path(sys.argv[1]).read_bytes()

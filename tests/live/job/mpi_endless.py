@@ -96,7 +96,8 @@ def main(folder: Path, victim: int, delay_s: float) -> None:
     new = folder / f"{comm.rank}.new"
     new.write_text(json.dumps(said))
     new.rename(folder / f"{comm.rank}.json")
-    os._exit(0)  # MPI itself can end no job that has lost a rank
+    # MPI itself can end no job that has lost a rank; a launcher may see the end of the others before that of the dead.
+    os._exit(1 if "error" in said else 0)
 
 
 if __name__ == "__main__":

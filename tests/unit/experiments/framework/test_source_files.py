@@ -38,7 +38,8 @@ from chorale.experiments.framework.catalog import load
 asked = load(sys.argv[1])
 asked.conclude([asked.evaluate(case) for case in asked.cases(True)])
 modules = {str(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)}
-print(json.dumps(sorted(opened | modules)))
+data = {name for name in opened if not name.endswith(".py")}  # others are read to see whether machine code is theirs
+print(json.dumps(sorted(data | modules)))
 """
 
 
@@ -65,7 +66,7 @@ def test_what_is_imported_counts_and_the_data_beside_it(tree):
 
 
 def loaded(name: str) -> set[str]:
-    """Return which of our files an experiment opened or imported, but for what Python and Numba compiled of them."""
+    """Return which of our files an experiment opened or imported, but for what Python compiled of them."""
     done = subprocess.run([sys.executable, "-c", OPENED, name], cwd=ROOT, capture_output=True, text=True, check=True)
     paths = [Path(path) for path in json.loads(done.stdout.splitlines()[-1])]
     inside = {path.relative_to(ROOT).as_posix() for path in paths if path.is_relative_to(ROOT) and path.is_file()}
