@@ -155,6 +155,7 @@ def _is_union(annotation: Any) -> bool:
 
 def type_of(annotation: Any) -> Type:
     """Return the type that a resolved annotation stands for. TranslationError if kernels have none of that kind."""
+    annotation = _without_alias(annotation)
     if annotation is None or annotation is type(None):
         return Nothing()
     if annotation in _SCALARS:
@@ -167,6 +168,12 @@ def type_of(annotation: Any) -> Type:
     if typing.get_origin(annotation) is np.ndarray:
         return _array_type(*typing.get_args(annotation))
     raise TranslationError(f"no type of kernels: {annotation}")
+
+
+def _without_alias(annotation: Any) -> Any:
+    """Return what an alias by Python 3.12's `type` statement stands for, such as newer NumPy's `NDArray`."""
+    value = getattr(typing.get_origin(annotation), "__value__", None)
+    return annotation if value is None else value[typing.get_args(annotation)]
 
 
 def is_record(annotation: Any) -> bool:

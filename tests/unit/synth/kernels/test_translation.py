@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from chorale.runners.engine.kernels import compile_program
 from chorale.synth.kernels.compiled import Kernel, in_python
 from chorale.synth.kernels.library import calls_of, load
 from chorale.synth.kernels.translation.program import program_text
-from chorale.synth.kernels.types import TranslationError
+from chorale.synth.kernels.types import ArrayType, TranslationError, type_of
 from tests.conformance.kernel_comparison import same
 from tests.unit.synth.kernels import examples
 
@@ -171,3 +172,16 @@ def test_a_refusal_names_file_and_line():
 
 def test_the_same_text_every_time():
     assert program_text(examples.EXAMPLES, "none") == program_text(examples.EXAMPLES, "none")
+
+
+Element = TypeVar("Element", bound=np.generic)
+
+
+class Alias:
+    """As Python 3.12 has `type Alias[Element] = ...`, by which newer NumPy defines NDArray."""
+
+    __value__ = np.ndarray[tuple[Any, ...], np.dtype[Element]]
+
+
+def test_aliases_of_python_3_12_stand_for_their_value():
+    assert type_of(GenericAlias(Alias, (np.int32,))) == ArrayType("int32")
