@@ -51,8 +51,8 @@ def build_or_warn(library: Path = LIBRARY) -> None:
             shutil.copyfile(LIBRARY, library)
         else:
             build_kernels(library)
-    except Unavailable as error:
-        print(f"warning: kernels run in Python, a hundred times slower: {error}", file=sys.stderr)  # noqa: T201
+    except (Unavailable, OSError) as error:
+        print(f"warning: kernels run in Python, ten times slower and more: {error}", file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def _library() -> Libraries | None:
     if state == "ready":
         return load(LIBRARY)
     way_out = "run `make setup`, or `python -m chorale.runners.engine.kernels` with a C++ compiler"
-    warnings.warn(f"{state}: they run in Python, a hundred times slower; {way_out}", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"{state}: they run in Python, ten times slower and more; {way_out}", RuntimeWarning, stacklevel=2)
     return None
 
 

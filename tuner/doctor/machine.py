@@ -121,7 +121,7 @@ def _libraries() -> Iterator[Check]:
 
 def _kernels() -> Check:
     state = library_state()
-    way_out = f"run `{BUILD_KERNELS}` with a C++ compiler; without them synthesis is a hundred times slower"
+    way_out = f"run `{BUILD_KERNELS}` with a C++ compiler; without them synthesis is ten times slower and more"
     return Check("native kernels", state == "ready", state, "synthesis", way_out, True, BUILD_KERNELS)
 
 

@@ -42,10 +42,6 @@ class KernelText:
     def cpp_name(self) -> str:
         return symbol_of(self.function, self.number)
 
-    @property
-    def is_helper(self) -> bool:
-        return not isinstance(self.function, Kernel)
-
     def place_of(self, node: ast.AST) -> str:
         """Return file and line of a node of the tree."""
         return f"{inspect.getsourcefile(python_text(self.function))}:{self.first_line + getattr(node, 'lineno', 1) - 1}"
@@ -63,17 +59,7 @@ def texts_of(function: Callable[..., Any]) -> list[KernelText]:
     result = []
     for number, kinds in enumerate(variants([hints[name] for name in [*names, "return"]])):
         parameters = dict(zip(names, kinds, strict=False))
-        result.append(
-            KernelText(
-                text if text is function else function,
-                tree,
-                first_line,
-                parameters,
-                kinds[-1],
-                text.__globals__,
-                number,
-            )
-        )
+        result.append(KernelText(function, tree, first_line, parameters, kinds[-1], text.__globals__, number))
     return result
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from chorale.synth.kernels.native_call import entry_of
 from chorale.synth.kernels.translation.functions import Catalog, KernelText
 from chorale.synth.kernels.translation.statements import Body, parameter
-from chorale.synth.kernels.translation.values import Value
 from chorale.synth.kernels.types import Nothing, RecordType
 
 _HEAD = """// Made from the Python text of the kernels: see chorale/synth/kernels.
@@ -73,7 +72,7 @@ def _entry(text: KernelText) -> Iterator[str]:
     for name, kind in text.parameters.items():
         yield f"        {kind.cpp} {name}_{{}};"
         yield f"        take(in, {name}_);"
-    call = Value(f"{text.cpp_name}({', '.join(f'{name}_' for name in text.parameters)})", text.result).text
+    call = f"{text.cpp_name}({', '.join(f'{name}_' for name in text.parameters)})"
     yield f"        {call};" if isinstance(text.result, Nothing) else f"        give(out, {call});"
     yield "    });"
     yield "}"

@@ -73,15 +73,11 @@ def converted(value: Value, to: Type) -> str:
     if isinstance(to, ArrayType) and value.type == ArrayType(to.element, to.axes, strided=True) and not to.strided:
         return f"copy({value.text})"
     if isinstance(to, TupleType) and isinstance(value.type, TupleType) and len(to.items) == len(value.type.items):
-        return value.text if to == value.type else _converted_tuple(value.text, to)
+        return value.text if to == value.type else f"{to.cpp}({value.text})"
     same_record = isinstance(to, RecordType) and isinstance(value.type, RecordType) and to.name == value.type.name
     if value.type == to or same_record:
         return value.text
     raise TranslationError(f"{value.text} is {value.type.cpp}, not {to.cpp}")
-
-
-def _converted_tuple(text: str, to: TupleType) -> str:
-    return f"{to.cpp}({text})"
 
 
 def common(first: Value, second: Value) -> tuple[str, str, Scalar]:
@@ -90,16 +86,10 @@ def common(first: Value, second: Value) -> tuple[str, str, Scalar]:
         second = as_word(second)
     if first.literal is not None and second.type == WORD:
         first = as_word(first)
-    result = (
-        wider(wider(scalar(first), scalar(second)), INTEGER)
-        if _is_narrow(first, second)
-        else wider(scalar(first), scalar(second))
-    )
+    result = wider(scalar(first), scalar(second))
+    if result == BOOL:
+        result = INTEGER
     return converted(first, result), converted(second, result), result
-
-
-def _is_narrow(first: Value, second: Value) -> bool:
-    return first.type == BOOL and second.type == BOOL
 
 
 def as_word(value: Value) -> Value:
