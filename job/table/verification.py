@@ -15,7 +15,8 @@ from chorale.job.table.model import FORMAT, Table, TableProgram
 from chorale.job.table.ranges import SizeRange, describe, overlapping
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import check_program, read_unchecked
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import read_unchecked
 
 Connected = Callable[[int, int], bool]
 """Whether data can travel from one rank of the job to another."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.synth.targets.lift import execution_blockers
+from chorale.synth.targets.judge import execution_blockers
 
 
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:

@@ -11,37 +11,18 @@ sequence stays. What the size changes is only which elements are in which chunk.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.columns import chunks_moved
-from chorale.synth.programs.flat_program import (
-    COUNT,
-    DST,
-    FIRST,
-    FIRST_NEIGHBOUR,
-    FIRST_WAIT,
-    FLAGS,
-    INCOMING,
-    OUTGOING,
-    READS_DST,
-    READS_SRC,
-    RECEIVES,
-    SENDS,
-    SRC,
-    WRITES_DST,
-    flatten,
-)
-from chorale.synth.programs.memory import BufferShape, layout_of
+from chorale.synth.programs.memory import BufferShape
+from chorale.synth.programs.plain_execution import PlainExecution
 from chorale.synth.programs.program import Program
 
 MAX_MOVES = 2**22
 """Chunks moved by all instructions, beyond which `order_of_additions` says nothing: some seconds of work."""
-
-NOTHING = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,109 +99,48 @@ def order_of_additions(program: Program, most_moves: int = MAX_MOVES) -> OrderOf
     """Return how `program`, in which `check_execution` finds nothing wrong, adds.
 
     None for collectives that add nothing, and for programs that move more than `most_moves` chunks. InvalidInput for a
-    program that hangs or reads what was never written. O(chunks moved).
+    program that hangs, or whose result comes from what was never written. O(chunks moved).
     """
     if not program.collective.reduces or chunks_moved(program) > most_moves:
         return None
     execution = _Execution(program)
-    execution.run()
+    if not execution.run():
+        raise _wrong("it hangs")
     shape = BufferShape(
         program.collective.name, program.chunks, len(program.ranks), program.in_place, program.collective.root
     )
     chunk_of = {rank: tuple(shape.result_chunks(rank).tolist()) for rank in range(len(program.ranks))}
     chunk_of = {rank: chunks for rank, chunks in chunk_of.items() if chunks}
-    results = {rank: execution.output(rank, len(chunks)) for rank, chunks in chunk_of.items()}
+    results = {rank: execution.results_of(rank, len(chunks)) for rank, chunks in chunk_of.items()}
     return OrderOfAdditions(len(program.ranks), tuple(execution.sums), results, chunk_of)
 
 
-class _Execution:
-    """A run of a program on expressions, whole steps as messages, with connections that hold any number of them."""
+class _Execution(PlainExecution[int]):
+    """A run of a program on expressions."""
 
     def __init__(self, program: Program) -> None:
-        flat = flatten(program)
-        self._program, self._first_cell = program, flat.first_cell
-        code = flat.code
-        self._items, self._blocks = code.items.tolist(), code.blocks.tolist()
-        self._waits, self._neighbours = code.waits.tolist(), code.neighbours.tolist()
-        self._next = [block[FIRST] for block in self._blocks]
-        self._messages: list[deque[list[int]]] = [deque() for _ in flat.longest]
-        self._memory = [NOTHING] * flat.first_cell[-1]
+        super().__init__(program)
         self._numbers: dict[tuple[int, int], int] = {}
         self.sums: list[tuple[int, int]] = []
-        for rank in range(len(program.ranks)):
-            first = flat.first_cell[rank] + layout_of(program, rank).input_base
-            self._memory[first : first + program.chunks] = [rank] * program.chunks
+        for rank, layout in enumerate(self.layouts):
+            first = self.first_cell[rank] + layout.input_base
+            self.memory[first : first + program.chunks] = [rank] * program.chunks
 
-    def output(self, rank: int, chunks: int) -> tuple[int, ...]:
-        """Return what the output of `rank` holds."""
-        first = self._first_cell[rank] + layout_of(self._program, rank).output_base
-        return tuple(self._written(self._memory[first : first + chunks]))
+    def results_of(self, rank: int, chunks: int) -> tuple[int, ...]:
+        """Return the expressions that the output of `rank` holds."""
+        written = tuple(value for value in self.output(rank, chunks) if value is not None)
+        if len(written) < chunks:
+            raise _wrong("a result comes from a chunk that was never written")
+        return written
 
-    def run(self) -> None:
-        """Do all instructions."""
-        blocks = len(self._blocks) - 1
-        ready = deque(range(blocks))
-        waiting = [True] * blocks
-        while ready:
-            block = ready.popleft()
-            waiting[block] = False
-            before = self._next[block]
-            while self._can_go_on(block):
-                self._step(block)
-            if self._next[block] == before:
-                continue
-            first, end = self._blocks[block][FIRST_NEIGHBOUR], self._blocks[block + 1][FIRST_NEIGHBOUR]
-            for woken in self._neighbours[first:end]:
-                if not waiting[woken]:
-                    waiting[woken] = True
-                    ready.append(woken)
-        if any(self._next[block] < self._blocks[block + 1][FIRST] for block in range(blocks)):
-            raise _wrong("it hangs")
-
-    def _can_go_on(self, block: int) -> bool:
-        number = self._next[block]
-        if number == self._blocks[block + 1][FIRST]:
-            return False
-        first, end = self._items[number][FIRST_WAIT], self._items[number + 1][FIRST_WAIT]
-        if any(self._next[other] <= item for item, other in self._waits[first:end]):
-            return False
-        receives = self._items[number][FLAGS] & RECEIVES
-        return not receives or bool(self._messages[self._blocks[block][INCOMING]])
-
-    def _step(self, block: int) -> None:
-        item = self._items[self._next[block]]
-        flags, count = item[FLAGS], item[COUNT]
-        values: list[int] | None = None
-        if flags & RECEIVES:
-            values = self._messages[self._blocks[block][INCOMING]].popleft()
-        if flags & READS_SRC:
-            values = self._plus(values, self._written(self._memory[item[SRC] : item[SRC] + count]))
-        if flags & READS_DST:
-            values = self._plus(values, self._written(self._memory[item[DST] : item[DST] + count]))
-        assert values is not None
-        if flags & WRITES_DST:
-            self._memory[item[DST] : item[DST] + count] = values
-        if flags & SENDS:
-            self._messages[self._blocks[block][OUTGOING]].append(values)
-        self._next[block] += 1
-
-    def _plus(self, some: list[int] | None, others: list[int]) -> list[int]:
-        if some is None:
-            return others
-        return [self._sum(a, b) if a < b else self._sum(b, a) for a, b in zip(some, others, strict=True)]
-
-    def _sum(self, smaller: int, larger: int) -> int:
-        pair = smaller, larger
+    def sum_of(self, value: int, other: int) -> int:
+        """Return the number of the sum of two expressions."""
+        pair = min(value, other), max(value, other)
         number = self._numbers.get(pair)
         if number is None:
-            number = self._numbers[pair] = len(self._program.ranks) + len(self.sums)
+            number = self._numbers[pair] = len(self.program.ranks) + len(self.sums)
             self.sums.append(pair)
         return number
-
-    def _written(self, values: list[int]) -> list[int]:
-        if NOTHING in values:
-            raise _wrong("it reads a chunk that was never written")
-        return values
 
 
 def _wrong(found: str) -> InvalidInput:

@@ -2,222 +2,107 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
 from chorale.synth.programs.columns import chunks_moved
-from chorale.synth.programs.flat_program import (
-    BASE,
-    COUNT,
-    FIRST,
-    FLAGS,
-    INCOMING,
-    READS_DST,
-    READS_SRC,
-    FlatProgram,
-    flatten,
-)
-from chorale.synth.programs.interpreter import (
-    FORWARD,
-    OTHER_CHUNK,
-    PC,
-    QUEUE,
-    RACE,
-    RANDOM,
-    RECEIVED,
-    REVERSE,
-    SENT,
-    SPAN,
-    SPARE_CELLS,
-    TWICE,
-    ExecutionState,
-    RunConditions,
-    execute,
-)
+from chorale.synth.programs.execution_runs import ExecutionRuns, first_excess
+from chorale.synth.programs.interpreter import RANDOM, REVERSE
 from chorale.synth.programs.memory import layout_of
-from chorale.synth.programs.postconditions import (
-    MAX_REPORTED,
-    describe,
-    initial_inputs,
-    result_violations,
-    unwritten_values,
-    words_of,
-)
-from chorale.synth.programs.program import QUEUE_DEPTH, Program, ProgramViolation
-from chorale.synth.programs.race_clocks import Clocks, no_accesses
+from chorale.synth.programs.message_sizes import MOST_CHUNKS, MessageBuffer
+from chorale.synth.programs.postconditions import words_of
+from chorale.synth.programs.program import Program, ProgramViolation
 
 MAX_CELLS = 2**25
 MAX_WORDS = 2**27
 MAX_MOVES = 2**25
-MAX_CLOCK_ENTRIES = 2**27
 RANDOM_SEED = 1
-WHOLE_STEP, SINGLE_CHUNK = 0, 1  # chunks of a message: those of a whole step, or one
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionVerdict:
+    """What comes of executing a program.
+
+    violations: what goes wrong at the sizes that it may be used for; none where it is right
+    notices:    what is right and still worth saying
+    max_bytes:  bytes of the largest vector at which it cannot hang, with the buffers of its runtime; None: any
+    """
+
+    violations: tuple[ProgramViolation, ...]
+    notices: tuple[ProgramViolation, ...] = ()
+    max_bytes: int | None = None
 
 
 def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[ProgramViolation]:
-    """Return what goes wrong when the structurally sound `program` runs; the first faulty run ends the check.
+    """Return what goes wrong when `program` runs with messages of any size; see `execution_verdict`."""
+    return list(execution_verdict(program, None, max_words).violations)
 
-    Runs with messages of one chunk and with whole steps as messages, the two extremes of what runtimes do, at the
-    queue depth of the protocol. Races are looked for with messages of one chunk, which give the least order. A
-    program without races has the same result and the same deadlocks whichever block goes on first, so the orders of
-    the other runs check the checker. O(runs * chunks moved * ranks / 64).
+
+def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> ExecutionVerdict:
+    """Return what happens when the structurally sound `program` runs; the first faulty run ends the check.
+
+    Messages become shorter as vectors grow. With a `buffer` the program is judged at the shortest messages that it may
+    meet at its sizes; where it hangs with these, at the shortest with which it does not hang, and `max_bytes` says up
+    to which size that is. Without one, and of programs that were lowered here, messages of one chunk are possible at
+    every size. Longer messages can only end a deadlock: they take away sends that wait for a slot, and add none.
+
+    Races are looked for with the shortest messages, which give the least order. A program without races has the same
+    result and the same deadlocks whichever block goes on first, so the orders of the other runs check the checker.
+    O(runs * chunks moved * ranks / 64).
 
     max_words: limit of memory, in words of 64 ranks; a program beyond it breaks the rule `size`
     """
     excess = _excess(program, max_words)
-    if excess:
-        return [ProgramViolation.at("size", excess)]
-    check = _Check(program, max_words)
-    if check.excess:
-        return [ProgramViolation.at("size", check.excess)]
-    return (
-        check.with_races(SINGLE_CHUNK)
-        or check.in_order(WHOLE_STEP, REVERSE)
-        or check.in_order(WHOLE_STEP, RANDOM, RANDOM_SEED)
+    runs = None if excess else ExecutionRuns(program, max_words)
+    if runs is None or runs.excess:
+        return ExecutionVerdict((ProgramViolation.at("size", excess or (runs.excess if runs else "")),))
+    if buffer is None or program.origin:
+        return _verdict(runs, 1, None)
+    return _by_size(program, runs, buffer)
+
+
+def _by_size(program: Program, runs: ExecutionRuns, buffer: MessageBuffer) -> ExecutionVerdict:
+    """Return the verdict at the shortest messages with which `program` does not hang, if it has sizes with these."""
+    longest = buffer.chunks_at(max(program.min_bytes, 1), program.chunks)
+    shortest = _shortest_without_deadlock(runs, min(longest, max(runs.longest_message, 1)))
+    if shortest is None:
+        return ExecutionVerdict(tuple(runs.in_order(longest, REVERSE)))
+    message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
+    return _verdict(runs, message_chunks, buffer.largest_size(shortest, program.chunks))
+
+
+def _verdict(runs: ExecutionRuns, message_chunks: int, max_bytes: int | None) -> ExecutionVerdict:
+    """Return what happens with messages of `message_chunks` and with whole steps as messages."""
+    whole = max(message_chunks, MOST_CHUNKS, runs.longest_message)
+    violations = (
+        runs.with_races(message_chunks) or runs.in_order(whole, REVERSE) or runs.in_order(whole, RANDOM, RANDOM_SEED)
     )
+    return ExecutionVerdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)
+
+
+def _shortest_without_deadlock(runs: ExecutionRuns, longest: int) -> int | None:
+    """Return the fewest chunks of messages with which the program ends, None where it hangs with `longest`."""
+    low, high = 1, longest
+    if not _hangs(runs, low):
+        return low
+    if _hangs(runs, high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _hangs(runs, middle) else (low, middle)
+    return high
+
+
+def _hangs(runs: ExecutionRuns, message_chunks: int) -> bool:
+    return any(violation.rule == "deadlock" for violation in runs.in_order(message_chunks, REVERSE))
 
 
 def _excess(program: Program, max_words: int) -> str:
     """Return why `program` is too large to be executed here, "" if it is not."""
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
-    sizes = {
-        "chunks of memory on all ranks": (cells, MAX_CELLS),
-        "words for sets of ranks": (cells * words_of(program), max_words),
-        "chunks moved by all instructions": (chunks_moved(program), MAX_MOVES),
-    }
-    return _first_excess(sizes)
-
-
-def _first_excess(sizes: dict[str, tuple[int, int]]) -> str:
-    for what, (value, largest) in sizes.items():
-        if value > largest:
-            return f"{what}: {value} are more than the {largest} that can be checked"
-    return ""
-
-
-class _Check:
-    """The runs of one program."""
-
-    def __init__(self, program: Program, max_words: int) -> None:
-        self._program = program
-        self._flat: FlatProgram = flatten(program)
-        self._depth = QUEUE_DEPTH[program.protocol]
-        self._words = words_of(program)
-        self.excess = _first_excess(
-            {
-                "clock entries for blocks and waits": (self._clock_entries(across_ranks=False), MAX_CLOCK_ENTRIES),
-                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, max_words),
-            }
-        )
-
-    def with_races(self, message_chunks: int) -> list[ProgramViolation]:
-        """Run with a search for races.
-
-        A program that was lowered here orders all accesses by waits within the rank, and is held to that: a missing
-        wait is found even where an answer from another rank happens to give the order. Programs from elsewhere may
-        rely on such answers. Clocks of one rank are tried first, because they are short.
-        """
-        found = self._run(message_chunks, self._clocks(across_ranks=False))
-        races = any(violation.rule == "race" for violation in found)
-        if races and not self._program.origin and self._clock_entries(across_ranks=True) <= MAX_CLOCK_ENTRIES:
-            return self._run(message_chunks, self._clocks(across_ranks=True), across_ranks=True)
-        return found
-
-    def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[ProgramViolation]:
-        """Run without a search for races, the blocks in `order`."""
-        return self._run(message_chunks, np.zeros((0, 0), dtype=np.int32), order, seed)
-
-    def _clock_entries(self, across_ranks: bool) -> int:
-        rows, width = self._clock_shape(across_ranks)
-        return rows * width
-
-    def _clock_shape(self, across_ranks: bool) -> tuple[int, int]:
-        blocks = self._flat.first_block[-1]
-        if across_ranks:
-            return blocks + self._flat.waited + self._depth * len(self._flat.longest), blocks
-        return blocks + self._flat.waited, int(np.diff(self._flat.first_block).max(initial=1))
-
-    def _clocks(self, across_ranks: bool) -> Clocks:
-        return np.zeros(self._clock_shape(across_ranks), dtype=np.int32)
-
-    def _run(
-        self, message_chunks: int, clocks: Clocks, order: int = FORWARD, seed: int = 0, across_ranks: bool = False
-    ) -> list[ProgramViolation]:
-        flat = self._flat
-        blocks = flat.first_block[-1]
-        conditions = RunConditions(self._depth, message_chunks, order, seed, blocks, blocks + flat.waited)
-        code = flat.code
-        if across_ranks:
-            alone = code.blocks.copy()
-            alone[:, BASE] = 0
-            code = code._replace(blocks=alone)
-        state = self._initial_state(message_chunks, clocks)
-        execute(code, state, conditions, flat.first_cell[-1])
-        if state.fault[0]:
-            return [self._faulty(state)]
-        layouts = [layout_of(self._program, rank) for rank in range(len(self._program.ranks))]
-        return self._deadlock(state, message_chunks) or result_violations(
-            self._program, layouts, flat.first_cell, state.values
-        )
-
-    def _initial_state(self, message_chunks: int, clocks: Clocks) -> ExecutionState:
-        flat, cells = self._flat, self._flat.first_cell[-1]
-        spans = flat.longest if message_chunks == WHOLE_STEP else np.ones_like(flat.longest)
-        values = unwritten_values(cells + SPARE_CELLS + self._depth * int(spans.sum()), self._words)
-        for rank in range(len(self._program.ranks)):
-            inputs = initial_inputs(self._program, rank)
-            first = flat.first_cell[rank] + layout_of(self._program, rank).input_base
-            values.identity[first : first + len(inputs.identity)] = inputs.identity
-            values.members[first : first + len(inputs.identity)] = inputs.members
-        progress = np.zeros((flat.first_block[-1], 2), dtype=np.int64)
-        progress[:, PC] = flat.code.blocks[:-1, FIRST]
-        queues = np.zeros((len(spans), 4), dtype=np.int64)
-        queues[:, QUEUE] = cells + SPARE_CELLS + self._depth * (np.cumsum(spans) - spans)
-        queues[:, SPAN] = spans
-        reads = self._reads() if len(clocks) else 0
-        accesses = no_accesses(cells if len(clocks) else 0, reads)
-        return ExecutionState(values, progress, queues, clocks, accesses, np.zeros(3, dtype=np.int64))
-
-    def _reads(self) -> int:
-        items = self._flat.code.items
-        return int(sum(items[(items[:, FLAGS] & flag) > 0, COUNT].sum() for flag in (READS_SRC, READS_DST)))
-
-    def _place(self, block: int, state: ExecutionState) -> tuple[int, int, int]:
-        """Return rank, block of that rank, and the step that it stands at."""
-        rank = int(np.searchsorted(self._flat.first_block, block, side="right")) - 1
-        step = state.progress[block, PC] - self._flat.code.blocks[block, FIRST]
-        return rank, block - self._flat.first_block[rank], int(step)
-
-    def _faulty(self, state: ExecutionState) -> ProgramViolation:
-        kind, block, other = state.fault.tolist()
-        place = self._place(block, state)
-        if kind == RACE:
-            index = other - self._flat.first_block[place[0]]
-            message = f"touches a chunk that block {index} touches too, and nothing orders the two"
-            return ProgramViolation.at("race", message, *place)
-        value = self._flat.first_cell[-1]
-        added, to = (describe(state.values, value + cell, self._program) for cell in range(SPARE_CELLS))
-        if kind == OTHER_CHUNK:
-            return ProgramViolation.at("reduction", f"adds {added} to {to}", *place)
-        if kind == TWICE:
-            return ProgramViolation.at("reduction", f"counts a contribution twice: {added} and {to}", *place)
-        return ProgramViolation.at("uninitialised", "reads a chunk that was never written", *place)
-
-    def _deadlock(self, state: ExecutionState, message_chunks: int) -> list[ProgramViolation]:
-        blocked = np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
-        size = "one chunk" if message_chunks == SINGLE_CHUNK else "a whole step"
-        note = f"; {len(blocked)} blocks hang at queue depth {self._depth} with messages of {size}"
-        shown = blocked[:MAX_REPORTED].tolist()
-        return [ProgramViolation.at("deadlock", self._obstacle(b, state) + note, *self._place(b, state)) for b in shown]
-
-    def _obstacle(self, block: int, state: ExecutionState) -> str:
-        """Return what the blocked `block` waits for."""
-        rank, index, step = self._place(block, state)
-        instruction = self._program.ranks[rank].blocks[index].instructions[step]
-        for wait in instruction.waits:
-            other = self._flat.first_block[rank] + wait.block
-            if state.progress[other, PC] <= self._flat.code.blocks[other, FIRST] + wait.step:
-                return f"waits for step {wait.step} of block {wait.block}"
-        source = self._flat.code.blocks[block, INCOMING]
-        if instruction.op.receives and state.queues[source, SENT] == state.queues[source, RECEIVED]:
-            return "waits for a message"
-        return "waits for a free slot to send"
+    return first_excess(
+        {
+            "chunks of memory on all ranks": (cells, MAX_CELLS),
+            "words for sets of ranks": (cells * words_of(program), max_words),
+            "chunks moved by all instructions": (chunks_moved(program), MAX_MOVES),
+        }
+    )

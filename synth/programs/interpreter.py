@@ -37,21 +37,23 @@ from chorale.synth.programs.flat_program import (
     Code,
     Integers,
 )
-from chorale.synth.programs.postconditions import ChunkValues
+from chorale.synth.programs.postconditions import NOTHING, ChunkValues
 from chorale.synth.programs.race_clocks import Accesses, copy_clock, merge_clock, note_read, note_write
 
 FORWARD, REVERSE, RANDOM = 0, 1, 2
 RANDOM_REACH = 64
 """In random order, the next block is one of so many."""
 
-UNINITIALISED, OTHER_CHUNK, TWICE, RACE = 1, 2, 3, 4
+OTHER_CHUNK, TWICE, RACE = 1, 2, 3
+FIRST_MARK = -2
+"""What a chunk is that comes from one that was never written: this, less the number of the instruction that read it."""
 PC, MOVED = 0, 1
 QUEUE, SPAN, SENT, RECEIVED = 0, 1, 2, 3
 SPARE_CELLS = 2
 
 
 class RunConditions(NamedTuple):
-    """How a run goes: messages a connection holds, chunks of a message (0: whole steps), order of the blocks.
+    """How a run goes: messages a connection holds, chunks of a message, order of the blocks.
 
     FORWARD: every block as far as it gets, the one that could go on first before others; REVERSE: the one that
     could go on last before others; RANDOM: one message at a time, in an order drawn from `seed`.
@@ -151,7 +153,7 @@ def _advance(code: Code, state: ExecutionState, conditions: RunConditions, value
             for wait in range(items[item, FIRST_WAIT], items[item + 1, FIRST_WAIT]):
                 merge_clock(clocks, block, conditions.first_saved + items[code.waits[wait, 0], SAVED])
     span = items[item, COUNT] - moved
-    if conditions.message_chunks > 0 and items[item, FLAGS] & (RECEIVES | SENDS):
+    if items[item, FLAGS] & (RECEIVES | SENDS):
         span = min(span, conditions.message_chunks)
     _move(code, state, conditions, value, block, span)
     progress[block, MOVED] += span
@@ -183,7 +185,7 @@ def _move(code: Code, state: ExecutionState, conditions: RunConditions, value: i
     for chunk in range(span):
         if len(state.clocks) > 0 and _races(state, flags, block, base, src + chunk, dst + chunk):
             return
-        fault = _work(state.values, flags, value, src + chunk, dst + chunk, arrived + chunk, left + chunk)
+        fault = _work(state.values, flags, item, value, src + chunk, dst + chunk, arrived + chunk, left + chunk)
         if fault != 0:
             state.fault[0], state.fault[1] = fault, block
             return
@@ -207,11 +209,11 @@ def _clock_row(queues: Matrix[np.int64], connection: int, counter: int, conditio
 @inlined
 def _races(state: ExecutionState, flags: int, block: int, base: int, src: int, dst: int) -> bool:
     """Note the accesses to one chunk; return whether one of them races."""
-    identity, found = state.values.identity, state.fault
+    found = state.fault
     other = -1
-    if flags & READS_SRC and identity[src] >= 0:
+    if flags & READS_SRC:
         other = note_read(state.clocks, state.accesses, block, base, src)
-    if other < 0 and flags & READS_DST and identity[dst] >= 0:
+    if other < 0 and flags & READS_DST:
         other = note_read(state.clocks, state.accesses, block, base, dst)
     if other < 0 and flags & WRITES_DST:
         other = note_write(state.clocks, state.accesses, block, base, dst)
@@ -221,20 +223,20 @@ def _races(state: ExecutionState, flags: int, block: int, base: int, src: int, d
 
 
 @inlined
-def _work(values: ChunkValues, flags: int, value: int, src: int, dst: int, arrived: int, left: int) -> int:
-    """Do one chunk of an instruction in cell `value`; return which fault there is, 0 for none."""
+def _work(values: ChunkValues, flags: int, item: int, value: int, src: int, dst: int, arrived: int, left: int) -> int:
+    """Do one chunk of instruction `item` in cell `value`; return which fault there is, 0 for none."""
     fault = 0
     if flags & RECEIVES:
         _copy(values, arrived, value)
     if flags & READS_SRC:
-        if values.identity[src] < 0:
-            return UNINITIALISED
         if flags & RECEIVES:
-            fault = _add(values, src, value)
+            fault = _add(values, src, value, item)
         else:
             _copy(values, src, value)
+            if values.identity[value] == NOTHING:
+                values.identity[value] = FIRST_MARK - item
     if flags & READS_DST and fault == 0:
-        fault = _add(values, dst, value) if values.identity[dst] >= 0 else UNINITIALISED
+        fault = _add(values, dst, value, item)
     if flags & WRITES_DST and fault == 0:
         _copy(values, value, dst)
     if flags & SENDS and fault == 0:
@@ -251,9 +253,17 @@ def _copy(values: ChunkValues, source: int, target: int) -> None:
 
 
 @inlined
-def _add(values: ChunkValues, cell: int, value: int) -> int:
-    """Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why."""
+def _add(values: ChunkValues, cell: int, value: int, item: int) -> int:
+    """Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why.
+
+    Whatever is added to a chunk that comes from one that was never written makes another such chunk.
+    """
     identity, members = values
+    if identity[value] < 0:
+        return 0
+    if identity[cell] < 0:
+        identity[value] = identity[cell] if identity[cell] != NOTHING else FIRST_MARK - item
+        return 0
     words = members.shape[1]
     shared = np.uint64(1 if words == 0 else 0)
     for word in range(words):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from chorale.synth.programs.column_rules import RankFacts, facts_of, written_steps_of
 from chorale.synth.programs.columns import columns_held
-from chorale.synth.programs.program import Op, Program, ProgramViolation, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.message_sizes import MessageBuffer
+from chorale.synth.programs.program import Op, Program, ProgramViolation, Protocol, RankProgram, ThreadBlock, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class TargetLimits:
                               `chorale.synth.programs.plans`); None: the runtime knows sends and receives
     alltoall_in_place:        whether calls of alltoall can be in place
     alignment_bytes:          of which chunks must be multiples, besides of elements
+    message_buffers:          buffers of a connection, which say how many chunks travel as one message at which size;
+                              None: a message may be a single chunk at any size
     """
 
     ranks: int
@@ -54,6 +57,7 @@ class TargetLimits:
     one_sided_operations: int | None
     alltoall_in_place: bool
     alignment_bytes: int
+    message_buffers: Mapping[Protocol, MessageBuffer] | None
 
 
 def written_steps(block: ThreadBlock, limits: TargetLimits) -> int:

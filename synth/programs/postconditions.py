@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -63,7 +64,7 @@ class AnyProgram(Protocol):
 class ChunkValues(NamedTuple):
     """What cells hold: each the sum of what some ranks contribute to one chunk of the vector.
 
-    identity: int64[cells], which chunk; NOTHING: never written
+    identity: int64[cells], which chunk; NOTHING: never written; below: comes from what was never written
     members:  uint64[cells, words], one bit per contributing rank; no words where the identity says whose it is
     """
 
@@ -115,8 +116,8 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
     """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
     identity = int(values.identity[cell])
-    if identity == NOTHING:
-        return "nothing"
+    if identity < 0:
+        return "nothing" if identity == NOTHING else "what was never written"
     members = _members(values, cell, task)
     names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
@@ -165,7 +166,8 @@ def result_violations(
             held = ChunkValues(memory.identity[cells], memory.members[cells])
             for chunk in _different(held, expected):
                 got, wanted = describe(held, chunk, task), describe(expected, chunk, task)
-                found.append(ProgramViolation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
+                violation = ProgramViolation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank)
+                found.append(replace(violation, chunk=chunk if buffer == "o" else None))
                 if len(found) >= MAX_REPORTED:
                     return found
     return found

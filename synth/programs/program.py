@@ -231,7 +231,7 @@ class ProgramViolation:
     """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
 
     `block` is the id of a thread block of `rank`, `step` the number of an instruction in it; None where the
-    rule is about something wider.
+    rule is about something wider. `chunk` is that of the output whose contents are wrong.
     """
 
     rule: str
@@ -239,6 +239,7 @@ class ProgramViolation:
     rank: int | None = None
     block: int | None = None
     step: int | None = None
+    chunk: int | None = None
 
     @staticmethod
     def at(

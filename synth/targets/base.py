@@ -29,11 +29,13 @@ class Lifted(Generic[P_co]):
 
     findings: faults of the text that a Program cannot express
     out_of_place: the same instructions for the other placement, if the text promises both
+    notices: what runtimes pass over in silence, though it may not be what the author meant
     """
 
     program: P_co
     findings: tuple[ProgramViolation, ...]
     out_of_place: Program | None = None
+    notices: tuple[ProgramViolation, ...] = ()
 
 
 class Target(Protocol):
@@ -54,7 +56,8 @@ class Target(Protocol):
         ...
 
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
+LARGEST_INTEGER = 2**63 - 1
 _BUFFERS: Mapping[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
 
 
@@ -95,10 +98,11 @@ class RawRank:
 
 @dataclass(slots=True)
 class RawProgram:
-    """The whole document."""
+    """The whole document; `notices` says what of it every reader passes over."""
 
     attributes: XmlAttributes
     ranks: list[RawRank] = field(default_factory=list)
+    notices: list[ProgramViolation] = field(default_factory=list)
 
 
 class XmlAttributes:
@@ -127,11 +131,11 @@ class XmlAttributes:
             raise InvalidInput(f"{self.location} must have {name}", "nothing", f'add {name}="..."')
         return value
 
-    def integer(self, name: str, default: int | None = None, least: int = -(2**59)) -> int:
-        """Return a plain decimal integer of at most 18 digits, at least `least`."""
+    def integer(self, name: str, default: int | None = None, least: int = -LARGEST_INTEGER) -> int:
+        """Return a plain decimal integer of 64 bits, at least `least`."""
         value = self.text(name, None if default is None else str(default))
-        if not _INTEGER.match(value) or int(value) < least:
-            bound = f" and not below {least}" if least > -(2**59) else ""
+        if not _INTEGER.match(value) or not least <= int(value) <= LARGEST_INTEGER:
+            bound = f" of 64 bits and not below {least}" if least > -LARGEST_INTEGER else " of 64 bits"
             rule = f"{name} of {self.location} must be a plain decimal integer{bound}"
             raise InvalidInput(rule, repr(value), "write it as in 0, 12 or -1")
         return int(value)
@@ -159,11 +163,13 @@ class DocumentBody:
     ranks:         what each executes
     findings:      faults of elements that a Program cannot express
     text_findings: where the text breaks the rules of the scanner of MSCCL, for steps of one wait
+    notices:       what readers pass over
     """
 
     ranks: tuple[RankProgram, ...]
     findings: tuple[ProgramViolation, ...] = ()
     text_findings: tuple[ProgramViolation, ...] = ()
+    notices: tuple[ProgramViolation, ...] = ()
 
 
 class XmlTarget(Target, Protocol):
@@ -190,4 +196,8 @@ class XmlTarget(Target, Protocol):
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
         """Return the program that a root with `attributes` and `body` mean in this target."""
+        ...
+
+    def stated_max_bytes(self, max_bytes: int) -> int:
+        """Return what `maxBytes` of a file has to say for vectors of up to `max_bytes`."""
         ...

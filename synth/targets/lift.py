@@ -2,105 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.columns import columns_held
-from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, ProgramViolation, RankProgram
+from chorale.synth.programs.program import Program, RankProgram
 from chorale.synth.targets.base import DocumentBody, Lifted, XmlAttributes, XmlTarget
 from chorale.synth.targets.canonical_text import NotCanonicalError, read_ranks, read_root
+from chorale.synth.targets.judge import Verdict, bounded, judge
 from chorale.synth.targets.msccl_document import text_findings
 from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_assembly import body_of
 from chorale.synth.targets.xml_document import MAX_ELEMENTS, MAX_TEXT_BYTES, read_document
-from chorale.synth.topology.distance import neighbours_of, reached_from
 from chorale.synth.topology.topology import Topology
-
-
-def reachability(topology: Topology) -> Callable[[int, int], bool]:
-    """Return a function that says whether a path of links leads from one node to another.
-
-    O(nodes + links) for the first question about each source.
-    """
-    links = topology.links
-    neighbours = neighbours_of(links.src.tolist(), links.dst.tolist(), topology.node_count)
-    reached: dict[int, frozenset[int]] = {}
-
-    def connected(source: int, target: int) -> bool:
-        if source not in reached:
-            reached[source] = frozenset(reached_from(source, neighbours))
-        return target in reached[source]
-
-    return connected
-
-
-Connected = Callable[[int, int], bool]
-"""Whether data can travel from one rank to another, directly or through others."""
-
-_HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
-
-
-def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
-    """Return every rule that `program` breaks; an empty list means that it does what its collective says.
-
-    First the rules that show in the text (limits of the target, buffers, peers, connections, waits), then, if
-    it can be executed at all, what it does: races, deadlocks, chunks read before they are written, wrong sums,
-    wrong results, a changed input; of one-sided operations also writes that may come after the call.
-    `connected` says which ranks the network joins; without it all are.
-    """
-    found = _structure(program)
-    if connected is not None:
-        found.extend(_unconnected(program, connected))
-    if all(violation.rule in {*_HARMLESS_TO_EXECUTE, "route"} for violation in found):
-        found.extend(_execution(program))
-    return found
-
-
-def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
-    """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
-
-    The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
-    without a block and the declared number of channels.
-    """
-    other = list(rank_count_violations(program, topology))
-    found = other or [*structure_violations(program), *_unconnected(program, reachability(topology))]
-    return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
-
-
-def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield the rule that a program has as many ranks as its network, if it is broken."""
-    if len(program.ranks) != topology.compute_count:
-        message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
-        yield ProgramViolation.at("ranks", message)
-
-
-def _structure(program: AnyProgram) -> list[ProgramViolation]:
-    if isinstance(program, ExecutionPlan):
-        return plan_structure_violations(program)
-    assert isinstance(program, Program)
-    return structure_violations(program, target_named(program.target).limits)
-
-
-def _execution(program: AnyProgram) -> list[ProgramViolation]:
-    if isinstance(program, ExecutionPlan):
-        return plan_execution_violations(program)
-    assert isinstance(program, Program)
-    return execution_violations(program)
-
-
-def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramViolation]:
-    ranks = range(len(program.ranks))
-    for sender, receiver in sorted(program.peers()):
-        if sender in ranks and receiver in ranks and not connected(sender, receiver):
-            yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
 
 
 def lift(text: bytes) -> Program:
@@ -169,7 +89,7 @@ def _parse(text: bytes) -> XmlDocument:
     # Steps of several waits are none for the scanner; without any step it may take a text of either form.
     scanned = target.limits.single_wait or not _has_steps(ranks)
     text_faults = text_findings(text.decode(errors="replace")) if scanned else ()
-    return XmlDocument(target, raw.attributes, DocumentBody(ranks, findings, text_faults))
+    return XmlDocument(target, raw.attributes, DocumentBody(ranks, findings, text_faults, tuple(raw.notices)))
 
 
 def _has_steps(ranks: Sequence[RankProgram]) -> bool:
@@ -214,29 +134,16 @@ def _fits(document: XmlDocument, target: XmlTarget) -> bool:
     return not lifted.findings and not structure_violations(lifted.program, target.limits)
 
 
-def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[ProgramViolation]:
-    """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
-    other = list(rank_count_violations(lifted.program, topology))
-    found = [*lifted.findings, *other]
-    if other:
-        return [*found, *check_program(lifted.program)]
-    found += check_program(lifted.program, reachability(topology))
-    if lifted.out_of_place is not None:
-        found += [
-            replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.out_of_place)
-        ]
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class LiftResult:
-    """A program that was read back and checked.
+    """A program that was read back and judged.
 
+    program:         what is right, for vectors of up to the largest size at which it cannot hang
     fitting_targets: the targets whose rules of text, structure and limits the file keeps
     """
 
     program: AnyProgram
-    violations: tuple[ProgramViolation, ...]
+    verdict: Verdict
     fitting_targets: tuple[str, ...]
 
     @property
@@ -253,19 +160,21 @@ def read_program(text: bytes, topology: Topology) -> LiftResult:
     if _is_plan_text(text):
         plan = parse_plan(text)
         targets = [] if plan_structure_violations(plan) else [plan.target]
-        return LiftResult(plan, tuple(violations_on(Lifted(plan, ()), topology)), tuple(targets))
+        return LiftResult(plan, judge(Lifted(plan, ()), topology), tuple(targets))
     document = read_xml(text)
     lifted = document.target.assemble(document.attributes, document.body)
-    return LiftResult(lifted.program, tuple(violations_on(lifted, topology)), tuple(_fitting(document)))
+    verdict = judge(lifted, topology)
+    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(_fitting(document)))
 
 
 def read_checked(text: bytes, topology: Topology) -> AnyProgram:
     """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`."""
     lifted = read_unchecked(text)
-    for violation in violations_on(lifted, topology):
+    verdict = judge(lifted, topology)
+    for violation in verdict.violations:
         rule = f"a program must do what its collective says ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
-    return lifted.program
+    return bounded(lifted.program, verdict.max_bytes)
 
 
 def read_unchecked(text: bytes) -> Lifted[AnyProgram]:

@@ -30,11 +30,12 @@ def read_msccl_step(attributes: XmlAttributes) -> RawStep:
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
+LONGEST_FIRST_WORD = 250  # of a comment: it is read as a name, with what begins the comment and what follows
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
-_STRICT_TAG = re.compile(r'</\w+>|<\w+(?: \w+="[^"\r\n]*")*/?>')
+_STRICT_TAG = re.compile(r'</\w+>|<\w+(?: (?:\w+="[^"\r\n]*")?)*/?>')
 _VALUE = re.compile(r'"([^"]*)"')
-_FIRST_WORD_WITH_EQUALS = re.compile(r"<!--\s*[^\s=]*=")
+_FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
@@ -47,29 +48,39 @@ def text_findings(text: str) -> tuple[ProgramViolation, ...]:
     return tuple(found.values())
 
 
-def _faults(text: str) -> Iterator[tuple[str, int]]:
-    if not text.startswith("<algo"):
-        yield "the file must begin with <algo, without declaration or byte order mark", 0
-    end = 0
+def tags_of(text: str) -> Iterator[tuple[int, str]]:
+    """Yield where each tag and comment of `text` begins, and the tag. O(characters)."""
     for match in _TAG.finditer(text):
-        tag = match.group()
-        if text[end : match.start()].strip(" \r\n"):
+        yield match.start(), match.group()
+
+
+def _faults(text: str) -> Iterator[tuple[str, int]]:
+    if text.startswith("\ufeff"):
+        yield "the file must begin without a byte order mark", 0
+    end = 0
+    for start, tag in tags_of(text):
+        if text[end:start].strip(" \r\n\ufeff"):
             yield "only blanks and line ends may stand between elements", end
-        end = match.end()
+        end = start + len(tag)
         for message in _tag_faults(tag):
-            yield message, match.start()
+            yield message, start
 
 
 def _tag_faults(tag: str) -> Iterator[str]:
     if tag.startswith("<!--"):
-        if _FIRST_WORD_WITH_EQUALS.match(tag):
+        word = _FIRST_WORD.match(tag)
+        if word is not None and "=" in word[1]:
             yield "the first word of a comment must not contain ="
+        if word is not None and len(word[1]) > LONGEST_FIRST_WORD:
+            yield f"the first word of a comment must have at most {LONGEST_FIRST_WORD} characters"
         return
-    if not _STRICT_TAG.fullmatch(tag):
-        yield 'attributes must be written as name="value" with exactly one space before each'
+    if tag.startswith("<?"):
+        yield "there must be no declaration"
+    elif not _STRICT_TAG.fullmatch(tag):
+        yield 'attributes must be written as name="value" with spaces before each'
     values = _VALUE.findall(tag)
-    if len(values) > MAX_ATTRIBUTES:
-        yield f"an element must have at most {MAX_ATTRIBUTES} attributes"
+    if _VALUE.sub("", tag).count(" ") > MAX_ATTRIBUTES:
+        yield f"an element must have at most {MAX_ATTRIBUTES} attributes, where each further space counts as one"
     if any(len(value) > LONGEST_VALUE for value in values):
         yield f"a value must have at most {LONGEST_VALUE} characters"
     if any("&" in value for value in values):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.message_sizes import MSCCL_BUFFERS
 from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram
 from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
 from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step
@@ -41,6 +42,7 @@ LIMITS = TargetLimits(
     one_sided_operations=None,
     alltoall_in_place=True,
     alignment_bytes=1,
+    message_buffers=MSCCL_BUFFERS,
 )
 
 
@@ -96,7 +98,11 @@ class MscclExecutorXml:
         both = program.in_place and attributes.flag("outofplace", False)
         twin = replace(program, in_place=False) if both else None
         findings = (*body.text_findings, *_header_findings(attributes, header), *body.findings)
-        return Lifted(program, findings, twin)
+        return Lifted(program, findings, twin, body.notices)
+
+    def stated_max_bytes(self, max_bytes: int) -> int:
+        """Return the same: the bound is inclusive."""
+        return max_bytes
 
 
 def _header_findings(attributes: XmlAttributes, header: ProgramHeader) -> Iterator[ProgramViolation]:

@@ -14,6 +14,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.message_sizes import MSCCL_BUFFERS
 from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram
 from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
 from chorale.synth.targets.msccl_document import fold_waits, read_msccl_step
@@ -46,6 +47,7 @@ LIMITS = TargetLimits(
     one_sided_operations=None,
     alltoall_in_place=False,
     alignment_bytes=1,
+    message_buffers=MSCCL_BUFFERS,
 )
 
 
@@ -90,7 +92,11 @@ class MscclXml:
         )
         program = program_of(attributes, header, self.limits, body.ranks)
         findings = (*body.text_findings, *_header_findings(attributes, program, above), *body.findings)
-        return Lifted(program, findings)
+        return Lifted(program, findings, notices=body.notices)
+
+    def stated_max_bytes(self, max_bytes: int) -> int:
+        """Return one more: the runtime's bound is exclusive."""
+        return max_bytes + 1
 
 
 def _header_findings(attributes: XmlAttributes, program: Program, above: int) -> Iterator[ProgramViolation]:

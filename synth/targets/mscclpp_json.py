@@ -267,6 +267,7 @@ LIMITS = TargetLimits(
     one_sided_operations=MAX_BLOCK_OPERATIONS,
     alltoall_in_place=True,
     alignment_bytes=ALIGNMENT_BYTES,
+    message_buffers=None,
 )
 
 

@@ -42,6 +42,7 @@ LIMITS = TargetLimits(
     one_sided_operations=None,
     alltoall_in_place=True,
     alignment_bytes=1,
+    message_buffers=None,
 )
 
 
@@ -96,6 +97,10 @@ class OneCclXml:
             max_bytes=attributes.integer("maxBytes", 0, least=0),
         )
         return Lifted(program_of(attributes, header, self.limits, body.ranks), body.findings)
+
+    def stated_max_bytes(self, max_bytes: int) -> int:
+        """Return the same: the bound is inclusive."""
+        return max_bytes
 
 
 def _root(program: Program) -> dict[str, Attribute]:

@@ -39,6 +39,9 @@ class ProgramHeader:
 
 def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collective:
     """Return the collective named by `coll` (or an alias of a name) and, where it is rooted, `root` (0 if missing)."""
+    if "coll" not in attributes:
+        rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
+        raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
     text = attributes.text("coll")
     try:
         name = CollectiveName(alias.get(text, text))

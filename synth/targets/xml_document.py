@@ -6,12 +6,13 @@ Written are one element per line and one space between attributes, so that equal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.parsers import expat
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.columns import columns_of
-from chorale.synth.programs.program import RankProgram
+from chorale.synth.programs.program import ProgramViolation, RankProgram
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
 from chorale.synth.targets.step_text import MAX_VALUE_CHARACTERS, step_lines
 
@@ -21,7 +22,12 @@ MAX_ATTRIBUTES = 16
 MAX_TAG_BYTES = 2**21  # more than 16 such values, and of comments
 SLICE_BYTES = 2**16
 
-_CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
+MAX_DOCUMENTS = 64
+MAX_KINDS_SKIPPED = 20
+
+_SKIPPED = "skipped"
+_CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
+_FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 
 
 TargetChooser = Callable[[Mapping[str, str]], XmlTarget]
@@ -33,33 +39,61 @@ def read_document(
 ) -> tuple[XmlTarget, RawProgram]:
     """Return the target of `text` and its contents; InvalidInput for anything that is not such a document.
 
-    O(bytes) time. Memory grows with the elements only, and the first one too many, or too long, ends the reading.
+    As the loaders of MSCCL do, this passes over elements that they do not know, and takes the first <algo> of several
+    documents in a row; the contents say so. oneccl-xml allows neither. O(bytes) time. Memory grows with the elements
+    only, and the first one too many, or too long, ends the reading.
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
-    builder = _Builder(choose, most_elements)
+    builders: list[_Builder] = []
+    first: int | None = 0
+    while first is not None:
+        if len(builders) == MAX_DOCUMENTS:
+            raise InvalidInput(f"a file must have at most {MAX_DOCUMENTS} documents", "more", "split the file")
+        builders.append(_Builder(choose, most_elements, sum(builder.elements for builder in builders)))
+        first = _parse(builders[-1], text, first)
+    return _first_of(builders)
+
+
+def _first_of(builders: Sequence[_Builder]) -> tuple[XmlTarget, RawProgram]:
+    """Return the first program that the documents of a file hold."""
+    read = [result for builder in builders if (result := builder.result()) is not None]
+    if not read:
+        raise InvalidInput("a program must have a root element <algo>", "none", "write the file again")
+    target, program = read[0]
+    if len(builders) > 1:
+        if not target.limits.single_wait:
+            raise InvalidInput("a program must be one document", f"{len(builders)} in a row", "keep one")
+        message = f"the file holds {len(builders)} documents in a row, of which the first <algo> is taken"
+        program.notices.append(ProgramViolation.at("documents", message))
+    return target, program
+
+
+def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
+    """Parse the document that begins at byte `first`; return where the next one begins, None where none does.
+
+    The text is given slice by slice: the parser keeps a tag until its end, however far that is.
+    """
+    view, parser = memoryview(text), builder.parser
     try:
-        _parse(builder.parser, text)
+        for start in range(first, len(text), SLICE_BYTES):
+            end = start + SLICE_BYTES
+            parser.Parse(bytes(view[start:end]), False)
+            if end - first - parser.CurrentByteIndex > MAX_TAG_BYTES:
+                rule = f"tags and comments must have at most {MAX_TAG_BYTES} bytes"
+                raise InvalidInput(rule, f"more in line {parser.CurrentLineNumber}", "write the file again")
+        parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
-    return builder.result()
-
-
-def _parse(parser: expat.XMLParserType, text: bytes) -> None:
-    """Parse `text` slice by slice: the parser keeps a tag until its end, however far that is."""
-    view = memoryview(text)
-    for first in range(0, len(text), SLICE_BYTES):
-        parser.Parse(bytes(view[first : first + SLICE_BYTES]), False)
-        if first + SLICE_BYTES - parser.CurrentByteIndex > MAX_TAG_BYTES:
-            rule = f"tags and comments must have at most {MAX_TAG_BYTES} bytes"
-            raise InvalidInput(rule, f"more in line {parser.CurrentLineNumber}", "write the file again")
-    parser.Parse(b"", True)
+        if error.code != _FURTHER_DOCUMENT:
+            raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
+        return first + int(parser.ErrorByteIndex)
+    return None
 
 
 class _Builder:
-    """Receives the parser's events and builds the raw program."""
+    """Receives the parser's events for one document and builds the raw program."""
 
-    def __init__(self, choose: TargetChooser, most_elements: int) -> None:
+    def __init__(self, choose: TargetChooser, most_elements: int, elements_before: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
         self.parser.XmlDeclHandler = _refuse_encodings
         self.parser.StartElementHandler = self._start
@@ -68,29 +102,44 @@ class _Builder:
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
         self._choose = choose
         self._most_elements = most_elements
+        self._elements_before = elements_before
         self._target: XmlTarget | None = None
         self._program: RawProgram | None = None
         self._path = [""]
-        self._elements = 0
+        self._skipped: Counter[tuple[str, str]] = Counter()
+        self.elements = 0
 
-    def result(self) -> tuple[XmlTarget, RawProgram]:
+    def result(self) -> tuple[XmlTarget, RawProgram] | None:
+        """Return what was read, None for a document of something else."""
         if self._target is None or self._program is None:
-            raise InvalidInput("a program must have a root element <algo>", "none", "write the file again")
+            return None
+        for (element, parent), count in sorted(self._skipped.items()):
+            message = f"readers pass over <{element}> under <{parent}> ({count} of them)"
+            self._program.notices.append(ProgramViolation.at("skipped", message))
         return self._target, self._program
 
     def _start(self, element: str, values: dict[str, str]) -> None:
-        self._elements += 1
+        self.elements += 1
         line = self.parser.CurrentLineNumber
-        if self._elements > self._most_elements:
+        if self._elements_before + self.elements > self._most_elements:
             rule = f"a program must have at most {self._most_elements} elements"
             raise InvalidInput(rule, f"more in line {line}", "split the collective")
-        expected = _CHILD_OF[self._path[-1]]
-        if element != expected:
-            rule = f"line {line} must hold <{expected}>" if self._path[-1] != "step" else "a step must be empty"
-            raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
         _check_size(element, line, values)
-        self._path.append(element)
-        getattr(self, f"_start_{element}")(XmlAttributes(element, line, values), values)
+        parent = self._path[-1]
+        expected = _CHILD_OF[parent]
+        if element != expected:
+            self._skip(element, parent, expected, line)
+        self._path.append(element if element == expected else _SKIPPED)
+        if element == expected:
+            getattr(self, f"_start_{element}")(XmlAttributes(element, line, values), values)
+
+    def _skip(self, element: str, parent: str, expected: str, line: int) -> None:
+        """Note an element that the loaders pass over; refuse it where they crash, or in oneccl-xml."""
+        if parent == "step" or (self._target is not None and not self._target.limits.single_wait):
+            rule = f"line {line} must hold <{expected}>" if parent != "step" else "a step must be empty"
+            raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
+        if parent not in ("", _SKIPPED) and len(self._skipped) < MAX_KINDS_SKIPPED:
+            self._skipped[element[:40], parent] += 1
 
     def _end(self, _element: str) -> None:
         self._path.pop()

@@ -11,7 +11,8 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock, Wait
 from chorale.synth.targets.base import Target
-from chorale.synth.targets.lift import check_program, lift, lift_with_findings
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift, lift_with_findings
 from chorale.synth.targets.registry import TARGETS
 from tests.unit.synth.lowering.programs import verified
 

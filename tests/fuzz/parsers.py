@@ -26,7 +26,8 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parquet, stated_id, to_json_text
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.targets.lift import check_program, read_unchecked
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.formats.files import from_bytes, to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

@@ -9,7 +9,7 @@ from __future__ import annotations
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import buffer_chunks
 from chorale.synth.programs.program import Program
-from tests.reference.program_interpreter import DomainError
+from tests.reference.program_interpreter import UNKNOWN, DomainError
 
 
 def add(left: int, right: int, ranks: int) -> int:
@@ -23,8 +23,8 @@ def add(left: int, right: int, ranks: int) -> int:
 
 def describe(value: int | None, ranks: int) -> str:
     """Return `value` in words, short whatever the number of ranks."""
-    if value is None:
-        return "nothing"
+    if value is None or value == UNKNOWN:
+        return "nothing" if value is None else "what was never written"
     mask = value & ((1 << ranks) - 1)
     members = [rank for rank in range(ranks) if mask >> rank & 1]
     names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")

@@ -22,7 +22,7 @@ def read_by_parser(text: bytes, target: XmlTarget) -> Lifted[Program]:
     _, raw = read_document(text, lambda _: target)
     ranks, findings = body_of(target, raw)
     faults = text_findings(text.decode(errors="replace")) if target.limits.single_wait else ()
-    return target.assemble(raw.attributes, DocumentBody(ranks, findings, faults))
+    return target.assemble(raw.attributes, DocumentBody(ranks, findings, faults, tuple(raw.notices)))
 
 
 def _fits(text: bytes, target: XmlTarget) -> bool:

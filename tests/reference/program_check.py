@@ -10,7 +10,7 @@ from functools import partial
 from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.program import QUEUE_DEPTH, Program, ProgramViolation
 from tests.reference.contributions import add, describe, expected_outputs, initial_inputs
-from tests.reference.program_interpreter import Conditions, ExecutionError, Interpreter
+from tests.reference.program_interpreter import UNKNOWN, Conditions, ExecutionError, Interpreter
 from tests.reference.vector_clocks import HappensBefore
 
 MOST_REPORTED = 20
@@ -100,7 +100,12 @@ def _compare(program: Program, memory: Memory) -> list[ProgramViolation]:
                 if cells[base + chunk] != value:
                     got, wanted = describe(cells[base + chunk], ranks), describe(value, ranks)
                     message = f"{buffer}[{chunk}] holds {got}, must hold {wanted}"
-                    found.append(ProgramViolation.at(rule, message, rank))
+                    found.append(ProgramViolation.at(_rule(rule, cells[base + chunk]), message, rank))
                     if len(found) >= MOST_REPORTED:
                         return found
     return found
+
+
+def _rule(rule: str, held: int | None) -> str:
+    """Return the rule for a wrong chunk: one of its own where a result comes from what nobody wrote."""
+    return "uninitialised" if held == UNKNOWN and rule == "result" else rule

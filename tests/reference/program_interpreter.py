@@ -22,7 +22,8 @@ from chorale.synth.programs.program import Instruction, Op, Program, ThreadBlock
 from tests.reference.vector_clocks import Clock, HappensBefore
 
 Value = Any
-"""Whatever the domain calculates with; None is a chunk that was never written."""
+"""Whatever the domain calculates with; None is a chunk that was never written, UNKNOWN what comes of such a chunk."""
+UNKNOWN = -1
 Order = Literal["forward", "reverse", "random"]
 
 
@@ -208,9 +209,7 @@ class Interpreter:
             block.outgoing.append(_Message(values, clock))
 
     def _read(self, block: _Block, first: int, span: int) -> list[Value]:
-        values = self._memory[block.rank][first : first + span]
-        if any(value is None for value in values):
-            raise _error(block, "uninitialised", "reads a chunk that was never written")
+        values = [UNKNOWN if value is None else value for value in self._memory[block.rank][first : first + span]]
         if self._watcher is not None:
             for cell in range(first, first + span):
                 self._race(block, self._watcher.read(block.number, cell))
@@ -230,7 +229,10 @@ class Interpreter:
 
     def _sums(self, block: _Block, left: list[Value], right: list[Value]) -> list[Value]:
         try:
-            return [self._add(first, second) for first, second in zip(left, right, strict=True)]
+            return [
+                UNKNOWN if UNKNOWN in (first, second) else self._add(first, second)
+                for first, second in zip(left, right, strict=True)
+            ]
         except DomainError as error:
             raise _error(block, "reduction", str(error)) from None
 

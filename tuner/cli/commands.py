@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "lower",
         "Turn a schedule into a program, read it back and check it against the collective before it is written.",
     ),
-    "lift": ("lower", "Read a program back and check it against its collective; exit 0 if it is right, 1 if not."),
+    "lift": ("lift", "Read a program back and check it against its collective; exit 0 if it is right, 1 if not."),
     "show": ("show", "Show loads of links and ways of data of a schedule, or loads and the timeline of a program."),
     "export": (
         "export",

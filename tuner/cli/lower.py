@@ -1,8 +1,7 @@
-"""`chorale lower` and `chorale lift`: schedules to programs of a runtime, and programs back, checked."""
+"""`chorale lower`: schedules to programs of a runtime, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -17,23 +16,20 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
-from chorale.synth.programs.program import ProgramViolation, as_protocol
-from chorale.synth.targets.lift import read_program
+from chorale.synth.programs.program import as_protocol
 from chorale.synth.targets.registry import TARGETS, target_named
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.files.read_write import read_file, write_file, write_parts
+from chorale.tuner.files.read_write import write_file, write_parts
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lowering import advice, prediction
 from chorale.tuner.reports.show import program_facts
 
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
 ]
-_SEPARATE = ("violations", "resources", "predicted", "loss", "order_of_additions")
+_SEPARATE = ("violations", "notices", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 MAX_CHECKED_RANKS = 512
 
@@ -65,9 +61,8 @@ SizesOfProgram = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
+    """Add the command to `app`."""
     app.command("lower")(lower)
-    app.command("lift")(lift)
 
 
 def lower(
@@ -128,46 +123,13 @@ def lower(
     if as_json:
         emit_json(document)
     else:
-        results.print(_table(f"{output}: checked", document))
+        results.print(program_table(f"{output}: checked", document))
 
 
-def lift(
-    file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
-    spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
-    size: PredictedSize = None,
-    link_gbps: LinkGbps = None,
-    as_json: AsJson = False,
-) -> None:
-    """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
-
-    Example: chorale lift torus.xml --spec torus:4x4 --json
-    """
-    topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
-    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology)
-    violations = reading.violations
-    if output is not None and not violations:
-        write_file(output, reading.text.encode())
-    document = {"ok": not violations, "violations": _listed(violations), **program_facts(reading.program)}
-    document |= {"dialects": list(reading.fitting_targets)}
-    document["order_of_additions"] = None if violations else additions_document(reading.program)
-    right = prediction(reading.program, topology, size_bytes, link_gbps) if not violations else None
-    document["predicted"] = right
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
-    if violations:
-        raise typer.Exit(1)
-
-
-def _listed(violations: Sequence[ProgramViolation]) -> list[dict[str, str]]:
-    return [{"rule": violation.rule, "message": violation.message} for violation in violations]
-
-
-def _table(title: str, document: dict[str, Any]) -> Table:
+def program_table(title: str, document: dict[str, Any]) -> Table:
+    """Return what is known of a program, its faults first."""
     table = Table(title=title, show_header=False)
-    violations = document.get("violations", [])
+    violations = [*document.get("violations", []), *document.get("notices", [])]
     for violation in violations[:MAX_SHOWN]:
         table.add_row(violation["rule"], violation["message"])
     if len(violations) > MAX_SHOWN:

@@ -8,7 +8,7 @@ from typing import Any
 from chorale.job.table.model import Table
 from chorale.job.table.verification import TableViolation, checked_table, link_violations
 from chorale.synth.errors import ChoraleError
-from chorale.synth.targets.lift import reachability
+from chorale.synth.targets.judge import reachability
 from chorale.tuner.files.topology_specs import load_topology
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
-from chorale.synth.programs.program import ProgramViolation
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.targets.lift import violations_on
+from chorale.synth.targets.judge import judge
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli.options import AsJson, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.verdicts import Fix, verdict_document, write_bounded
 from chorale.tuner.costs.program_costs import program_loads
 from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
@@ -33,18 +33,23 @@ def register(app: typer.Typer) -> None:
 def verify(
     file: ReadableFile,
     spec: SpecOfProgram = None,
+    fix: Fix = False,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="File that --fix writes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a schedule, or execute a program, chunk by chunk; exit 0 if it does what its collective demands, 1 if not.
 
-    `chorale lift` says more of a program: what it uses, which dialects it fits, what it is predicted to take.
+    A program that hangs above some size is judged up to it: `max_bytes` says which, and --fix writes it to the file of
+    -o. `chorale lift` says more of a program: what it uses, which dialects it fits, what it is predicted to take.
 
     Example: chorale verify torus.parquet --json
     """
+    if fix != (output is not None):
+        raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
     if is_program_file(file):
-        title, document = _verify_program(file, None if spec is None else load_topology(spec))
+        title, document = _verify_program(file, None if spec is None else load_topology(spec), output if fix else None)
     else:
-        title, document = _verify_schedule(file, spec)
+        title, document = _verify_schedule(file, spec, fix)
     if as_json:
         emit_json(document)
     else:
@@ -53,7 +58,9 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
+def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, dict[str, Any]]:
+    if fix:
+        raise InvalidInput("--fix is for programs", file, "leave it out: a schedule has no sizes at which it hangs")
     if spec is not None:
         raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
     schedule, stated = load_for_inspection(file)
@@ -67,10 +74,13 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
     return title, _document(violations, verified)
 
 
-def _verify_program(file: str, network: Topology | None) -> tuple[str, dict[str, Any]]:
+def _verify_program(file: str, network: Topology | None, output: str | None) -> tuple[str, dict[str, Any]]:
     topology, lifted = load_unchecked(file, network)
     program = lifted.program
-    document = _listed(violations_on(lifted, topology))
+    verdict = judge(lifted, topology)
+    if output is not None:
+        write_bounded(file, verdict, output)
+    document = {**verdict_document(verdict), "link_loads": None, "cost": None}
     if document["ok"]:
         loads = program_loads(program, topology)
         time_per_byte = topology.links.longest_time(loads) / program.chunks
@@ -96,7 +106,7 @@ def _size_bytes(schedule: AnySchedule) -> int | None:
     return size_bytes
 
 
-def _listed(violations: Sequence[ScheduleViolation | ProgramViolation]) -> dict[str, Any]:
+def _listed(violations: Sequence[ScheduleViolation]) -> dict[str, Any]:
     """Return the document of `violations`, without loads and cost."""
     return {
         "ok": not violations,
@@ -133,8 +143,10 @@ def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | 
 
 def _table(title: str, document: Mapping[str, Any]) -> Table:
     table = Table(title=title, show_header=False)
-    for violation in document["violations"]:
+    for violation in [*document["violations"], *document.get("notices", [])]:
         table.add_row(violation["rule"], violation["message"])
+    if document.get("max_bytes") is not None:
+        table.add_row("max bytes", str(document["max_bytes"]))
     for part in ("cost", "link_loads", "order_of_additions"):
         for name, value in (document.get(part) or {}).items():
             table.add_row(name.replace("_", " "), str(value))

@@ -14,7 +14,8 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.base import Lifted
-from chorale.synth.targets.lift import read_unchecked, violations_on
+from chorale.synth.targets.judge import bounded, judge
+from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.targets.mscclpp_json import is_plan_text
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
@@ -49,13 +50,15 @@ def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram
     """Return the checked program in a file, and the network that it runs on.
 
     Where `network` is None it is read from the name that `chorale lower` gives a program. InvalidInput if the name has
-    none, CheckFailed unless the program does what its collective says on the network.
+    none, CheckFailed unless the program does what its collective says on the network. A program that hangs above some
+    size is returned for vectors of up to that size.
     """
     topology, lifted = load_unchecked(path, network)
-    for violation in violations_on(lifted, topology):
+    verdict = judge(lifted, topology)
+    for violation in verdict.violations:
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
-    return topology, lifted.program
+    return topology, bounded(lifted.program, verdict.max_bytes)
 
 
 def load_unchecked(path: str, network: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:

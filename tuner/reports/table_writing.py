@@ -17,7 +17,8 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import lift, reachability
+from chorale.synth.targets.judge import reachability
+from chorale.synth.targets.lift import lift
 from chorale.synth.targets.mscclpp_json import is_plan_text
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology

@@ -19,7 +19,8 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.targets.lift import check_program, lift
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

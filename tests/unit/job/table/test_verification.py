@@ -11,7 +11,7 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import JobEntry, Table, TableProgram
 from chorale.job.table.verification import checked_table, link_violations
 from chorale.synth.errors import InvalidInput
-from chorale.synth.targets.lift import reachability
+from chorale.synth.targets.judge import reachability
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.job.table.examples import any_entry, real_program
 from tests.unit.job.table.test_layout import ring_table

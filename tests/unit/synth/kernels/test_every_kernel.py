@@ -35,7 +35,7 @@ from chorale.synth.methods.swing import swing_latency
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import diameter, hops_between_all, largest_distance
 from chorale.synth.topology.families.directed import SemidirectProduct

@@ -8,7 +8,8 @@ from dataclasses import replace
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.base import Lifted
-from chorale.synth.targets.lift import check_program, lift_with_findings, violations_on
+from chorale.synth.targets.judge import check_program, judge
+from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
 from chorale.synth.targets.msccl_xml import MscclXml
 from chorale.synth.topology.spec import parse_topology
@@ -75,4 +76,4 @@ def spoiled(in_place: bool) -> Program:
 def rules_of(made: Program | Lifted) -> set[str]:
     if isinstance(made, Program):
         return {violation.rule for violation in check_program(made)}
-    return {violation.rule for violation in violations_on(made, parse_topology("ring:4"))}
+    return {violation.rule for violation in judge(made, parse_topology("ring:4")).violations}

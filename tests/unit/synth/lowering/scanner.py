@@ -33,19 +33,23 @@ class Scanner:
         self.text, self.at = text, 0
 
     def document(self) -> Node:
-        if not self.text.startswith("<algo"):
-            raise ScanError("does not begin with <algo")
-        root = self.node()
+        """Return the first <algo> of those that the text holds one after the other."""
+        roots = []
         self.blanks()
-        if self.at != len(self.text):
-            raise ScanError("something follows the root")
-        return root
+        while self.at != len(self.text):
+            roots.append(self.node())
+            self.blanks()
+        return next(root for root in roots if root.name == "algo")
 
     def node(self) -> Node:
         self.expect("<")
         node = Node(self.word(), {})
+        slots = 0
         while self.text[self.at] == " ":
             self.expect(" ")
+            slots += 1
+            if self.text[self.at] in " />":
+                continue
             key = self.word()
             self.expect('="')
             end = self.text.index('"', self.at)
@@ -54,7 +58,7 @@ class Scanner:
                 raise ScanError(f"value {value!r}")
             node.attributes[key] = value
             self.at = end + 1
-        if len(node.attributes) > ATTRIBUTES_KEPT:
+        if slots > ATTRIBUTES_KEPT:
             raise ScanError("too many attributes")
         if self.text.startswith("/>", self.at):
             self.at += 2
@@ -78,8 +82,18 @@ class Scanner:
         return self.text[start : self.at]
 
     def blanks(self) -> None:
-        while self.at < len(self.text) and self.text[self.at] in " \r\n":
-            self.at += 1
+        """Go past blanks, line ends and comments."""
+        while self.at < len(self.text) and (self.text[self.at] in " \r\n" or self.text.startswith("<!--", self.at)):
+            if self.text[self.at] != "<":
+                self.at += 1
+                continue
+            self.at += len("<!--")
+            start = self.at
+            while self.text[self.at] not in " >/\r\n":
+                if self.text[self.at] == "=" or self.at - start > 249:
+                    raise ScanError(f"first word of a comment at {start}")
+                self.at += 1
+            self.at = self.text.index("-->", start) + len("-->")
 
     def expect(self, wanted: str) -> None:
         if not self.text.startswith(wanted, self.at):
@@ -94,6 +108,11 @@ def accept(text: str, steps: int = 256) -> Node:
     """
     root = Scanner(text).document()
     gpus = root.number("ngpus")
+    root.children = [child for child in root.children if child.name == "gpu"]
+    for gpu in root.children:
+        gpu.children = [child for child in gpu.children if child.name == "tb"]
+        for block in gpu.children:
+            block.children = [child for child in block.children if child.name == "step"]
     if [gpu.number("id") for gpu in root.children] != list(range(gpus)):
         raise ScanError("ranks")
     channels = {block.number("chan") for gpu in root.children for block in gpu.children}

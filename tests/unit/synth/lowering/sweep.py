@@ -94,7 +94,7 @@ class Case:
         if text is None:
             return False
         reading = read_program(text.encode(), self.schedule().schedule.topology)
-        assert reading.violations == (), self
+        assert reading.verdict.violations == (), self
         assert reading.text == text, self
         assert self.dialect in reading.fitting_targets, self
         return True

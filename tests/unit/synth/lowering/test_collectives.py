@@ -13,7 +13,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.double_binary_tree import double_binary_tree
 from chorale.synth.programs.program import Op
-from chorale.synth.targets.lift import check_program, read_checked
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import read_checked
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule

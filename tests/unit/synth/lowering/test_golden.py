@@ -12,7 +12,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.double_binary_tree import double_binary_tree
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import check_program, lift
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

@@ -20,7 +20,7 @@ from chorale.synth.lowering.vector_layout import vector_layout_of
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Op, Program
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies

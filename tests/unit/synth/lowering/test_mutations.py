@@ -11,7 +11,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from tests.unit.synth.lowering.mutations import mutate
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import lowered

@@ -12,7 +12,7 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 

@@ -13,7 +13,8 @@ from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.program import BufferRef, Op, Program, Wait
 from chorale.synth.targets.base import Lifted
-from chorale.synth.targets.lift import check_program, lift_with_findings
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.targets.msccl_xml import MscclXml
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
@@ -36,7 +37,11 @@ from tests.unit.synth.lowering.programs import block, edited, lowered, program, 
 
 RULES = Path(__file__).parents[4] / "docs" / "reference" / "programs.md"
 FAULTS: dict[str, list[Callable[[], Program | Lifted]]] = {
-    "text": [lambda: cut(" send=", "  send="), lambda: cut("<algo", "<!-- a --><algo"), lambda: cut("/>", " />")],
+    "text": [
+        lambda: cut(" send=", "\r send="),
+        lambda: cut("<algo", "<!--a=1--><algo"),
+        lambda: cut("</tb>", "</tb >"),
+    ],
     "header": [
         lambda: cut(' name="[^"]*"', ""),
         lambda: cut("reducescatter", "reduce_scatter", EXECUTOR),

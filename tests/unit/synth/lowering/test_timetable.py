@@ -12,7 +12,7 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, Timetable, timetable_of
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from tests.unit.synth.lowering.programs import verified
 from tests.unit.synth.lowering.tree_schedules import trees
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, Wait
-from chorale.synth.targets.lift import check_program, reachability
+from chorale.synth.targets.judge import check_program, reachability
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
@@ -148,8 +148,15 @@ def test_a_race_names_its_place():
     made = lowered("ring:4", "allgather")
     rank, index, number, item = next(place for place in instructions(made) if place[3].waits)
     (violation,) = check_program(edited(made, (rank, index, number, replace(item, waits=()))))
-    assert (violation.rank, violation.block, violation.step) == (rank, index, number)
-    assert violation.message.startswith(f"rank {rank}, block {index}, step {number}: ")
+    waited = item.waits[0]
+    assert violation.rule == "race"
+    assert (violation.rank, violation.block, violation.step) in ((rank, index, number), (rank, *waited_on(waited)))
+    other = {index, waited.block} - {violation.block}
+    assert f"that block {other.pop()} touches too" in violation.message
+
+
+def waited_on(wait: Wait) -> tuple[int, int]:
+    return wait.block, wait.step
 
 
 PAIR = [
@@ -228,8 +235,9 @@ def test_adding_different_chunks_is_noticed():
 
 def test_reading_before_writing_is_noticed():
     unwritten = [[block(None, None, step("cpy", "s0", "o1"))], [block(None, None)]]
-    (found,) = check_program(program(CollectiveName.ALLGATHER, 2, *unwritten, scratch=1))
-    assert found.rule == "uninitialised"
+    found = check_program(program(CollectiveName.ALLGATHER, 2, *unwritten, scratch=1))
+    (read,) = (violation for violation in found if violation.rule == "uninitialised")
+    assert (read.rank, read.block, read.step) == (0, 0, 0)
 
 
 def test_an_input_that_changes_out_of_place_is_noticed():

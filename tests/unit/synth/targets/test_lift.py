@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.programs.program import Op, Wait
-from chorale.synth.targets.lift import (
-    check_program,
-    fitting_targets,
-    lift,
-    lift_with_findings,
-    read_checked,
-    violations_on,
-)
+from chorale.synth.targets.judge import check_program, judge
+from chorale.synth.targets.lift import fitting_targets, lift, lift_with_findings, read_checked
 from chorale.synth.targets.msccl_xml import MscclXml
 from chorale.synth.targets.oneccl_xml import OneCclXml
 from chorale.synth.targets.registry import XML_TARGETS
@@ -92,7 +86,7 @@ def test_a_file_for_both_placements_is_checked_for_both():
     lifted = lift_with_findings(with_bounds(msccl("ring:3").replace(BOTH, ""), 1, 0))
     assert lifted.out_of_place == replace(lifted.program, in_place=False)
     assert check_program(lifted.program) == []
-    found = violations_on(lifted, parse_topology("ring:3"))
+    found = judge(lifted, parse_topology("ring:3")).violations
     assert found
     assert all(violation.message.startswith("out of place: ") for violation in found)
 
@@ -173,7 +167,7 @@ HOSTILE = {
     "truncated": GOOD[: len(GOOD) // 2],
     "binary": "<\x00\x01\x02",
     "wrong root": "<gpu/>",
-    "two roots": GOOD + GOOD,
+    "two roots of ours": OURS + OURS,
     "unknown format": OURS.replace("oneccl-xml/1", "oneccl-xml/9"),
     "no gpu count": GOOD.replace(' ngpus="3"', ""),
     "huge gpu count": GOOD.replace('ngpus="3"', 'ngpus="999999999999"'),
@@ -196,7 +190,7 @@ HOSTILE = {
     "missing attribute": GOOD.replace(' hasdep="0"', "", 1),
     "duplicate attribute": GOOD.replace(' hasdep="0"', ' hasdep="0" hasdep="0"', 1),
     "child of a step": GOOD.replace('hasdep="0"/>', 'hasdep="0"><step/></step>', 1),
-    "unknown element": GOOD.replace("  <gpu", "  <node/>\n  <gpu", 1),
+    "unknown element in ours": OURS.replace("  <gpu", "  <node/>\n  <gpu", 1),
     "text": GOOD.replace("  <gpu", "words <gpu", 1),
     "many attributes": GOOD.replace("<algo ", "<algo " + " ".join(f'a{k}="1"' for k in range(20)) + " "),
     "huge value": GOOD.replace('name="', 'name="' + "x" * 10**6, 1),

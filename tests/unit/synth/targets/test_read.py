@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_json import parse_plan
 from tests.unit.synth.programs.plans.examples import made
 from tests.unit.synth.programs.plans.naive import outputs, run, wanted

@@ -11,7 +11,8 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.plans.translate import plan_of
-from chorale.synth.targets.lift import check_program, read_checked, read_program
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import read_checked, read_program
 from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
@@ -85,7 +86,7 @@ def test_packets_and_wrapping_offsets_are_refused():
 def test_a_plan_is_checked_on_its_network():
     text = made("ring:4", "allreduce").encode()
     reading = read_program(text, parse_topology("ring:4"))
-    assert not reading.violations
+    assert not reading.verdict.violations
     assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
     assert reading.fitting_targets == ("mscclpp-json",)
     assert reading.text.encode() == text

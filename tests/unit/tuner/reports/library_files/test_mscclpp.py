@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chorale.synth.errors import CheckFailed
-from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_json import parse_plan
 from chorale.tuner.reports.library_files.mscclpp import MODULE, mscclpp_files
 from tests.unit.tuner.reports.library_files.stand_in import StandInBuilder, StandInRequest, stand_in_modules

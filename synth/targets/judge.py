@@ -1,0 +1,158 @@
+"""Judges programs: what a program breaks, up to which size it is right, and what is worth knowing beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from chorale.synth.programs.check_execution import ExecutionVerdict, execution_verdict
+from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.message_sizes import MessageBuffer
+from chorale.synth.programs.plans.check_execution import plan_execution_violations
+from chorale.synth.programs.plans.check_structure import plan_structure_violations
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.targets.base import Lifted
+from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.topology.distance import neighbours_of, reached_from
+from chorale.synth.topology.topology import Topology
+
+Connected = Callable[[int, int], bool]
+"""Whether data can travel from one rank to another, directly or through others."""
+
+_HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
+_HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of a program.
+
+    violations: the rules that it breaks; none where it is right at sizes up to `max_bytes` and within its own bounds
+    notices:    what is right and still worth saying
+    max_bytes:  bytes of the largest vector at which it cannot hang, None where there is no such limit
+    """
+
+    violations: tuple[ProgramViolation, ...]
+    notices: tuple[ProgramViolation, ...] = ()
+    max_bytes: int | None = None
+
+
+def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
+    """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
+    other = tuple(rank_count_violations(lifted.program, topology))
+    verdict = judge_program(lifted.program, None if other else reachability(topology))
+    found = [*lifted.findings, *other, *verdict.violations]
+    if lifted.out_of_place is not None and not other:
+        twin = judge_program(lifted.out_of_place).violations
+        found += [replace(fault, message=f"out of place: {fault.message}") for fault in twin]
+    return replace(verdict, violations=tuple(found), notices=(*lifted.notices, *verdict.notices))
+
+
+def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
+    """Return the verdict on `program`.
+
+    First the rules that show in the text (limits of the target, buffers, peers, connections, waits), then, if
+    it can be executed at all, what it does: races, deadlocks, results of chunks that were never written, wrong sums,
+    wrong results, a changed input; of one-sided operations also writes that may come after the call.
+    `connected` says which ranks the network joins; without it all are.
+    """
+    found = _structure(program)
+    if connected is not None:
+        found.extend(_unconnected(program, connected))
+    if any(violation.rule not in _HARMLESS_TO_RESULTS for violation in found):
+        return Verdict(tuple(found))
+    if isinstance(program, ExecutionPlan):
+        return Verdict((*found, *plan_execution_violations(program)))
+    assert isinstance(program, Program)
+    buffer = _buffer(program)
+    executed = execution_verdict(program, buffer)
+    notices = (*executed.notices, *_size_notices(program, executed, buffer))
+    return Verdict((*found, *executed.violations), notices, executed.max_bytes)
+
+
+def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
+    """Return every rule that `program` breaks; an empty list means that it does what its collective says.
+
+    That holds at sizes that `judge_program` names. `connected` says which ranks the network joins.
+    """
+    return list(judge_program(program, connected).violations)
+
+
+def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
+    """Return `program` for vectors of up to `max_bytes` only, where it is for larger ones."""
+    if max_bytes is None or not isinstance(program, Program) or 0 < program.max_bytes <= max_bytes:
+        return program
+    return replace(program, max_bytes=max_bytes)
+
+
+def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
+    """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
+
+    The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
+    without a block and the declared number of channels.
+    """
+    other = list(rank_count_violations(program, topology))
+    found = other or [*structure_violations(program), *_unconnected(program, reachability(topology))]
+    return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
+
+
+def reachability(topology: Topology) -> Connected:
+    """Return a function that says whether a path of links leads from one node to another.
+
+    O(nodes + links) for the first question about each source.
+    """
+    links = topology.links
+    neighbours = neighbours_of(links.src.tolist(), links.dst.tolist(), topology.node_count)
+    reached: dict[int, frozenset[int]] = {}
+
+    def connected(source: int, target: int) -> bool:
+        if source not in reached:
+            reached[source] = frozenset(reached_from(source, neighbours))
+        return target in reached[source]
+
+    return connected
+
+
+def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
+    """Yield the rule that a program has as many ranks as its network, if it is broken."""
+    if len(program.ranks) != topology.compute_count:
+        message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
+        yield ProgramViolation.at("ranks", message)
+
+
+def _structure(program: AnyProgram) -> list[ProgramViolation]:
+    if isinstance(program, ExecutionPlan):
+        return plan_structure_violations(program)
+    assert isinstance(program, Program)
+    return structure_violations(program, target_named(program.target).limits)
+
+
+def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramViolation]:
+    ranks = range(len(program.ranks))
+    for sender, receiver in sorted(program.peers()):
+        if sender in ranks and receiver in ranks and not connected(sender, receiver):
+            yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
+
+
+def _buffer(program: Program) -> MessageBuffer | None:
+    buffers = target_named(program.target).limits.message_buffers
+    return None if buffers is None else buffers[program.protocol]
+
+
+def _size_notices(
+    program: Program, executed: ExecutionVerdict, buffer: MessageBuffer | None
+) -> Iterator[ProgramViolation]:
+    """Yield up to which size a program that can hang is right, and how its file says so."""
+    if executed.max_bytes is None or buffer is None or executed.violations:
+        return
+    known = f"{executed.max_bytes} bytes with buffers of {buffer.buffer_bytes} bytes"
+    if 0 < program.max_bytes <= executed.max_bytes:
+        yield ProgramViolation.at(
+            "deadlock", f"right at its sizes, up to {program.max_bytes} bytes; hangs above {known}"
+        )
+        return
+    stated = next(target for target in XML_TARGETS if target.name == program.target)
+    advice = f"set maxBytes={stated.stated_max_bytes(executed.max_bytes)}, or let --fix write it"
+    yield ProgramViolation.at("deadlock", f"right up to {known}, hangs above; {advice}")

@@ -1,0 +1,251 @@
+"""Programs as other tools write them: read as the runtimes' loaders read them, and judged by size."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.bounded_text import with_max_bytes
+from chorale.synth.targets.judge import Verdict, bounded, judge, judge_program
+from chorale.synth.targets.lift import lift_with_findings, read_program
+from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.targets.msccl_xml import MscclXml
+from chorale.synth.targets.oneccl_xml import OneCclXml
+from chorale.synth.topology.spec import parse_topology
+from tests.command import chorale
+from tests.unit.synth.lowering.programs import block, lowered, program, step
+from tests.unit.synth.lowering.scanner import accept
+
+MEBIBYTE = 2**20
+PAIR = parse_topology("complete:2")
+
+
+def text_of(made: Program) -> str:
+    target = MscclExecutorXml() if made.target == "msccl-executor-xml" else MscclXml()
+    return target.emit(replace(made, origin="", name="pair"))
+
+
+def exchange(count: int, target: str = "msccl-xml", **changes: object) -> Program:
+    """Both ranks send `count` chunks in one step before they receive as many."""
+    ranks = []
+    for rank in range(2):
+        mine, theirs = f"o{rank * count}", f"o{(1 - rank) * count}"
+        ranks.append([block(1 - rank, 1 - rank, step("s", mine, count=count), step("r", theirs, count=count))])
+    made = program(CollectiveName.ALLGATHER, 2 * count, *ranks, target=target)
+    return replace(made, **changes)
+
+
+GOOD = text_of(exchange(2))
+
+
+def verdict_of(text: str) -> Verdict:
+    return read_program(text.encode(), PAIR).verdict
+
+
+ACCEPTED = {
+    "comment before the program": lambda text: "<!-- made by hand -->\n" + text,
+    "blanks and line ends before the program": lambda text: "\r\n  \n" + text,
+    "comment that says k=1 after its first word": lambda text: "<!-- k=1 -->" + text,
+    "comments between elements": lambda text: text.replace("  <tb", "<!--block-->\n  <tb"),
+    "comment after the program": lambda text: text + "<!-- end -->\n",
+    "blank before the end of elements": lambda text: text.replace("/>", " />"),
+    "blanks between attributes": lambda text: text.replace(" srcbuf", "   srcbuf"),
+    "blank before the end of a tag": lambda text: text.replace('cnt="2">', 'cnt="2" >'),
+    "steps with an end tag": lambda text: re.sub(r"(<step [^>]*)/>", r"\1></step>", text),
+    "bound of 64 bits": lambda text: re.sub(' maxBytes="[0-9]*"', f' maxBytes="{2**60}"', text),
+}
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_what_the_loaders_take_is_taken_without_a_word(kind):
+    changed = ACCEPTED[kind](GOOD)
+    assert accept(changed).attributes["coll"] == "allgather"
+    verdict = verdict_of(changed)
+    assert verdict.violations == ()
+    assert verdict.notices == ()
+
+
+def test_elements_that_no_reader_knows_are_passed_over_with_a_notice():
+    with_copies = GOOD.replace("    <tb", '    <copy i="0"><copy/></copy>\n    <tb', 2).replace(
+        "</algo>", "<x/></algo>"
+    )
+    assert [child.name for child in accept(with_copies).children] == ["gpu", "gpu"]
+    verdict = verdict_of(with_copies)
+    assert verdict.violations == ()
+    assert [notice.message for notice in verdict.notices] == [
+        "readers pass over <copy> under <gpu> (2 of them)",
+        "readers pass over <x> under <algo> (1 of them)",
+    ]
+
+
+def test_an_element_in_a_step_crashes_the_loaders():
+    with pytest.raises(InvalidInput, match="a step must be empty"):
+        lift_with_findings(GOOD.replace("/>", "><copy/></step>", 1).encode())
+
+
+def test_of_several_documents_the_first_program_is_taken():
+    other = text_of(exchange(3))
+    verdict = verdict_of(f"<note/>{GOOD}<!-- more -->{other}")
+    assert verdict.violations == ()
+    assert "3 documents in a row" in verdict.notices[0].message
+    assert lift_with_findings(f"{GOOD}{other}".encode()).program == lift_with_findings(GOOD.encode()).program
+
+
+@pytest.mark.parametrize("second", ["words", "<algo", "<algo><gpu></algo>", "<algo>;</algo>", "<!-- open"])
+def test_a_broken_second_document_is_refused(second):
+    with pytest.raises(InvalidInput):
+        lift_with_findings((GOOD + second).encode())
+
+
+def test_documents_without_end_are_refused():
+    with pytest.raises(InvalidInput, match="at most 64 documents"):
+        lift_with_findings((GOOD + "<a/>" * 64).encode())
+    with pytest.raises(InvalidInput, match="root element <algo>"):
+        lift_with_findings(b"<a/>" * 3)
+
+
+def test_our_own_format_takes_neither_unknown_elements_nor_several_documents():
+    text = OneCclXml().emit(lowered("ring:3", "allgather", "oneccl-xml"))
+    with pytest.raises(InvalidInput, match="must hold <tb>"):
+        lift_with_findings(text.replace("    <tb", "    <copy/>\n    <tb", 1).encode())
+    with pytest.raises(InvalidInput, match="one document"):
+        lift_with_findings((text + text).encode())
+
+
+def test_a_program_without_a_collective_is_refused_in_words_that_say_so():
+    with pytest.raises(InvalidInput, match="must say in coll which collective it is for"):
+        lift_with_findings(GOOD.replace(' coll="allgather"', "").encode())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "count", "size_bytes"),
+    # Two messages of Simple fit on a connection, eight of the others; a message is as many chunks as fit into a slot.
+    [("Simple", 2, None), ("Simple", 4, 8 * MEBIBYTE), ("LL", 16, 32 * 16384), ("LL128", 9, 18 * 288_000)],
+)
+def test_the_size_above_which_a_program_hangs(protocol, count, size_bytes):
+    verdict = judge_program(exchange(count, protocol=protocol, max_bytes=0))
+    assert verdict.violations == ()
+    assert verdict.max_bytes == size_bytes
+    assert [notice.rule for notice in verdict.notices] == ([] if size_bytes is None else ["deadlock"])
+
+
+def test_a_program_that_hangs_at_every_size_is_wrong():
+    steps = [[step("s", f"o{4 * rank + k}") for k in range(4)] for rank in range(2)]
+    takes = [[step("r", f"o{4 * (1 - rank) + k}") for k in range(4)] for rank in range(2)]
+    ranks = [[block(1 - rank, 1 - rank, *steps[rank], *takes[rank])] for rank in range(2)]
+    verdict = judge_program(program(CollectiveName.ALLGATHER, 8, *ranks, target="msccl-xml"))
+    assert {violation.rule for violation in verdict.violations} == {"deadlock"}
+    assert verdict.max_bytes is None
+
+
+def test_a_bound_that_keeps_from_hanging_is_named_with_the_buffers_that_are_assumed():
+    verdict = judge_program(exchange(4, max_bytes=MEBIBYTE))
+    assert verdict.max_bytes == 8 * MEBIBYTE
+    assert verdict.notices[0].message == (
+        "right at its sizes, up to 1048576 bytes; hangs above 8388608 bytes with buffers of 4194304 bytes"
+    )
+
+
+def test_a_program_only_for_sizes_at_which_it_hangs_is_wrong():
+    verdict = judge_program(exchange(4, min_bytes=9 * MEBIBYTE, max_bytes=32 * MEBIBYTE))
+    assert {violation.rule for violation in verdict.violations} == {"deadlock"}
+
+
+def test_programs_of_our_own_engine_have_to_end_however_steps_are_cut():
+    made = exchange(4, target="oneccl-xml")
+    assert {violation.rule for violation in judge_program(made).violations} == {"deadlock"}
+    assert {violation.rule for violation in judge_program(exchange(4, origin="x")).violations} == {"deadlock"}
+
+
+@pytest.mark.parametrize(("target", "stated"), [("msccl-xml", "8388609"), ("msccl-executor-xml", "8388608")])
+@pytest.mark.parametrize("written", [True, False])
+def test_a_bounded_file_says_the_size_and_nothing_else_changes(target, stated, written):
+    text = "<!-- mine -->\n" + text_of(exchange(4, target=target, max_bytes=0)).replace(" ngpus", "  ngpus")
+    if not written and target == "msccl-xml":
+        text = re.sub(' maxBytes="[0-9]*"', "", text)
+    verdict = verdict_of(text)
+    fixed = with_max_bytes(text.encode(), verdict.max_bytes).decode()
+    assert accept(fixed).attributes["maxBytes"] == stated
+    assert re.sub(' maxBytes="[0-9]*"', "", fixed) == re.sub(' maxBytes="[0-9]*"', "", text)
+    again = judge(lift_with_findings(fixed.encode()), PAIR)
+    assert again.violations == ()
+    assert "right at its sizes" in again.notices[0].message
+
+
+def test_there_has_to_be_room_for_a_bound():
+    text = re.sub(' maxBytes="[0-9]*"', "", text_of(exchange(4)))
+    further = 16 - len(accept(text).attributes)
+    full = text.replace("<algo", "<algo" + "".join(f' a{n}="1"' for n in range(further)), 1)
+    with pytest.raises(InvalidInput, match="fewer than 16 attributes"):
+        with_max_bytes(full.encode(), 8 * MEBIBYTE)
+
+
+def test_what_is_given_on_is_for_sizes_at_which_it_cannot_hang():
+    made = exchange(4, max_bytes=0)
+    assert bounded(made, 8).max_bytes == 8
+    assert bounded(replace(made, max_bytes=4), 8).max_bytes == 4
+    assert bounded(made, None) is made
+    assert read_program(text_of(made).encode(), PAIR).program.max_bytes == 8 * MEBIBYTE
+
+
+def unused_scratch(result: bool) -> Program:
+    """An allgather of two that also moves scratch that nobody wrote, to scratch, or over a result."""
+    takes = [step("r", "o0"), step("r", "o0" if result else "s1")]
+    ranks = [
+        [block(1, None, step("s", "o0"), step("s", "s0")), block(None, 1, step("r", "o1"))],
+        [block(None, 0, *takes), block(0, None, step("s", "o1"))],
+    ]
+    return program(CollectiveName.ALLGATHER, 2, *ranks, scratch=2, target="msccl-xml")
+
+
+def test_moving_what_nobody_wrote_is_harmless_as_long_as_it_reaches_no_result():
+    verdict = judge_program(unused_scratch(result=False))
+    assert verdict.violations == ()
+    assert [(item.rule, item.rank, item.block, item.step) for item in verdict.notices] == [("uninitialised", 0, 0, 1)]
+    assert "takes time" in verdict.notices[0].message
+
+
+def test_a_result_that_comes_from_what_nobody_wrote_is_wrong_and_its_origin_is_named():
+    (found,) = judge_program(unused_scratch(result=True)).violations
+    assert (found.rule, found.rank, found.block, found.step) == ("uninitialised", 0, 0, 1)
+    assert "o[0]" in found.message
+    assert "rank 0, block 0, step 1" in found.message
+
+
+def test_sums_with_what_nobody_wrote_are_wrong_where_they_are_results():
+    ranks = [[block(None, None, step("re", "s0", "s1"), step("re", "s1", "o0"))], [block(None, None)]]
+    made = program(CollectiveName.REDUCE, 1, *ranks, scratch=2, target="msccl-xml")
+    assert {violation.rule for violation in judge_program(made).violations} == {"uninitialised"}
+
+
+def test_the_commands_say_up_to_which_size_and_write_the_bound(tmp_path: Path, capsys):
+    file, fixed = tmp_path / "pair.xml", tmp_path / "fixed.xml"
+    file.write_text(text_of(exchange(4, max_bytes=0)))
+    for command in ("lift", "verify"):
+        made = chorale(capsys, command, str(file), "--spec", "complete:2", "--fix", "-o", str(fixed), "--json")
+        assert made.code == 0
+        assert (made.document["ok"], made.document["max_bytes"]) == (True, 8 * MEBIBYTE)
+        assert made.document["notices"][0]["rule"] == "deadlock"
+        assert accept(fixed.read_text()).attributes["maxBytes"] == str(8 * MEBIBYTE + 1)
+        fixed.unlink()
+        assert chorale(capsys, command, str(file), "--spec", "complete:2", "--fix").code == 2
+    file.write_text(file.read_text().replace('type="r"', 'type="rrc"'))
+    refused = chorale(capsys, "lift", str(file), "--spec", "complete:2", "--fix", "-o", str(fixed))
+    assert refused.code == 2
+    assert "--fix bounds programs that are right" in refused.stderr
+    assert not fixed.exists()
+
+
+def test_json_of_a_plan_has_no_bound(tmp_path: Path, capsys):
+    schedule, plan = tmp_path / "a.json", tmp_path / "plan.json"
+    assert chorale(capsys, "synth", "bfb", "ring:3", "-o", str(schedule)).code == 0
+    assert chorale(capsys, "lower", str(schedule), "--target", "mscclpp-json", "-o", str(plan)).code == 0
+    lifted = chorale(capsys, "lift", str(plan), "--spec", "ring:3", "--json")
+    assert json.loads(lifted.stdout)["max_bytes"] is None

@@ -1,0 +1,62 @@
+"""`chorale lift`: programs of any dialect, read back and judged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from chorale.runners.api.units import parse_size
+from chorale.synth.programs.additions import additions_document
+from chorale.synth.targets.lift import read_program
+from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.tuner.cli.lower import PredictedSize, program_table
+from chorale.tuner.cli.network_options import LinkGbps
+from chorale.tuner.cli.options import AsJson
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.verdicts import Fix, verdict_document, write_bounded
+from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lowering import prediction
+from chorale.tuner.reports.show import program_facts
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("lift")(lift)
+
+
+def lift(
+    file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
+    spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
+    fix: Fix = False,
+    size: PredictedSize = None,
+    link_gbps: LinkGbps = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
+
+    A program that hangs above some size is judged up to it: `max_bytes` says which. With --fix the file of -o is the
+    program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes.
+
+    Example: chorale lift torus.xml --spec torus:4x4 --json
+    """
+    topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
+    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology)
+    violations = reading.verdict.violations
+    if fix:
+        write_bounded(file, reading.verdict, output)
+    elif output is not None and not violations:
+        write_file(output, reading.text.encode())
+    document = {**verdict_document(reading.verdict), **program_facts(reading.program)}
+    document |= {"dialects": list(reading.fitting_targets)}
+    document["order_of_additions"] = None if violations else additions_document(reading.program)
+    right = prediction(reading.program, topology, size_bytes, link_gbps) if not violations else None
+    document["predicted"] = right
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(program_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
+    if violations:
+        raise typer.Exit(1)
