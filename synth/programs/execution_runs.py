@@ -13,6 +13,7 @@ from chorale.synth.programs.flat_program import (
     FIRST,
     FLAGS,
     INCOMING,
+    OUTGOING,
     READS_DST,
     READS_SRC,
     FlatProgram,
@@ -220,17 +221,46 @@ class ExecutionRuns:
         size = "one chunk" if message_chunks == 1 else f"at most {message_chunks} chunks"
         note = f"; {len(blocked)} blocks hang at queue depth {self._depth} with messages of {size}"
         shown = blocked[:MAX_REPORTED].tolist()
-        return [ProgramViolation.at("deadlock", self._obstacle(b, state) + note, *self._place(b, state)) for b in shown]
+        found = [
+            ProgramViolation.at("deadlock", self._obstacle(block, state)[0] + note, *self._place(block, state))
+            for block in shown
+        ]
+        if found:
+            found[0] = replace(found[0], message=f"{found[0].message}; {self._chain(shown[0], state)}")
+        return found
 
-    def _obstacle(self, block: int, state: ExecutionState) -> str:
-        """Return what the blocked `block` waits for."""
+    def _obstacle(self, block: int, state: ExecutionState) -> tuple[str, int]:
+        """Return what the blocked `block` waits for, and the block that would have to go on."""
         rank, index, step = self._place(block, state)
         instruction = self._program.ranks[rank].blocks[index].instructions[step]
         for wait in instruction.waits:
             other = self._flat.first_block[rank] + wait.block
             if state.progress[other, PC] <= self._flat.code.blocks[other, FIRST] + wait.step:
-                return f"waits for step {wait.step} of block {wait.block}"
-        source = self._flat.code.blocks[block, INCOMING]
+                return f"waits for step {wait.step} of block {wait.block}", other
+        source, target = self._flat.code.blocks[block, [INCOMING, OUTGOING]].tolist()
         if instruction.op.receives and state.queues[source, SENT] == state.queues[source, RECEIVED]:
-            return "waits for a message"
-        return "waits for a free slot to send"
+            return "waits for a message", self._other_end(block, OUTGOING, source)
+        return "waits for a free slot to send", self._other_end(block, INCOMING, target)
+
+    def _other_end(self, block: int, end: int, connection: int) -> int:
+        """Return the block that has `connection` as its `end`; `block` itself where there is none."""
+        users = np.flatnonzero(self._flat.code.blocks[:-1, end] == connection)
+        return int(users[0]) if len(users) else block
+
+    def _chain(self, block: int, state: ExecutionState) -> str:
+        """Return who waits for whom, from `block` on, until the chain meets itself or a block that has ended."""
+        seen: list[int] = []
+        while block not in seen and len(seen) < MAX_REPORTED:
+            seen.append(block)
+            if state.progress[block, PC] >= self._flat.code.blocks[block + 1, FIRST]:
+                break
+            block = self._obstacle(block, state)[1]
+        names = [self._name(at) for at in seen]
+        if block in seen and len(seen) > seen.index(block) + 1:
+            first = seen.index(block)
+            return f"they wait in a circle: {' -> '.join([*names[first:], names[first]])}"
+        return f"who waits for whom: {' -> '.join(names)}"
+
+    def _name(self, block: int) -> str:
+        rank = int(np.searchsorted(self._flat.first_block, block, side="right")) - 1
+        return f"rank {rank} block {block - self._flat.first_block[rank]}"

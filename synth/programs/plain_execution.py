@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from chorale.synth.programs.flat_program import (
@@ -30,6 +32,25 @@ from chorale.synth.programs.program import Program
 Value = TypeVar("Value")
 
 
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Value]):
+    """An instruction that has been done.
+
+    block, step: of all blocks, and in it
+    sender:      block and step that the message came from, None where none was received
+    arrived:     what that message held
+    values:      the result, of each chunk: what is written, sent, or both
+    target:      first cell of the memory that is written, None where none is
+    """
+
+    block: int
+    step: int
+    sender: tuple[int, int] | None
+    arrived: list[Value | None] | None
+    values: list[Value | None]
+    target: int | None
+
+
 class PlainExecution(ABC, Generic[Value]):
     """A run of a structurally sound program, whole steps as messages, on connections that hold any number of them.
 
@@ -44,15 +65,20 @@ class PlainExecution(ABC, Generic[Value]):
         self._items, self._blocks = flat.code.items.tolist(), flat.code.blocks.tolist()
         self._waits, self._neighbours = flat.code.waits.tolist(), flat.code.neighbours.tolist()
         self._next = [block[FIRST] for block in self._blocks]
-        self._messages: list[deque[list[Value | None]]] = [deque() for _ in flat.longest]
+        self._messages: list[deque[tuple[tuple[int, int], list[Value | None]]]] = [deque() for _ in flat.longest]
         self.memory: list[Value | None] = [None] * flat.first_cell[-1]
 
     @abstractmethod
     def sum_of(self, value: Value, other: Value) -> Value:
         """Return the sum of two values."""
 
-    def note_write(self, block: int, step: int, cells: range) -> None:
-        """Be told that `cells` of the memory have been written by instruction `step` of `block`, of all blocks."""
+    def note(self, done: Done[Value]) -> None:
+        """Be told what has been done, before it is written."""
+
+    def position(self, block: int, step: int) -> tuple[int, int, int]:
+        """Return rank, block of that rank and step of instruction `step` of `block`, of all blocks."""
+        rank = bisect_right(self.first_block, block) - 1
+        return rank, block - self.first_block[rank], step
 
     def output(self, rank: int, chunks: int) -> Sequence[Value | None]:
         """Return what the first `chunks` of the output of `rank` hold."""
@@ -92,21 +118,28 @@ class PlainExecution(ABC, Generic[Value]):
     def _step(self, block: int) -> None:
         number = self._next[block]
         item = self._items[number]
-        flags, count = item[FLAGS], item[COUNT]
-        values: list[Value | None] | None = None
+        flags, step = item[FLAGS], number - self._blocks[block][FIRST]
+        sender, arrived = None, None
         if flags & RECEIVES:
-            values = self._messages[self._blocks[block][INCOMING]].popleft()
-        if flags & READS_SRC:
+            sender, arrived = self._messages[self._blocks[block][INCOMING]].popleft()
+        values = self._result(item, arrived)
+        target = item[DST] if flags & WRITES_DST else None
+        self.note(Done(block, step, sender, arrived, values, target))
+        if target is not None:
+            self.memory[target : target + len(values)] = values
+        if flags & SENDS:
+            self._messages[self._blocks[block][OUTGOING]].append(((block, step), values))
+        self._next[block] += 1
+
+    def _result(self, item: Sequence[int], arrived: list[Value | None] | None) -> list[Value | None]:
+        """Return what an instruction makes of what `arrived` and of the memory that it reads."""
+        values, count = arrived, item[COUNT]
+        if item[FLAGS] & READS_SRC:
             values = self._plus(values, self.memory[item[SRC] : item[SRC] + count])
-        if flags & READS_DST:
+        if item[FLAGS] & READS_DST:
             values = self._plus(values, self.memory[item[DST] : item[DST] + count])
         assert values is not None
-        if flags & WRITES_DST:
-            self.memory[item[DST] : item[DST] + count] = values
-            self.note_write(block, number - self._blocks[block][FIRST], range(item[DST], item[DST] + count))
-        if flags & SENDS:
-            self._messages[self._blocks[block][OUTGOING]].append(values)
-        self._next[block] += 1
+        return values
 
     def _plus(self, values: list[Value | None] | None, others: list[Value | None]) -> list[Value | None]:
         if values is None:

@@ -21,6 +21,7 @@ from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.read_write import write_file, write_parts
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lowering import advice, prediction
@@ -129,11 +130,8 @@ def lower(
 def program_table(title: str, document: dict[str, Any]) -> Table:
     """Return what is known of a program, its faults first."""
     table = Table(title=title, show_header=False)
-    violations = [*document.get("violations", []), *document.get("notices", [])]
-    for violation in violations[:MAX_SHOWN]:
-        table.add_row(violation["rule"], violation["message"])
-    if len(violations) > MAX_SHOWN:
-        table.add_row("...", f"{len(violations) - MAX_SHOWN} more")
+    for rule, message in verdict_rows(document, MAX_SHOWN):
+        table.add_row(rule, message)
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
         if name not in _SEPARATE and value is not None:

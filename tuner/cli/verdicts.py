@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import ProgramViolation
+from chorale.synth.programs.explanation import Explanation, explanations
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program, ProgramViolation
 from chorale.synth.targets.bounded_text import with_max_bytes
 from chorale.synth.targets.judge import Verdict
 from chorale.synth.targets.mscclpp_json import is_plan_text
 from chorale.tuner.files.read_write import read_file, write_file
+
+_FOUND_BY_EXECUTION = frozenset(
+    {"limit", "idle rank", "channels", "never used", "route", "race", "deadlock", "uninitialised", "reduction"}
+    | {"result", "input changed"}
+)
 
 Fix = Annotated[
     bool,
@@ -20,11 +27,27 @@ Fix = Annotated[
 ]
 
 
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """Return `verdict` as JSON has it."""
+def explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
+    """Return what is behind each violation of `verdict`; None where no more is known, and for plans."""
+    if not isinstance(program, Program) or not sound_enough(verdict):
+        return [None] * len(verdict.violations)
+    return explanations(program, verdict.violations)
+
+
+def sound_enough(verdict: Verdict) -> bool:
+    """Return whether a program can be executed, so that its instructions have turns and its faults a history."""
+    return all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations)
+
+
+def verdict_document(verdict: Verdict, behind: Sequence[Explanation | None]) -> dict[str, Any]:
+    """Return `verdict` as JSON has it; `behind`: what is behind each violation."""
+    violations = [
+        listed if item is None else {**listed, "explanation": item.text, "positions": list(map(list, item.positions))}
+        for listed, item in zip(_listed(verdict.violations), behind, strict=True)
+    ]
     return {
         "ok": not verdict.violations,
-        "violations": _listed(verdict.violations),
+        "violations": violations,
         "notices": _listed(verdict.notices),
         "max_bytes": verdict.max_bytes,
     }
@@ -42,6 +65,19 @@ def write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
         found = verdict.violations[0].message if verdict.violations else "a plan of one-sided operations"
         raise InvalidInput("--fix bounds programs that are right up to some size", found, "repair the program itself")
     write_file(output, text if verdict.max_bytes is None else with_max_bytes(text, verdict.max_bytes))
+
+
+def verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
+    """Yield rule and words of each violation, with what is behind it, and of each notice; at most `most` violations."""
+    violations = document.get("violations", [])
+    for violation in violations[:most]:
+        yield violation["rule"], violation["message"]
+        if "explanation" in violation:
+            yield "", violation["explanation"]
+    if len(violations) > most:
+        yield "...", f"{len(violations) - most} more"
+    for notice in document.get("notices", []):
+        yield notice["rule"], notice["message"]
 
 
 def _listed(violations: Sequence[ProgramViolation]) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli.options import AsJson, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.verdicts import Fix, verdict_document, write_bounded
+from chorale.tuner.cli.verdicts import Fix, explained, verdict_document, verdict_rows, write_bounded
 from chorale.tuner.costs.program_costs import program_loads
 from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
@@ -80,7 +80,7 @@ def _verify_program(file: str, network: Topology | None, output: str | None) -> 
     verdict = judge(lifted, topology)
     if output is not None:
         write_bounded(file, verdict, output)
-    document = {**verdict_document(verdict), "link_loads": None, "cost": None}
+    document = {**verdict_document(verdict, explained(program, verdict)), "link_loads": None, "cost": None}
     if document["ok"]:
         loads = program_loads(program, topology)
         time_per_byte = topology.links.longest_time(loads) / program.chunks
@@ -143,8 +143,8 @@ def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | 
 
 def _table(title: str, document: Mapping[str, Any]) -> Table:
     table = Table(title=title, show_header=False)
-    for violation in [*document["violations"], *document.get("notices", [])]:
-        table.add_row(violation["rule"], violation["message"])
+    for rule, message in verdict_rows(document, most=len(document["violations"])):
+        table.add_row(rule, message)
     if document.get("max_bytes") is not None:
         table.add_row("max bytes", str(document["max_bytes"]))
     for part in ("cost", "link_loads", "order_of_additions"):

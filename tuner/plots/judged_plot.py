@@ -1,0 +1,167 @@
+"""A program with its faults: every instruction at its earliest turn, and marks on those that a verdict names."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from chorale.synth.programs.explanation import Explanation, Position
+from chorale.synth.programs.logical_time import logical_times
+from chorale.synth.programs.program import Op, Program, ProgramViolation
+from chorale.tuner.plots.charts import write_figure
+
+MAX_LANES = 120
+MAX_LISTED = 6
+_COLOURS = {"sends": "#2563eb", "receives": "#16a34a", "receives and sends": "#0891b2", "works on memory": "#9333ea"}
+_NEVER = "#cbd5e1"
+_FAULT, _BEHIND = "#dc2626", "#ea580c"
+
+Lane = tuple[int, int]
+
+
+def plot_judged(
+    program: Program,
+    violations: Sequence[ProgramViolation],
+    explained: Sequence[Explanation | None],
+    title: str,
+    path: Path,
+) -> None:
+    """Draw `program` into `path` (.png, .svg or .pdf), with numbered marks where `violations` say that it is wrong.
+
+    A red frame is where a violation shows, an orange one what else its explanation names. Of programs with many blocks
+    the ranks that are named are drawn. The same arguments give the same bytes. InvalidInput for another extension.
+    """
+    lanes = _lanes(program, violations, explained)
+    lines = _listed(violations, explained)
+    height = float(np.clip(0.22 * len(lanes), 2.5, 14))
+    figure = Figure(figsize=(14, height + 1.4 + 0.2 * len(lines)), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=13)
+    axes = figure.subplots()
+    times = logical_times(program)
+    last = _draw_instructions(axes, program, lanes, times)
+    _draw_marks(axes, lanes, times, violations, explained)
+    _label(axes, lanes, last)
+    if lines:
+        axes.set_xlabel("earliest turn of an instruction\n\n" + "\n".join(lines), loc="left", fontsize=9)
+    write_figure(figure, path, program.name)
+
+
+def _lanes(
+    program: Program, violations: Sequence[ProgramViolation], explained: Sequence[Explanation | None]
+) -> list[Lane]:
+    """Return rank and block of each lane: all, or those of the ranks that matter, as many as can be drawn."""
+    lanes = [(rank, block) for rank, body in enumerate(program.ranks) for block in range(len(body.blocks))]
+    if len(lanes) <= MAX_LANES:
+        return lanes
+    named = {violation.rank for violation in violations}
+    named |= {position[0] for item in explained if item is not None for position in item.positions}
+    return ([lane for lane in lanes if lane[0] in named] or lanes)[:MAX_LANES]
+
+
+def _draw_instructions(axes: Any, program: Program, lanes: Sequence[Lane], times: dict[Lane, list[int]]) -> int:
+    """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn."""
+    last = 0
+    for row, (rank, block) in enumerate(lanes):
+        done = times[rank, block]
+        for step, instruction in enumerate(program.ranks[rank].blocks[block].instructions):
+            turn = _turn(done, step)
+            last = max(last, turn)
+            box = Rectangle((turn, row + 0.12), 0.9, 0.76)
+            _fill(box, _COLOURS[_kind(instruction.op)] if step < len(done) else None)
+            axes.add_patch(box)
+    return last
+
+
+def _fill(patch: Patch, colour: str | None) -> Patch:
+    """Paint `patch`: in one colour, or hatched where its instruction is never done."""
+    patch.set_facecolor(colour or "white")
+    if colour is None:
+        patch.set_edgecolor(_NEVER)
+        patch.set_hatch("///")
+    return patch
+
+
+def _turn(done: Sequence[int], step: int) -> int:
+    """Return when instruction `step` is done, or where to draw it after those of its block that are done."""
+    if step < len(done):
+        return done[step]
+    return (done[-1] if done else -1) + 1 + step - len(done)
+
+
+def _kind(op: Op) -> str:
+    if op.sends and op.receives:
+        return "receives and sends"
+    return "sends" if op.sends else "receives" if op.receives else "works on memory"
+
+
+def _draw_marks(
+    axes: Any,
+    lanes: Sequence[Lane],
+    times: dict[Lane, list[int]],
+    violations: Sequence[ProgramViolation],
+    explained: Sequence[Explanation | None],
+) -> None:
+    row_of = {lane: row for row, lane in enumerate(lanes)}
+    numbers: dict[Position, list[int]] = {}
+    wrong: set[Position] = set()
+    for number, (violation, item) in enumerate(zip(violations[:MAX_LISTED], explained, strict=False), 1):
+        behind = list(item.positions) if item is not None else []
+        at = _position(violation) or (behind[0] if behind else None)
+        wrong |= set() if at is None else {at}
+        for position in dict.fromkeys([*behind, *([] if at is None else [at])]):
+            numbers.setdefault(position, []).append(number)
+    for (rank, block, step), named in numbers.items():
+        if (rank, block) in row_of:
+            at_turn = _turn(times[rank, block], step), row_of[rank, block]
+            _mark(axes, at_turn, named, _FAULT if (rank, block, step) in wrong else _BEHIND)
+
+
+def _position(violation: ProgramViolation) -> Position | None:
+    """Return the instruction that `violation` names, if it names one."""
+    if violation.rank is None or violation.block is None or violation.step is None:
+        return None
+    return violation.rank, violation.block, violation.step
+
+
+def _mark(axes: Any, corner: tuple[int, int], numbers: Sequence[int], colour: str) -> None:
+    turn, row = corner
+    frame = Rectangle((turn, row + 0.06), 0.9, 0.88, facecolor="none", edgecolor=colour, linewidth=2.2, zorder=4)
+    axes.add_patch(frame)
+    text = ", ".join(map(str, numbers))
+    axes.annotate(text, (turn + 0.45, row + 0.5), ha="center", va="center", fontsize=8, color="black", zorder=5)
+
+
+def _label(axes: Any, lanes: Sequence[Lane], last: int) -> None:
+    axes.set_xlim(-0.2, last + 1.2)
+    axes.set_ylim(len(lanes), 0)
+    names = [f"rank {rank} block {block}" for rank, block in lanes]
+    axes.set_yticks(np.arange(len(lanes)) + 0.5, names, fontsize=7)
+    axes.set_xlabel("earliest turn of an instruction", loc="left", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    handles = [Patch(color=colour, label=name) for name, colour in _COLOURS.items()]
+    handles.append(_fill(Patch(label="never done"), None))
+    handles += [
+        Patch(facecolor="none", edgecolor=colour, linewidth=2, label=name)
+        for colour, name in ((_FAULT, "wrong here"), (_BEHIND, "behind it"))
+    ]
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(handles), frameon=False, fontsize=8
+    )
+
+
+def _listed(violations: Sequence[ProgramViolation], explained: Sequence[Explanation | None]) -> list[str]:
+    lines = []
+    for number, (violation, item) in enumerate(zip(violations[:MAX_LISTED], explained, strict=False), 1):
+        text = violation.message if item is None else f"{violation.message}: {item.text}"
+        lines += textwrap.wrap(f"{number} {violation.rule}: {text}", 170, subsequent_indent="    ")
+    if len(violations) > MAX_LISTED:
+        lines.append(f"and {len(violations) - MAX_LISTED} more")
+    return lines
