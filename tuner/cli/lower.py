@@ -30,7 +30,7 @@ from chorale.tuner.reports.show import program_facts
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
 ]
-_SEPARATE = ("violations", "notices", "resources", "predicted", "loss", "order_of_additions")
+_SEPARATE = ("violations", "notices", "explanations", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 MAX_CHECKED_RANKS = 512
 

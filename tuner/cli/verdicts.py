@@ -41,13 +41,15 @@ def sound_enough(verdict: Verdict) -> bool:
 
 def verdict_document(verdict: Verdict, behind: Sequence[Explanation | None]) -> dict[str, Any]:
     """Return `verdict` as JSON has it; `behind`: what is behind each violation."""
-    violations = [
-        listed if item is None else {**listed, "explanation": item.text, "positions": list(map(list, item.positions))}
-        for listed, item in zip(_listed(verdict.violations), behind, strict=True)
+    texts = [
+        {"violation": number, "text": item.text, "positions": [list(position) for position in item.positions]}
+        for number, item in enumerate(behind)
+        if item is not None
     ]
     return {
         "ok": not verdict.violations,
-        "violations": violations,
+        "violations": _listed(verdict.violations),
+        "explanations": texts,
         "notices": _listed(verdict.notices),
         "max_bytes": verdict.max_bytes,
     }
@@ -70,10 +72,11 @@ def write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
 def verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
     """Yield rule and words of each violation, with what is behind it, and of each notice; at most `most` violations."""
     violations = document.get("violations", [])
-    for violation in violations[:most]:
+    behind = {item["violation"]: item["text"] for item in document.get("explanations", [])}
+    for number, violation in enumerate(violations[:most]):
         yield violation["rule"], violation["message"]
-        if "explanation" in violation:
-            yield "", violation["explanation"]
+        if number in behind:
+            yield "", behind[number]
     if len(violations) > most:
         yield "...", f"{len(violations) - most} more"
     for notice in document.get("notices", []):

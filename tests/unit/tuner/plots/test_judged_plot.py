@@ -50,9 +50,10 @@ def test_the_command_draws_what_is_wrong(tmp_path, capsys):
     assert lifted.code == 1
     assert lifted.document["plot"] == str(picture)
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    violation = lifted.document["violations"][0]
-    assert "overwrites" in violation["explanation"]
-    assert all(len(position) == 3 for position in violation["positions"])
+    explanation = lifted.document["explanations"][0]
+    assert explanation["violation"] == 0
+    assert "overwrites" in explanation["text"]
+    assert all(len(position) == 3 for position in explanation["positions"])
     assert chorale(capsys, "lift", file, "--spec", "hypercube:2", "--plot", tmp_path / "a.txt").code == 2
 
 
