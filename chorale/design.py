@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import networkx as nx
 
 from chorale.runners.api.units import parse_sizes
-from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
-from chorale.synth.build.build import verify_schedule as _verify
+from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import LoweredProgram, verified_schedule
+from chorale.synth.build.schedules import verify_schedule as _verify
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress

@@ -11,7 +11,8 @@ from rich.console import Console
 from chorale.design import Network, Sizes, size_list, topology, verify
 from chorale.runners.api.base import Measurement, RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
-from chorale.synth.build.build import LoweredProgram, build_program
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import LoweredProgram
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.verify.verified import VerifiedSchedule

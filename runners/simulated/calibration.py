@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from chorale.runners.api.base import Measurement
 from chorale.runners.simulated.program_flows import ProgramFlows
@@ -192,6 +191,8 @@ def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
     times = np.array([observation.time_s for observation in observations])
     scale = factors.max(axis=0)  # columns of equal size: seconds and bytes differ by many orders
     scale[scale == 0] = 1.0
+    from scipy.optimize import nnls  # noqa: PLC0415 (a second that only who calibrates waits for)
+
     solution, _ = nnls(factors / scale / times[:, None], np.ones(len(times)))
     return np.asarray(solution / scale)
 

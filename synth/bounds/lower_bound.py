@@ -27,6 +27,7 @@ from chorale.synth.bounds.optimum import (
 )
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.distinct import distinct
 from chorale.synth.topology.topology import Topology
 
 
@@ -61,8 +62,8 @@ class _Groups:
     def join(self, part: Nodes) -> None:
         """Add `part`, joined with the sets that share a rank with it, unless that would leave no rank outside."""
         ranks = len(self.of_rank)
-        touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
-        union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
+        touched = [number for number in distinct(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
+        union = distinct(np.concatenate([part, *(self.nodes[number] for number in touched)]))
         inside = union[union < ranks]
         if len(inside) < ranks:
             for number in touched:
@@ -98,7 +99,7 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
-    behind = np.unique(links.dst[(links.src >= ranks) & (links.dst < ranks)])
+    behind = distinct(links.dst[(links.src >= ranks) & (links.dst < ranks)])
     too_many = int(search.ingress.max()) + 1
     parts: list[Nodes] = []
     for rank in behind.tolist():

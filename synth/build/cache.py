@@ -7,16 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from chorale.synth.build.build import (
-    BuiltSchedule,
-    LoweredProgram,
-    Observer,
-    build_program,
-    build_result,
-    build_schedule,
-    unobserved,
-)
+from chorale.synth.build.build import build_program, build_result
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
 from chorale.synth.programs.program import Program
 
 Value = TypeVar("Value")

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from chorale.synth.distinct import distinct
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, bfb_score, low_diameter_loads
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
@@ -30,7 +31,7 @@ def kautz_score(degree: int, nodes: int) -> BfbScore:
     by_target = np.argsort(target, axis=None, kind="stable")
     tails = (by_target // degree).astype(np.int32).reshape(nodes, degree)
     period = nodes // math.gcd(nodes, degree + 1)
-    chosen = np.unique(np.minimum(node % period, (-1 - node) % period))
+    chosen = distinct(np.minimum(node % period, (-1 - node) % period))
     loads = low_diameter_loads(tails, chosen)
     return BfbScore(len(loads), Fraction(degree, nodes) * sum(loads))
 

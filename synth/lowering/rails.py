@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import distinct
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.schedule.schedule import Schedule, Transfers
@@ -61,7 +62,7 @@ def _rails_of_routes(schedule: Schedule) -> Column:
     node = np.maximum.reduceat(np.where(touched[passed], -1, passed), starts)
     if np.add.reduceat((~touched[passed]).astype(np.int64), starts).max() > 1:
         return np.full(len(routes), -1, dtype=np.int64)
-    return np.where(node < 0, -1, np.searchsorted(np.unique(node[node >= 0]), node))
+    return np.where(node < 0, -1, np.searchsorted(distinct(node[node >= 0]), node))
 
 
 def _trees(schedule: Schedule, transfers: Transfers) -> Column:

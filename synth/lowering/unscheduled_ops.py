@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from chorale.synth.distinct import distinct
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
 from chorale.synth.lowering.placement import SHIFT, Placement
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
@@ -119,7 +120,7 @@ def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
     writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([ops.src[reads], ops.dst[writes]])
     _, chunks = expand_intervals(first, np.concatenate([ops.count[reads], ops.count[writes]]))
-    used = np.unique(chunks)
+    used = distinct(chunks)
     src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
     # Operands that an instruction ignores name its other place.
     src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)

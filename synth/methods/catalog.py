@@ -11,9 +11,6 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, auto_method, first_method
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
-from chorale.synth.methods.expand.expand import expand_allgather
-from chorale.synth.methods.forest.allreduce_pairs import faster_pairs
-from chorale.synth.methods.forest.forest import forest
 from chorale.synth.methods.method import Method, Options, Spread, method_from_allgather, method_from_outward
 from chorale.synth.methods.rings.ring import ring_allgather
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
@@ -38,6 +35,8 @@ def _biring(topology: Topology, options: Options, _executor: Executor, _progress
 
 
 def _expand(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
+    from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415 (only who expands waits for it)
+
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
@@ -47,6 +46,8 @@ def _trees(method: str) -> Spread:
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> Schedule:
+        from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415 (only who packs trees waits for it)
+
         return forest(topology, collective, options, executor, method=method, progress=progress)
 
     return make
@@ -60,6 +61,8 @@ def _faster_allreduce(method: Method) -> Method:
     ) -> AnySchedule:
         pairs = None
         if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
+            from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415 (as above)
+
             pairs = faster_pairs(topology, options, executor, progress)
         return pairs or method.make(topology, collective, options, executor, progress)
 

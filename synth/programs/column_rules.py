@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import distinct
 from chorale.synth.programs.columns import BUFFERS, NO_PEER, OPS, Column, RankColumns
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import Op, RankProgram
@@ -51,7 +52,7 @@ def _ends_are_sound(columns: RankColumns, shape: RankShape) -> bool:
         if ((ranks < 0) | (ranks >= shape.ranks) | (ranks == shape.rank)).any():
             return False
         ends = columns.channel[present] * shape.ranks + ranks
-        if len(np.unique(ends)) < len(ends) or (uses[columns.op] & ~present[block]).any():
+        if len(distinct(ends)) < len(ends) or (uses[columns.op] & ~present[block]).any():
             return False
     return True
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import distinct
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.columns import BUFFERS, NO_PEER, OPS, RankColumns, columns_of, ends_of
 from chorale.synth.programs.memory import layout_of
@@ -70,7 +71,7 @@ def flatten(program: Program) -> FlatProgram:
     lengths = np.concatenate([columns.lengths for columns in ranks])
     first = ends_of(lengths)
     items, waits = _instructions(program, ranks, first, (first_block, first_cell))
-    waited = np.unique(waits[:, 0])
+    waited = distinct(waits[:, 0])
     items[waited, SAVED] = np.arange(len(waited))
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
     blocks[:, FIRST] = first
@@ -132,9 +133,10 @@ def _ends(blocks: Integers, connections: int) -> list[Integers]:
 
 def _neighbours(pairs: Integers, blocks: Integers) -> Integers:
     """Return, for each block in turn, the others that are paired with it, and note in `blocks` where they begin."""
-    distinct = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-    blocks[:, FIRST_NEIGHBOUR] = np.searchsorted(distinct[:, 0], np.arange(len(blocks)))
-    return np.ascontiguousarray(distinct[:, 1])
+    apart = pairs[pairs[:, 0] != pairs[:, 1]]
+    block, other = np.divmod(distinct(apart[:, 0] * len(blocks) + apart[:, 1]), len(blocks))
+    blocks[:, FIRST_NEIGHBOUR] = np.searchsorted(block, np.arange(len(blocks)))
+    return np.ascontiguousarray(other)
 
 
 def _longest(items: Integers, blocks: Integers, connections: int) -> Integers:

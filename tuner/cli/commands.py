@@ -38,12 +38,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare exact costs, resources and predicted times, and say at which size one overtakes the other.",
     ),
     "alltoall": (
-        "bound",
+        "alltoall",
         "Bound the rate at which every rank can send to every other, all at once over any routes.",
     ),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
     "training": (
-        "simulate",
+        "training",
         "Simulate an iteration of data-parallel training, with experts where the profile has them.",
     ),
     "record-training": (

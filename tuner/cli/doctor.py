@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from chorale.job.mpi.preload import preload_library
 from chorale.synth.errors import Unavailable
@@ -15,6 +14,7 @@ from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.doctor.diagnosis import Diagnosis, diagnose
 from chorale.tuner.doctor.machine import Check
+from chorale.tuner.reports.lazy_rich import Table
 
 
 def register(app: typer.Typer) -> None:

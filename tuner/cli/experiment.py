@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
@@ -22,6 +20,7 @@ from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.reports.lazy_rich import Table, ruled_table
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.run_content import log_experiment
 
@@ -118,7 +117,7 @@ def _list(catalog: Any, as_json: bool) -> None:
         ]
         emit_json({"experiments": facts})
         return
-    table = Table("name", "question", "source", box=box.SIMPLE_HEAD)
+    table = ruled_table("name", "question", "source")
     for entry, also in experiments:
         table.add_row("\n".join((entry.name, *also)), entry.question, entry.source)
     _on_stdout().print(table)
@@ -131,7 +130,7 @@ def _require_plot(chosen: Any, plot: Path) -> None:
 
 
 def _print_table(chosen: Any, rows: Any) -> None:
-    table = Table(title=chosen.question, caption=chosen.source, box=box.SIMPLE_HEAD)
+    table = ruled_table(title=chosen.question, caption=chosen.source)
     for column in chosen.columns:
         table.add_column(column.heading, overflow="fold")
     for row in rows:
@@ -198,7 +197,7 @@ def _remember(rows: list[dict[str, Any]]) -> Any:
 
 
 def _bench_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("benchmark", "case", "ratio", "goal", "", "facts", box=box.SIMPLE_HEAD)
+    table = ruled_table("benchmark", "case", "ratio", "goal", "", "facts")
     for row in rows:
         facts = "as expected" if not row["differing"] else f"differ: {', '.join(row['differing'])}"
         met = "met" if row["goal_met"] else "missed"

@@ -12,7 +12,8 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.msccl.commands import served_size
 from chorale.runners.msccl.options import JobOptions, gpus_per_machine
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels

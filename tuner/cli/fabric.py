@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import psutil
 import typer
-from rich.table import Table
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
@@ -19,6 +18,7 @@ from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import Table
 
 DEFAULT_NAME = "default"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress as ProgressBar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as ProgressBar
 
 from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
@@ -164,7 +166,7 @@ def _staged(stages: Stopwatch) -> Iterator[Stage]:
     """Yield a function that begins the next timed stage of a search and draws a bar on a terminal."""
     watched = people.is_terminal and not people.quiet
     with ExitStack() as outer:
-        bar = outer.enter_context(ProgressBar(console=people, transient=True)) if watched else None
+        bar = outer.enter_context(_bars()) if watched else None
         current = outer.enter_context(ExitStack())
 
         def enter(name: str) -> Progress | None:
@@ -176,3 +178,9 @@ def _staged(stages: Stopwatch) -> Iterator[Stage]:
             return lambda done, total: bar.update(row, completed=done, total=total)
 
         yield enter
+
+
+def _bars() -> ProgressBar:
+    from rich.progress import Progress as Bars  # noqa: PLC0415 (slow)
+
+    return Bars(console=people.console, transient=True)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
@@ -24,6 +24,7 @@ from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.read_write import write_file, write_parts
 from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
 from chorale.tuner.reports.show import program_facts
 

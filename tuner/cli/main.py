@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 from typing import Annotated
@@ -29,6 +28,8 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
+        import importlib.metadata  # noqa: PLC0415 (slow)
+
         typer.echo(f"chorale {importlib.metadata.version('chorale-collectives')}")
         raise typer.Exit
 

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.logging import RichHandler
-from rich.progress import Progress as ProgressBar
-
 from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
+from chorale.tuner.reports.lazy_rich import LazyConsole
 
-people = Console(stderr=True)
+people = LazyConsole(stderr=True)
 """Notices and progress; silent with --quiet."""
-results = Console(stderr=True)
+results = LazyConsole(stderr=True)
 """The result of a command, as a table or text; shown with --quiet too."""
 
 
@@ -32,12 +29,32 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     """Choose what people see: `quiet` leaves errors and results only, `verbose` adds debug lines."""
     people.quiet = quiet
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
-    handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
+    handler = _LazyHandler(verbose)
     handler.addFilter(_hide_secrets)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
     # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
+
+
+class _LazyHandler(logging.Handler):
+    """Prints lines of the log to people, by rich, which is imported for the first of them."""
+
+    def __init__(self, show_time: bool) -> None:
+        super().__init__()
+        self._show_time = show_time
+        self._handler: logging.Handler | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        if self._handler is None:
+            from rich.logging import RichHandler  # noqa: PLC0415 (slow)
+
+            self._handler = RichHandler(
+                console=people.console, show_path=False, show_time=self._show_time, markup=False
+            )
+            self._handler.setFormatter(self.formatter)
+        self._handler.emit(record)
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
@@ -58,6 +75,8 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
     if people.quiet or not people.is_terminal:
         yield None
         return
-    with ProgressBar(console=people, transient=True) as bar:
+    from rich.progress import Progress as ProgressBar  # noqa: PLC0415 (slow)
+
+    with ProgressBar(console=people.console, transient=True) as bar:
         row = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(row, completed=done, total=total)

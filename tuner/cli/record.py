@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.job.record import CallCount, CallKey, Record, read_record, record_bytes
 from chorale.job.recorder import VARIABLE
@@ -17,6 +16,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import people, results
 from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.reports.lazy_rich import Table
 
 
 def register(app: typer.Typer) -> None:

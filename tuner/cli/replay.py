@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.reports.lazy_rich import Table
 
 
 def register(app: typer.Typer) -> None:

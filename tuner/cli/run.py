@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.table import Table
 
 from chorale.runners.api.base import (
     LIBRARY,
@@ -41,6 +40,7 @@ from chorale.tuner.files.program_files import Runnable, load_runnable
 from chorale.tuner.files.schedule_files import SUFFIXES
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
+from chorale.tuner.reports.lazy_rich import Table
 
 UNAVAILABLE_EXIT_CODE = 3
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.home import Home
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.service.tokens import (
     NAME_PATTERN,
     TokenEntry,

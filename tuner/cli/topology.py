@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
@@ -23,6 +20,7 @@ from chorale.tuner.cli.options import AsJson, PlotFile
 from chorale.tuner.cli.output import emit_json, people
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import LazyConsole, Table, ruled_table
 from chorale.tuner.reports.topology import describe_topology, show_topology
 
 _ONLY_PLACES = (
@@ -46,7 +44,7 @@ def list_topologies(as_json: AsJson = False) -> None:
     if as_json:
         emit_json({"topologies": rows})
         return
-    table = Table(box=box.SIMPLE_HEAD)
+    table = ruled_table()
     for heading in ("syntax", "what", "example"):
         table.add_column(heading, overflow="fold")
     for kind in ("family", "file", "function"):
@@ -54,7 +52,7 @@ def list_topologies(as_json: AsJson = False) -> None:
             if row["kind"] == kind:
                 table.add_row(row["syntax"], row["what"], row["example"])
         table.add_section()
-    Console(markup=False).print(table)
+    LazyConsole(markup=False).print(table)
 
 
 @topology_app.command("show")
@@ -150,7 +148,7 @@ def _print_summary(topology: Topology, plot: Path | None) -> None:
         rows["drawing"] = plot
     for name, value in rows.items():
         table.add_row(name, str(value))
-    Console(markup=False).print(table)
+    LazyConsole(markup=False).print(table)
 
 
 def _bandwidths(topology: Topology) -> str:

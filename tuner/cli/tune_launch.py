@@ -70,7 +70,7 @@ def watch(campaign: str, address: str | None) -> TuneReport | None:
     with DetachedActors(address) as actors:
         actor = _find(actors, campaign)
         status: LaunchStatus = actor.call("status", 0)
-        with progress_display(people, status.budget) as progress:
+        with progress_display(people.console, status.budget) as progress:
             while True:
                 for record in status.new_trials:
                     progress.trial(record)
@@ -156,7 +156,7 @@ def run_launch(
         return started
 
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    return tune(campaign, topology, home, resume, workers, partial(progress_display, people, limit_s=limit_s))
+    return tune(campaign, topology, home, resume, workers, partial(progress_display, people.console, limit_s=limit_s))
 
 
 def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:

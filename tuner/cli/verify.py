@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
@@ -23,6 +22,7 @@ from chorale.tuner.costs.program_costs import program_loads
 from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import Table
 
 
 def register(app: typer.Typer) -> None:

@@ -8,20 +8,22 @@ import logging
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import chorale.synth
-from chorale.synth.build.build import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
-from chorale.synth.build.cache import BuildCache, CachingBuilder, MemoryCache
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
+from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.targets.lift import read_checked
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.read_write import read_file, write_parts
+
+if TYPE_CHECKING:
+    from chorale.synth.build.cache import BuildCache, CachingBuilder
 
 LARGEST_BYTES = 2**30
 FOLDER = "builds"
@@ -72,6 +74,8 @@ class DiskCache:
         if content is None:
             return None
         try:
+            from chorale.synth.targets.lift import read_checked  # noqa: PLC0415 (schedules are read without it)
+
             text, verified = content.decode(), schedule.verified.schedule
             program = read_checked(content, verified.topology)
             if not isinstance(program, Program) or (program.target, program.origin) != (
@@ -162,7 +166,7 @@ def verified_from_cache(
 
     Only schedules of `SLOW_METHODS` are looked up and stored, and only where `home` is a folder that exists. Reading
     back, which verifies, is the stage `cache`, observed where it finds the schedule; else there are the stages of
-    `chorale.synth.build.build.verified_schedule`, whose errors are raised.
+    `chorale.synth.build.schedules.verified_schedule`, whose errors are raised.
     """
     if home is None or request.method not in SLOW_METHODS or not home.is_dir():
         return verified_schedule(request, executor, progress, observe), False
@@ -179,5 +183,7 @@ def verified_from_cache(
 
 def shared_builder(home: Path) -> CachingBuilder:
     """Return a builder with a memory cache, and with the cache of the data home where that folder exists."""
+    from chorale.synth.build.cache import CachingBuilder, MemoryCache  # noqa: PLC0415 (only who lowers waits for it)
+
     disk: tuple[BuildCache, ...] = (DiskCache(home / FOLDER, code_version()),) if home.is_dir() else ()
     return CachingBuilder(MemoryCache(), *disk)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from chorale.runners.simulated.calibration import Calibration
-from chorale.synth.build.build import build_program, build_schedule, verified_schedule
+from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress

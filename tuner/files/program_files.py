@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.runners.api.base import ProgramSettings
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.lowering.options import LoweringOptions

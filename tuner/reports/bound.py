@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rich.table import Table
-
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
@@ -16,6 +14,7 @@ from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.reports.lazy_rich import Table
 
 _SHOWN_NODES = 12
 _WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)

@@ -9,8 +9,6 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any
 
-from rich.table import Table
-
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
@@ -22,6 +20,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.show import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal

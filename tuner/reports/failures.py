@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import Collective
@@ -23,6 +20,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.reports.lazy_rich import Table, ruled_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
     """Return the table of the failures that cost most, those without a plan first."""
     ranked = sorted(document["failures"], key=lambda row: -float(Fraction(row["slowdown"] or 10**9)))
     title = f"{len(ranked)} different failures, {document['without_plan']} without a plan"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table = ruled_table(title=title)
     table.add_column("failure", overflow="fold", min_width=9)
     for name in ("alike", f"algbw\n({unit})", "time\nfactor", "over\noptimum", "chunks", "height", "s"):
         table.add_column(name, justify="right", no_wrap=True)

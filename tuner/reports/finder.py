@@ -8,15 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from chorale.synth.executor.base import Executor
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.reports.lazy_rich import Table, ruled_table
 
 _BATCH = 16
 """Seeds between two writes of the record."""
@@ -73,7 +71,7 @@ def find_table(document: Mapping[str, Any]) -> Table:
     """Return the frontier as a table for the terminal, the bound as its last row."""
     kind = "bidirectional, " if document["bidirectional"] else ""
     title = f"{document['nodes']} nodes, {kind}degree {document['degree']}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_footer=True)
+    table = ruled_table(title=title, show_footer=True)
     bound = document["bound"]
     table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
     table.add_column("T_B (M/B)", footer=bound["bandwidth_factor"], no_wrap=True)
@@ -116,7 +114,7 @@ def sizes_document(
 
 def sizes_table(document: Mapping[str, Any]) -> Table:
     """Return the same as a table: one row for every row of a frontier."""
-    table = Table(box=box.SIMPLE_HEAD)
+    table = ruled_table()
     for heading in ("nodes", "steps", "T_B (M/B)", "optimal", "method"):
         table.add_column(heading, no_wrap=True)
     table.add_column("spec", overflow="fold")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.identity import rational_text
@@ -21,6 +20,7 @@ from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_loads
+from chorale.tuner.reports.lazy_rich import Table
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:

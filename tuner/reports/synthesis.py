@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
@@ -21,6 +20,7 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.topology import describe_topology
 

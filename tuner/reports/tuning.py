@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.course import NEAR, approach
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials.records import CompleteTrial, SizeResult

@@ -13,6 +13,7 @@ from math import gcd, lcm
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.balance_solver import Problems
 from chorale.synth.topology.distance import distances_to, hops_between_all
@@ -193,7 +194,7 @@ def _require_direct(topology: Topology) -> None:
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
     """Return (capacity per link, their unit)."""
     integer, scale = topology.links.integer_bandwidths()
-    common = reduce(gcd, (int(value) for value in np.unique(integer)))
+    common = reduce(gcd, (int(value) for value in distinct(integer)))
     capacities = integer // common
     _check_magnitude(topology.compute_count, capacities)
     return capacities, Fraction(common, scale)

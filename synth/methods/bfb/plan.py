@@ -198,7 +198,7 @@ def merge_loads(parts: list[Loads]) -> Loads:
 def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
     """Return (lcm over critical links, lcm over all links) of the denominators of c_k * (U_t - a_k) / grain."""
     needed = sufficient = 1
-    kinds = np.unique(np.column_stack([network.capacities, network.delays]), axis=0).tolist()
+    kinds = sorted(set(zip(network.capacities.tolist(), network.delays.tolist(), strict=True)))
     for step in range(len(loads.times.top)):
         time = loads.times.of_step(step)
         critical = critical_links(network, loads, step)

@@ -25,6 +25,7 @@ from chorale.synth.bounds.tree_pairs import (
     trim_at_switches,
 )
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.forest.network import ForestNetwork, network_of_links, overflow_error
@@ -123,7 +124,7 @@ def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
     links = topology.links
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
-    parallel = np.unique(links.bandwidth_class[np.isin(ends, ends[second])])
+    parallel = distinct(links.bandwidth_class[np.isin(ends, ends[second])])
     values = {
         *split.roots,
         *split.gather,

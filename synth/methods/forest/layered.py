@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import Integers, Ranks
+from chorale.synth.distinct import distinct
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.kernels.types import Matrix
@@ -221,7 +222,7 @@ def _trees(network: ForestNetwork, pieces: list[_InArcShares]) -> Trees:
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
     ends = [piece.root[cut] * np.int64(span) + piece.hi[cut] for piece, cut in zip(pieces, inner, strict=True)]
-    root, end = np.divmod(np.unique(np.concatenate([*ends, roots * span + network.supply[roots]])), span)
+    root, end = np.divmod(distinct(np.concatenate([*ends, roots * span + network.supply[roots]])), span)
     first = np.searchsorted(root, np.arange(network.nodes))
     start = np.where(np.diff(root, prepend=-1) > 0, 0, np.roll(end, 1))
     parent_arc = np.full((len(root), network.nodes), -1, dtype=np.int32)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
+from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.routing import PairRoutes, pair_routes
@@ -88,7 +89,7 @@ class CollectivePattern:
             for part in self._at(step):
                 src, dst, _ = part.messages(step)
                 keys.append(src * ranks + dst)
-        return pair_routes(self.topology, grid_shape(self.topology), np.unique(np.concatenate(keys)))
+        return pair_routes(self.topology, grid_shape(self.topology), distinct(np.concatenate(keys)))
 
     @cached_property
     def _parts(self) -> int:

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.links import Links
@@ -33,7 +34,7 @@ def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.in
     order = np.argsort(dst, kind="stable")
     out_links = _out_links(topology)
     blocks: list[list[NDArray[np.int64]]] = [[], []]
-    targets = np.unique(dst)
+    targets = distinct(dst)
     for first in range(0, len(targets), _TARGETS_AT_ONCE):
         block = targets[first : first + _TARGETS_AT_ONCE]
         hops = distances_to(topology, block)

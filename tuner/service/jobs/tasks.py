@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from chorale.runners.api.workers import Completion
-from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find as find_topologies

@@ -1,0 +1,181 @@
+"""`chorale alltoall`: how fast an all-to-all over any routes can be at best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
+from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
+from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.options import AsJson
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("alltoall")(alltoall)
+
+
+def alltoall(
+    spec: Annotated[str, typer.Argument(help="Topology, such as torus:4x4; see `chorale topology list`.")],
+    gap: Annotated[
+        str, typer.Option(help="Stop where the bounds differ by this part; only pdhg stops early.")
+    ] = rational_text(DEFAULT_GAP),
+    method: Annotated[
+        str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Also write an all-to-all schedule, .parquet or .json.")
+    ] = None,
+    chunks: Annotated[
+        int | None, typer.Option(help="Chunks per shard of the schedule; default: few that come close to the rate.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bound the rate at which every rank can send to every other, all at once over any routes.
+
+    The lower bound is reached by flows that were found, the upper one is proven by prices of links; both are exact.
+
+    Example: chorale alltoall torus:4x4 -o alltoall.parquet
+    """
+    if output is not None:
+        require_schedule_suffix(output)
+    elif chunks is not None:
+        raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
+    rate_method, allowed = parse_method(method), parse_rational(gap, "--gap")
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+        if output is not None:
+            require_schedule_size(topology, chunks)
+    with _bounds_display(spec) as report, stages.stage("rate"):
+        rate = alltoall_rate(topology, allowed, rate_method, report)
+    if rate.gap > allowed:
+        people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
+    document = _alltoall_document(topology, rate)
+    if output is not None:
+        written = _write_schedule(topology, chunks, rate, rate_method, output, stages)
+        # What the schedule reaches and proves is known of the rate too.
+        rate = AllToAllRate(max(rate.lower, written.reached), min(rate.upper, written.upper), rate.method)
+        document = _alltoall_document(topology, rate) | {"schedule": _schedule_document(written, rate, output)}
+        document["warnings"] = _gap_warnings(written, rate, chunks)
+        for warning in document["warnings"]:
+            people.print(f"warning: {warning['message']}", soft_wrap=True)
+    seconds = stages.report(outside_total=("topology", "schedule", "verification", "writing"))
+    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(_alltoall_table(document, topology.bandwidth_unit))
+
+
+def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
+    return {
+        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        "rate": float(rate.rate),
+        "lower": float(rate.lower),
+        "upper": float(rate.upper),
+        "exact": rational_text(rate.rate) if rate.gap == 0 else None,
+        "gap": float(rate.gap),
+        "method": rate.method,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A verified schedule on disk. reached: its rate, exact;  upper: what its certificate proves."""
+
+    schedule: Schedule
+    reached: Fraction
+    upper: Fraction
+
+
+def _write_schedule(
+    topology: Topology,
+    chunks: int | None,
+    rate: AllToAllRate,
+    method: RateMethod | None,
+    output: str,
+    stages: Stopwatch,
+) -> _Written:
+    """Build, verify and save a schedule."""
+    with stages.stage("schedule"):
+        schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
+    with stages.stage("verification"):
+        verified = verify(schedule)
+        upper = check_alltoall_certificate(topology, schedule.certificate)
+    with stages.stage("writing"):
+        save_schedule(verified, output)
+    return _Written(schedule, 1 / (verified.cost.time_per_byte * topology.compute_count), upper)
+
+
+def _schedule_document(written: _Written, rate: AllToAllRate, output: str) -> dict[str, Any]:
+    schedule = written.schedule
+    return {
+        "rate": float(written.reached),
+        "gap": float(rate.upper / written.reached - 1),
+        "transfers": len(schedule.transfers),
+        "hops": schedule.steps,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "id": schedule.id,
+        "output": output,
+    }
+
+
+def _gap_warnings(written: _Written, rate: AllToAllRate, chunks: int | None) -> list[dict[str, str]]:
+    """Return a warning, with what was tried, if the schedule is more than 1 % behind the bound."""
+    gap = rate.upper / written.reached - 1
+    if gap <= Fraction(1, 100):
+        return []
+    tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
+    message = f"{float(gap):.2%} behind its bound; {tried}"
+    return [{"kind": "bandwidth", "gap": str(gap), "tried": tried, "message": message}]
+
+
+@contextmanager
+def _bounds_display(spec: str) -> Iterator[BoundsListener | None]:
+    """Yield a listener that shows the bounds as they converge; None where stderr is no terminal."""
+    if people.quiet or not people.is_terminal:
+        yield None
+        return
+
+    def show(lower: Fraction, upper: Fraction) -> None:
+        apart = f"{float(upper / lower - 1):.2%} apart"
+        status.update(f"all-to-all on {spec}: {float(lower):.5g} to {float(upper):.5g}, {apart}")
+
+    with people.status(f"all-to-all on {spec}") as status:
+        yield show
+
+
+def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
+    table = Table(title=f"all-to-all on {document['topology']['spec']}", show_header=False)
+    table.add_row("ranks", str(document["topology"]["nodes"]))
+    rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"
+    exact = "" if document["exact"] is None else f", exactly {document['exact']}"
+    table.add_row("each rank to every other", rate + exact)
+    table.add_row("proven", f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)")
+    table.add_row("method", document["method"])
+    if "schedule" in document:
+        schedule = document["schedule"]
+        table.add_row("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified")
+        table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
+        table.add_row("rate of the schedule", f"{schedule['rate']:.6g} ({schedule['gap']:.3%} below the bound)")
+        table.add_row("written to", schedule["output"])
+    table.add_row("seconds", f"{document['seconds']:.3f}")
+    return table
