@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
 
 from chorale.runners.api.connections import Connection, ConnectionPaths
 from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
+from chorale.synth.programs.plans.moves import MoveMaker, pieces_of_a_chunk, unrolled
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
 
 
 class _Put(NamedTuple):
-    """A message: who puts how many chunks where, in which operation, which is gate `gate`."""
+    """A message: who puts how many chunks where, in which operation, which is gate `gate`; or who is read."""
 
     connection: Connection
     block: int
     step: int
     gate: int
     chunks: int
+    is_read: bool
+
+
+_End = tuple[int, int, Kind]
+"""Rank, number of a channel within the rank, kind of the channel."""
 
 
 class PlanFlows:
     """The flow graph of `plan` on `topology`, which must have been checked for each other.
 
-    Blocks are sequential; a put holds its block until the data have left the rank, and what a signal after it tells
-    is known when they have arrived. Signals, semaphores and local work take no time by themselves. Amounts are chunks.
+    Blocks are sequential; a put holds its block until the data have left the rank, a read until they have arrived, and
+    what a signal after a put tells is known when its data have arrived. Packets are known when they arrive. A pipeline
+    is one part. Signals, semaphores, barriers and local work take no time by themselves. Amounts are chunks.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -37,8 +44,8 @@ class PlanFlows:
         self._blocks = [
             (rank, index, block) for rank, body in enumerate(plan.ranks) for index, block in enumerate(body.blocks)
         ]
-        self._first = np.cumsum([0, *(len(block.operations) for _, _, block in self._blocks)]).tolist()
-        self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
+        self._steps = [list(unrolled(block, 1)) for _, _, block in self._blocks]
+        self._first = np.cumsum([0, *(len(steps) for steps in self._steps)]).tolist()
         self.puts = [put for number in range(len(self._blocks)) for put in self._puts(number)]
         paths = ConnectionPaths(topology)
         connections = sorted({put.connection for put in self.puts})
@@ -64,18 +71,19 @@ class PlanFlows:
     def stuck(self, times: FlowTimes) -> list[Stuck]:
         """Return the blocks that did not finish, and what each waits for."""
         found = []
-        for number, (rank, index, block) in enumerate(self._blocks):
+        for number, (rank, index, _) in enumerate(self._blocks):
             closed = np.flatnonzero(np.isnan(times.opened_s[self._first[number] : self._first[number + 1]]))
             if len(closed):
                 step = int(closed[0])
-                found.append(Stuck(rank, index, step, f"{block.operations[step].action.value} never ends"))
+                number_in_block, operation, _ = self._steps[number][step]
+                found.append(Stuck(rank, index, number_in_block, f"{operation.action.value} never ends"))
         return found
 
     def _puts(self, number: int) -> list[_Put]:
         rank, index, block = self._blocks[number]
         return [
-            _Put(Connection(*ends), index, step, self._first[number] + step, chunks)
-            for step, operation in enumerate(block.operations)
+            _Put(Connection(*ends), index, step, self._first[number] + gate, chunks, ends[0] != rank)
+            for gate, (step, operation, _) in enumerate(self._steps[number])
             for *ends, chunks in self._plan.puts(rank, block, operation)
         ]
 
@@ -86,33 +94,78 @@ class PlanFlows:
         for message, put in enumerate(self.puts):
             of_gate[put.gate].append(message)
         edges = {(put.gate, gates + message) for message, put in enumerate(self.puts)}
-        signals: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
-        waits_at: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for number in range(len(self._blocks)):
+            gate_range = range(self._first[number], self._first[number + 1] - 1)
+            edges |= {(cause, gate + 1) for gate in gate_range for cause in self._ends_of(gate, of_gate) or [gate]}
+        packets = self._packet_edges(of_gate)
+        return edges | self._signal_edges(of_gate) | self._semaphore_edges() | self._barrier_edges() | packets
+
+    def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
+        """Return when what is moved at `gate` has left the rank, or has been read."""
+        gates, messages = self._first[-1], len(self.puts)
+        return [gates + message + messages * self.puts[message].is_read for message in of_gate[gate]]
+
+    def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
+        """Return that who waits goes on once the peer has signalled, and what he put before has arrived."""
+        signals: dict[_End, list[list[int]]] = defaultdict(list)
+        waits_at: dict[_End, list[int]] = defaultdict(list)
         for number, (rank, _, block) in enumerate(self._blocks):
-            unsignalled: dict[int, list[int]] = defaultdict(list)
-            for step, operation in enumerate(block.operations):
+            put: dict[int, list[int]] = defaultdict(list)
+            for step, (_, operation, _) in enumerate(self._steps[number]):
                 gate = self._first[number] + step
-                done = [gates + message for message in of_gate[gate]] or [gate]
-                if step + 1 < len(block.operations):
-                    edges |= {(cause, gate + 1) for cause in done}
-                for message in of_gate[gate]:
-                    unsignalled[self.puts[message].connection.dst].append(gates + messages + message)
-                for channel in self._channels(block, operation):
-                    if operation.action is Action.SIGNAL:
-                        signals[self._ends[rank][channel]].append(
-                            [gate, *unsignalled.pop(self._ends[rank][channel][0], [])]
-                        )
-                    elif operation.action is Action.WAIT:
-                        waits_at[rank, channel].append(gate)
-        for end, waits in waits_at.items():
-            edges |= {(cause, gate) for causes, gate in zip(signals[end], waits, strict=False) for cause in causes}
-        return edges | self._semaphore_edges()
+                for message in of_gate[gate] if not self._reads(gate, of_gate) else ():
+                    put[self.puts[message].connection.dst].append(self._first[-1] + len(self.puts) + message)
+                for local in operation.channels if operation.action.signals or operation.action.waits else ():
+                    own = block.channels_of(operation.kind)[local]
+                    peer, other = self._plan.other_end(rank, own, operation.kind)
+                    if operation.action.signals:
+                        signals[peer, other, operation.kind].append([gate, *put.pop(peer, [])])
+                    else:
+                        waits_at[rank, own, operation.kind].append(gate)
+        return {
+            (cause, gate)
+            for end, waits in waits_at.items()
+            for causes, gate in zip(signals[end], waits, strict=False)
+            for cause in causes
+        }
+
+    def _reads(self, gate: int, of_gate: dict[int, list[int]]) -> bool:
+        return all(self.puts[message].is_read for message in of_gate[gate])
+
+    def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
+        """Return that who takes packets waits until they have arrived, or have been written by a block of his rank."""
+        pieces = pieces_of_a_chunk(self._plan, 1)
+        maker, arrival = MoveMaker(self._plan, pieces), self._first[-1] + len(self.puts)
+        written: dict[tuple[int, int], list[int]] = defaultdict(list)
+        taken: list[tuple[tuple[int, int], int]] = []
+        for number, (rank, _, block) in enumerate(self._blocks):
+            for step, (_, operation, repeat) in enumerate(self._steps[number]):
+                gate = self._first[number] + step
+                for move in maker.moves(rank, block, operation, repeat) if operation.action.packets else ():
+                    for each in move.packets:
+                        sent = [arrival + m for m in of_gate[gate] if self.puts[m].connection.dst == each.rank]
+                        for piece in range(each.first, each.first + each.count):
+                            written[each.rank, piece] += sent or [gate]
+                    taken += [((e.rank, e.first + piece), gate) for e in move.takes for piece in range(e.count)]
+        return {(cause, gate) for slot, gate in taken for cause in written[slot] if cause != gate}
+
+    def _barrier_edges(self) -> set[tuple[int, int]]:
+        """Return that no block goes on from a barrier before all blocks of the round have come to it."""
+        met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for number, (rank, _, _) in enumerate(self._blocks):
+            rounds: Counter[int] = Counter()
+            for step, (_, operation, _) in enumerate(self._steps[number]):
+                if operation.barrier is not None:
+                    met[rank, operation.barrier[0], rounds[operation.barrier[0]]].append(self._first[number] + step)
+                    rounds[operation.barrier[0]] += 1
+        ends = set(self._first[1:])
+        return {(a, b + 1) for gates in met.values() for a in gates for b in gates if a != b and b + 1 not in ends}
 
     def _semaphore_edges(self) -> set[tuple[int, int]]:
         released: dict[tuple[int, int], list[int]] = defaultdict(list)
         acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for number, (rank, _, block) in enumerate(self._blocks):
-            for step, operation in enumerate(block.operations):
+        for number, (rank, _, _) in enumerate(self._blocks):
+            for step, (_, operation, _) in enumerate(self._steps[number]):
                 gates_of = released if operation.action is Action.RELEASE else acquired
                 for semaphore in operation.semaphores:
                     gates_of[rank, semaphore].append(self._first[number] + step)
@@ -121,6 +174,3 @@ class PlanFlows:
             late = gates[self._plan.ranks[rank].semaphores[semaphore] :]
             edges |= set(zip(released[rank, semaphore], late, strict=False))
         return edges
-
-    def _channels(self, block: PlanBlock, operation: Operation) -> list[int]:
-        return [block.channels[local] for local in operation.channels]

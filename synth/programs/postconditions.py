@@ -116,8 +116,8 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
     """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
     identity = int(values.identity[cell])
-    if identity < 0:
-        return "nothing" if identity == NOTHING else "what was never written"
+    if identity < 0 or identity >= task.chunks * len(task.ranks):
+        return "nothing" if identity == NOTHING else "what was never written" if identity < 0 else "an earlier call's"
     members = _members(values, cell, task)
     names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
@@ -147,21 +147,22 @@ MAX_REPORTED = 20
 
 
 def result_violations(
-    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues
+    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues, first_rank: int = 0
 ) -> list[ProgramViolation]:
     """Return the chunks of outputs that are not what they must be, and, out of place, of inputs that have changed.
 
-    layouts, first_cell: of each rank, its buffers, and where they begin in `memory`. O(chunks of all ranks).
+    layouts, first_cell: of each rank from `first_rank` on, its buffers, and where they begin in `memory`. O(chunks of
+    these ranks).
     """
     found: list[ProgramViolation] = []
-    for rank, layout in enumerate(layouts):
+    for rank, layout in enumerate(layouts, first_rank):
         regions = [("result", "o", layout.output_base, expected_outputs(task, rank))]
         if not task.in_place:
             regions.append(("input changed", "i", layout.input_base, initial_inputs(task, rank)))
         for rule, buffer, base, expected in regions:
             if expected is None:
                 continue
-            first = first_cell[rank] + base
+            first = first_cell[rank - first_rank] + base
             cells = slice(first, first + len(expected.identity))
             held = ChunkValues(memory.identity[cells], memory.members[cells])
             for chunk in _different(held, expected):

@@ -47,6 +47,11 @@ class JsonFields:
         for index, value in enumerate(self._list(name)):
             yield JsonFields(value, f"{name}[{index}] of {self._where}")
 
+    def objects_of(self, name: str) -> Iterator[JsonFields]:
+        """Return the one object called `name`; none where it is missing."""
+        if name in self._values:
+            yield JsonFields(self._values[name], f"{name} of {self._where}")
+
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of strings; none where it is missing."""
         return tuple(

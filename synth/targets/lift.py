@@ -16,7 +16,8 @@ from chorale.synth.targets.base import DocumentBody, Lifted, XmlAttributes, XmlT
 from chorale.synth.targets.canonical_text import NotCanonicalError, read_ranks, read_root
 from chorale.synth.targets.judge import Verdict, bounded, judge
 from chorale.synth.targets.msccl_document import text_findings
-from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_assembly import body_of
 from chorale.synth.targets.xml_document import MAX_ELEMENTS, MAX_TEXT_BYTES, read_document

@@ -34,7 +34,7 @@ def resources_of(program: AnyProgram) -> Resources:
 
 def _steps(program: AnyProgram) -> list[int]:
     if isinstance(program, ExecutionPlan):
-        return [len(block.operations) for body in program.ranks for block in body.blocks]
+        return [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     assert isinstance(program, Program)
     limits = target_named(program.target).limits
     return [steps for rank in program.ranks for steps in written_step_counts(rank, limits)]

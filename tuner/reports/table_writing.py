@@ -19,7 +19,7 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import reachability
 from chorale.synth.targets.lift import lift
-from chorale.synth.targets.mscclpp_json import is_plan_text
+from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

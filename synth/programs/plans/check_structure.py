@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.check_structure import collective_violations
 from chorale.synth.programs.memory import buffer_chunks
+from chorale.synth.programs.plans.check_operations import operation_faults
 from chorale.synth.programs.plans.plan import (
+    MAX_BARRIERS,
     MAX_BLOCK_CHANNELS,
     MAX_BLOCK_OPERATIONS,
     MAX_BLOCK_REMOTES,
-    MAX_OPERANDS,
-    MAX_OPERATION_CHANNELS,
-    MAX_OPERATION_SEMAPHORES,
     OFFSET_BYTES,
     Action,
     ExecutionPlan,
+    Kind,
     Operand,
     Operation,
     PlanBlock,
@@ -37,12 +37,12 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
         for index, block in enumerate(body.blocks):
             found.extend(_block(plan, rank, index, block))
     # What follows names channels and semaphores by their numbers.
-    return found or [*_signals(plan), *_semaphores(plan)]
+    return found or [*_signals(plan), *_semaphores(plan), *_barriers(plan)]
 
 
 def exceeded_plan_limit(plan: ExecutionPlan) -> str:
     """Return which limit of the executor the longest block of `plan` exceeds, "" for none."""
-    longest = max(len(block.operations) for body in plan.ranks for block in body.blocks)
+    longest = max(sum(1 for _ in block.every_operation()) for body in plan.ranks for block in body.blocks)
     if longest > MAX_BLOCK_OPERATIONS:
         return f"operations of a thread block: {longest} is above the limit {MAX_BLOCK_OPERATIONS}"
     return ""
@@ -59,13 +59,15 @@ def _whole_plan(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     if plan.origin and plan.max_bytes > largest:
         message = f"a vector of {plan.max_bytes} bytes has offsets of {OFFSET_BYTES} and more, which wrap"
         yield ProgramViolation.at("limit", message)
-    ends = Counter((rank, peer) for rank, body in enumerate(plan.ranks) for peer in body.peers)
-    for (rank, peer), count in sorted(ends.items()):
-        if not 0 <= peer < ranks or peer == rank:
-            yield ProgramViolation.at("peer", f"has a channel with {peer}, which is not another rank", rank)
-        elif ends[peer, rank] != count:
-            message = f"has {count} channels with rank {peer}, which has {ends[peer, rank]} with it"
-            yield ProgramViolation.at("channel", message, rank)
+    for rank, body in enumerate(plan.ranks):
+        for kind, peers in (("memory", body.peers), ("port", body.port_peers)):
+            for peer in sorted(set(peers)):
+                if not 0 <= peer < ranks or peer == rank:
+                    message = f"has a {kind} channel with {peer}, which is not another rank"
+                    yield ProgramViolation.at("peer", message, rank)
+        for _, group in body.switches:
+            if len(set(group)) < len(group) or not all(0 <= each < ranks for each in group):
+                yield ProgramViolation.at("switch", f"has a switch channel of {group}, which are no ranks", rank)
 
 
 def _buffers(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[ProgramViolation]:
@@ -78,10 +80,11 @@ def _buffers(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[Program
         yield ProgramViolation.at(
             "idle rank", "has no thread block; a rank without work needs one without operations", rank
         )
-    for peer, buffer in body.remotes:
+    for number, (peer, buffer) in enumerate(body.remotes):
+        kinds = body.access[number] if number < len(body.access) else ("memory",)
         if not 0 <= peer < len(plan.ranks) or peer == rank:
             yield ProgramViolation.at("remote buffer", f"names a buffer of {peer}, which is not another rank", rank)
-        if peer not in body.peers:
+        if not all(peer in body.peers_of(kind) for kind in kinds):
             yield ProgramViolation.at(
                 "remote buffer", f"names a buffer of rank {peer}, with which it has no channel", rank
             )
@@ -97,83 +100,48 @@ def _is_elsewhere(plan: ExecutionPlan, buffer: Buffer) -> bool:
 
 
 def _block(plan: ExecutionPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
-    body = plan.ranks[rank]
+    numbering = list(_numbering(plan.ranks[rank], rank, index, block))
+    yield from numbering
+    if any(violation.rule != "limit" for violation in numbering):
+        return
+    for step, operation in enumerate(block.operations):
+        for rule, message in operation_faults(plan, rank, block, operation):
+            yield ProgramViolation.at(rule, message, rank, index, step)
+        for each in operation.body or (operation,):
+            local = [operand for operand in each.sources if operand.buffer is not None]
+            if each.action in _ON_THE_SPOT and each.targets and each.targets[0].buffer is not None:
+                for rule, message in _overlaps(plan, rank, tuple(local), each.targets[0]):
+                    yield ProgramViolation.at(rule, message, rank, index, step)
+
+
+def _numbering(body: RankPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
+    """Yield what is too much in a block, and what it names that the rank does not have."""
     limits = (
-        ("operations of a thread block", len(block.operations), MAX_BLOCK_OPERATIONS),
-        ("channels of a thread block", len(block.channels), MAX_BLOCK_CHANNELS),
-        ("remote buffers of a thread block", len(block.remotes), MAX_BLOCK_REMOTES),
+        ("operations of a thread block", sum(1 for _ in block.every_operation()), MAX_BLOCK_OPERATIONS),
+        ("channels of a thread block", max(len(block.channels), len(block.port_channels)), MAX_BLOCK_CHANNELS),
+        ("switch channels of a thread block", len(block.switches), MAX_BLOCK_CHANNELS),
+        ("remote buffers of a thread block", max(len(block.remotes), len(block.port_remotes)), MAX_BLOCK_REMOTES),
     )
     for what, value, largest in limits:
         if value > largest:
             yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", rank, index)
-    for what, numbers, end in (("channel", block.channels, body.peers), ("remote buffer", block.remotes, body.remotes)):
-        for number in numbers:
-            if number >= len(end):
-                yield ProgramViolation.at(what, f"names {what} {number}, the rank has {len(end)}", rank, index)
-                return
-    for step, operation in enumerate(block.operations):
-        for rule, message in _operation(plan, rank, block, operation):
-            yield ProgramViolation.at(rule, message, rank, index, step)
-
-
-def _operation(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
-    action = operation.action
-    signals = action in (Action.SIGNAL, Action.WAIT)
-    locks = action in (Action.ACQUIRE, Action.RELEASE)
-    numbers = (
-        ("channel", operation.channels, len(block.channels), MAX_OPERATION_CHANNELS, signals),
-        ("semaphore", operation.semaphores, len(plan.ranks[rank].semaphores), MAX_OPERATION_SEMAPHORES, locks),
+    numbered = (
+        ("channel", block.channels, len(body.peers)),
+        ("channel", block.port_channels, len(body.port_peers)),
+        ("switch", block.switches, len(body.switches)),
+        ("remote buffer", (*block.remotes, *block.port_remotes), len(body.remotes)),
     )
-    for what, named, available, largest, needed in numbers:
-        if any(number >= available for number in named):
-            yield what, f"{action.value} names {what} {max(named)}, there are {available}"
-        if len(named) > largest or (needed and not named):
-            yield what, f"{action.value} names {len(named)} {what}s, must name 1 to {largest}"
-        if needed and len(set(named)) < len(named):
-            yield what, f"{action.value} names a {what} twice: threads would change one counter at once"
-    if action.moves:
-        yield from _operands(plan, rank, block, operation)
+    for what, numbers, end in numbered:
+        for number in numbers:
+            if number >= end:
+                yield ProgramViolation.at(what, f"names {what} {number}, the rank has {end}", rank, index)
 
 
-def _operands(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
-    sources, targets = operation.sources, operation.targets
-    if not 0 < len(sources) <= MAX_OPERANDS or not 0 < len(targets) <= MAX_OPERANDS:
-        yield "operand", f"{operation.action.value} must have 1 to {MAX_OPERANDS} sources and targets"
-        return
-    puts = operation.action is Action.PUT
-    if len(targets) != (len(sources) if puts else 1) or (operation.action is Action.COPY and len(sources) != 1):
-        yield "operand", f"{operation.action.value} has {len(sources)} sources and {len(targets)} targets"
-    if any((operand.remote is None) == puts for operand in targets) or any(
-        operand.remote is not None for operand in sources
-    ):
-        yield "operand", f"{operation.action.value} must read own buffers and write {'remote' if puts else 'own'} ones"
-        return
-    if len({operand.count for operand in (*sources, *targets)}) > 1:
-        yield "count", "sources and targets differ in their number of chunks"
-    if puts and len({operand.buffer for operand in sources}) > 1:
-        yield "operand", "a put reads one buffer: the executor takes that of the first source for all"
-    for operand in (*sources, *targets):
-        yield from _range(plan, rank, block, operand)
-    if not puts:
-        yield from _overlaps(plan, rank, sources, targets[0])
-
-
-def _range(plan: ExecutionPlan, rank: int, block: PlanBlock, operand: Operand) -> Iterator[tuple[str, str]]:
-    owner, buffer = rank, operand.buffer
-    if operand.remote is not None:
-        if operand.remote >= len(block.remotes):
-            yield "remote buffer", f"names remote buffer {operand.remote}, the block has {len(block.remotes)}"
-            return
-        owner, buffer = plan.ranks[rank].remotes[block.remotes[operand.remote]]
-    if not 0 <= owner < len(plan.ranks):
-        return
-    body = plan.ranks[owner]
-    chunks = {"i": body.input_chunks, "o": body.output_chunks, "s": body.scratch_chunks}[buffer or "s"]
-    if operand.count < 1:
-        yield "count", "moves no chunks, must move at least 1"
-    elif operand.first + operand.count > chunks:
-        last = operand.first + operand.count - 1
-        yield "operand", f"{buffer}[{operand.first}..{last}] of rank {owner} is outside its {chunks} chunks"
+_ON_THE_SPOT = frozenset(
+    {Action.COPY, Action.REDUCE, Action.REDUCE_SEND, Action.READ_REDUCE, Action.READ_REDUCE_SEND, Action.REDUCE_PACKETS}
+    | {Action.REDUCE_SEND_PACKETS, Action.REDUCE_COPY_PACKETS, Action.REDUCE_COPY_SEND_PACKETS}
+)
+"""Operations that read and write own memory."""
 
 
 def _overlaps(
@@ -183,51 +151,99 @@ def _overlaps(
     layout = plan.layout(rank)
     written = layout.base(target.buffer or "s") + target.first
     for source in sources:
+        if (source.buffer == "s") != (target.buffer == "s"):
+            continue
         distance = abs(layout.base(source.buffer or "s") + source.first - written)
         if 0 < distance < target.count:
             yield "overlap", f"reads chunks that it writes, {distance} further on"
 
 
+Round = tuple[int, int] | None
+"""How often something is done: once a call, or once for each part of such a pipeline."""
+
+
+def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
+    for operation in block.operations:
+        if operation.action is Action.PIPELINE:
+            yield from ((operation.pipeline, each) for each in operation.body)
+        else:
+            yield None, operation
+
+
 def _signals(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     """Each direction of a channel is used by one block at either end, as often as by the other."""
-    signalled: Counter[tuple[int, int]] = Counter()
-    heard: Counter[tuple[int, int]] = Counter()
-    users: dict[tuple[int, int, Action], int] = {}
+    signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
+    heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
+    users: dict[tuple[ChannelEnd, bool], int] = {}
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
-            for operation in block.operations:
-                for local in operation.channels if operation.action in (Action.SIGNAL, Action.WAIT) else ():
-                    number = block.channels[local]
-                    if users.setdefault((rank, number, operation.action), index) != index:
-                        message = f"uses {operation.action.value} of channel {number}, as another block does"
+            for often, operation in _rounds(block):
+                for local in operation.channels if operation.action.signals or operation.action.waits else ():
+                    end = rank, block.channels_of(operation.kind)[local], operation.kind
+                    if users.setdefault((end, operation.action.waits), index) != index:
+                        what = "waits on" if operation.action.waits else "signals on"
+                        message = f"{what} {operation.kind} channel {end[1]}, as another block does"
                         yield ProgramViolation.at("shared channel", message, rank, index)
-                    counts = signalled if operation.action is Action.SIGNAL else heard
-                    counts[rank, number] += 1
-    for rank, number in sorted({*signalled, *heard}):
-        peer, other = plan.other_end(rank, number)
-        if signalled[rank, number] != heard[peer, other]:
+                    (heard if operation.action.waits else signalled)[end][often] += 1
+    yield from _unmatched(plan, signalled, heard)
+
+
+ChannelEnd = tuple[int, int, Kind]
+"""Rank, number of a channel within the rank, kind of the channel."""
+_Counts = Mapping[ChannelEnd, Counter[Round]]
+
+
+def _unmatched(plan: ExecutionPlan, signalled: _Counts, heard: _Counts) -> Iterator[ProgramViolation]:
+    for rank, number, kind in sorted({*signalled, *heard}):
+        told = signalled.get((rank, number, kind), Counter())
+        peer, other = plan.other_end(rank, number, kind)
+        waited = heard.get((peer, other, kind), Counter())
+        if told != waited:
             message = (
-                f"signals {signalled[rank, number]} times on channel {number}, rank {peer} waits {heard[peer, other]}"
+                f"signals {told.total()} times on {kind} channel {number}, rank {peer} waits {waited.total()}"
+                f"{'' if told.total() != waited.total() else ', in other pipelines'}"
             )
             yield ProgramViolation.at("signals", message, rank)
-        if heard[rank, number] and not signalled[peer, other]:
-            yield ProgramViolation.at("signals", f"waits on channel {number}, which rank {peer} never signals", rank)
+        if (rank, number, kind) in heard and (peer, other, kind) not in signalled:
+            message = f"waits on {kind} channel {number}, which rank {peer} never signals"
+            yield ProgramViolation.at("signals", message, rank)
 
 
 def _semaphores(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     """Each semaphore is released by one block and acquired by one, equally often: it keeps its value between calls."""
     for rank, body in enumerate(plan.ranks):
-        counts: Counter[tuple[int, Action]] = Counter()
+        counts: dict[tuple[int, Action], Counter[Round]] = defaultdict(Counter)
         users: dict[tuple[int, Action], int] = {}
         for index, block in enumerate(body.blocks):
-            for operation in block.operations:
+            for often, operation in _rounds(block):
                 for number in operation.semaphores if operation.action in (Action.ACQUIRE, Action.RELEASE) else ():
-                    counts[number, operation.action] += 1
+                    counts[number, operation.action][often] += 1
                     if users.setdefault((number, operation.action), index) != index:
                         message = f"uses {operation.action.value} of semaphore {number}, as another block does"
                         yield ProgramViolation.at("semaphore", message, rank, index)
         for number in range(len(body.semaphores)):
             acquired, released = counts[number, Action.ACQUIRE], counts[number, Action.RELEASE]
             if acquired != released:
-                message = f"semaphore {number} is released {released} times and acquired {acquired} times"
+                message = (
+                    f"semaphore {number} is released {released.total()} times and acquired {acquired.total()} times"
+                )
                 yield ProgramViolation.at("semaphore", message, rank)
+
+
+def _barriers(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
+    """Each barrier is met by as many blocks as it is for, by all equally often."""
+    for rank, body in enumerate(plan.ranks):
+        met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
+        sizes: dict[int, set[int]] = defaultdict(set)
+        for index, block in enumerate(body.blocks):
+            for often, operation in _rounds(block):
+                if operation.action is Action.BARRIER and operation.barrier is not None:
+                    met[operation.barrier[0]][index][often] += 1
+                    sizes[operation.barrier[0]].add(operation.barrier[1])
+        for number, counts in sorted(met.items()):
+            if sizes[number] != {len(counts)} or len({tuple(sorted(c.items(), key=str)) for c in counts.values()}) > 1:
+                message = f"barrier {number} is for {sorted(sizes[number])} blocks, {len(counts)} come to it"
+                yield ProgramViolation.at("barrier", message, rank)
+            if number >= MAX_BARRIERS:
+                message = f"barrier: {number} is above the limit {MAX_BARRIERS - 1}"
+                yield ProgramViolation.at("limit", message, rank)

@@ -1,205 +1,141 @@
-"""The memory of all ranks during a run of a plan, with vector clocks that order the accesses to each chunk.
-
-Component b of a clock counts the stretches between the `nop`s of block b that are over; the further components say of
-each rank whether its call has begun. A block knows what all its threads know; a single thread also knows, until the
-next `nop`, what it waited for.
-"""
+"""The memory of all ranks during calls of a plan, with what orders the accesses to each piece of a chunk."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation
+from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED, PlanClocks
+from chorale.synth.programs.plans.moves import Stretch
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import ChunkValues, initial_inputs, unwritten_values, words_of
 
-VectorClock = NDArray[np.int32]
-
-
-class HappensBefore:
-    """Signals, semaphores and clocks of a run."""
-
-    def __init__(self, plan: ExecutionPlan) -> None:
-        self._plan = plan
-        self.owner = [rank for rank, body in enumerate(plan.ranks) for _ in body.blocks]
-        self.begun = len(self.owner)  # the component of rank 0
-        self.clock: NDArray[np.int32] = np.zeros((self.begun, self.begun + len(plan.ranks)), dtype=np.int32)
-        for block, rank in enumerate(self.owner):
-            self.clock[block, self.begun + rank] = 1
-        self._threads: list[dict[int, VectorClock]] = [{} for _ in self.owner]
-        self._first = np.searchsorted(self.owner, np.arange(len(plan.ranks)))
-        self._signals: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
-        self._released: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
-        self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
-        for rank, body in enumerate(plan.ranks):
-            acquired = Counter(
-                number
-                for block in body.blocks
-                for operation in block.operations
-                for number in operation.semaphores
-                if operation.action is Action.ACQUIRE
-            )
-            for number, value in enumerate(body.semaphores):
-                nothing = [np.zeros_like(self.clock[0])]
-                self._released[rank, number].extend(nothing * min(value, acquired[number]))
-
-    def try_advance(self, block: int, operation: Operation) -> bool:
-        """Do what `operation` of `block` does besides moving data; return False if it has to wait."""
-        rank = self.owner[block]
-        if operation.action is Action.NOP:
-            self._join(block)
-        elif operation.action is Action.SIGNAL:
-            for thread, number in enumerate(self._channels(block, operation)):
-                self._signals[self._ends[rank][number]].append(self._knowledge(block, thread))
-        elif operation.action is Action.RELEASE:
-            for thread, number in enumerate(operation.semaphores):
-                self._released[rank, number].append(self._knowledge(block, thread))
-        elif operation.action is Action.WAIT:
-            return self._receive(block, [self._signals[rank, number] for number in self._channels(block, operation)])
-        elif operation.action is Action.ACQUIRE:
-            return self._receive(block, [self._released[rank, number] for number in operation.semaphores])
-        return True
-
-    def happened_before(self, block: int, component: NDArray[np.int32], time: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return, for each event, whether all threads of `block` come after it."""
-        return np.asarray(self.clock[block, component] >= time)
-
-    def next_time(self, block: int) -> int:
-        """Return the time of what `block` does now: it is over with the next nop."""
-        return int(self.clock[block, block]) + 1
-
-    def finish(self) -> None:
-        """All threads of all blocks come to their ends."""
-        for block in range(len(self.owner)):
-            self._join(block)
-
-    def final_clock(self, rank: int) -> VectorClock:
-        """Return what all blocks of `rank` know together."""
-        blocks = [block for block, owner in enumerate(self.owner) if owner == rank]
-        return np.asarray(self.clock[blocks].max(axis=0))
-
-    def _channels(self, block: int, operation: Operation) -> list[int]:
-        rank = self.owner[block]
-        channels = self._plan.ranks[rank].blocks[block - int(self._first[rank])].channels
-        return [channels[local] for local in operation.channels]
-
-    def _knowledge(self, block: int, thread: int) -> VectorClock:
-        """Return what a thread may tell: of the data that its block moves now, nothing."""
-        return np.asarray(np.maximum(self.clock[block], self._threads[block].get(thread, 0)))
-
-    def _receive(self, block: int, queues: list[deque[VectorClock]]) -> bool:
-        if not all(queues):
-            return False
-        for thread, queue in enumerate(queues):
-            self._threads[block][thread] = np.maximum(self._knowledge(block, thread), queue.popleft())
-        return True
-
-    def _join(self, block: int) -> None:
-        self.clock[block, block] += 1
-        for known in self._threads[block].values():
-            np.maximum(self.clock[block], known, out=self.clock[block])
-        self._threads[block].clear()
-
-
-Readings = NDArray[np.int32]
+Times = NDArray[np.int32]
 
 
 class PlanMemory:
-    """Cells of all ranks one after another.
+    """Pieces of chunks of all ranks one after another.
 
-    values:     what they hold
-    first_cell: where the memory of each rank begins, and the end
-    Before the call begins, a rank has written all its cells: nobody else may touch them before he knows that it has.
+    values:     what they hold; chunks of call n are numbered from n * `stride`
+    first_cell: where the memory of each rank begins, and the end, in pieces
+    Before a call begins, a rank has written its input and all other memory: nobody else may touch it before he knows
+    that the call has begun. What was read is known to be over as soon as it happened; what was written has to be
+    ordered, unless the switch wrote it.
     """
 
-    def __init__(self, plan: ExecutionPlan, order: HappensBefore) -> None:
-        self._plan = plan
-        self._order = order
+    def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
+        self._plan, self._clocks, self._pieces = plan, clocks, pieces
         self._layouts = [plan.layout(rank) for rank in range(len(plan.ranks))]
-        self.first_cell = [0, *accumulate(layout.cells for layout in self._layouts)]
-        self.values: ChunkValues = unwritten_values(self.first_cell[-1], words_of(plan))
-        self._writer = np.zeros(self.first_cell[-1], dtype=np.int32)
-        self._written = np.ones(self.first_cell[-1], dtype=np.int32)
-        self._first_block = [0, *accumulate(len(body.blocks) for body in plan.ranks)]
-        self._read: list[Readings] = []
-        for rank, layout in enumerate(self._layouts):
-            first = self.first_cell[rank]
-            self._writer[first : first + layout.cells] = order.begun + rank
-            self._read.append(np.zeros((layout.cells, len(plan.ranks[rank].blocks)), dtype=np.int32))
-            inputs = initial_inputs(plan, rank)
-            own = slice(first + layout.input_base, first + layout.input_base + len(inputs.identity))
-            self.values.identity[own], self.values.members[own] = inputs.identity, inputs.members
+        self.first_cell = [0, *accumulate(layout.cells * pieces for layout in self._layouts)]
+        self.stride = plan.chunks * len(plan.ranks)
+        cells = self.first_cell[-1]
+        self.values: ChunkValues = unwritten_values(cells, words_of(plan))
+        self._writer: Times = np.zeros(cells, dtype=np.int32)
+        self._written: Times = np.zeros(cells, dtype=np.int32)
+        self._happened_is_enough = np.zeros(cells, dtype=np.bool_)
+        self._read: list[dict[int, Times]] = [{} for _ in plan.ranks]
 
-    def cells(self, block: int, operand: Operand) -> slice:
-        """Return the cells that `operand` of `block` names."""
-        rank = self._order.owner[block]
-        body = self._plan.ranks[rank]
-        buffer = operand.buffer
-        if operand.remote is not None:
-            remotes = body.blocks[block - self._first_block[rank]].remotes
-            rank, buffer = body.remotes[remotes[operand.remote]]
-        first = self.first_cell[rank] + self._layouts[rank].base(buffer or "s") + operand.first
-        return slice(first, first + operand.count)
+    def begin(self, rank: int, call: int) -> None:
+        """Let `rank` begin `call`: its input is there, what its output holds does not matter any more."""
+        first, end = self.first_cell[rank], self.first_cell[rank + 1]
+        layout = self._layouts[rank]
+        kept = first + layout.scratch_base * self._pieces if call > 1 else end
+        self._writer[first:kept], self._written[first:kept] = self._clocks.begun + rank, call
+        self._happened_is_enough[first:kept] = True
+        self.values.identity[first:kept] = -1
+        for times in self._read[rank].values():
+            times[: kept - first] = 0
+        inputs = initial_inputs(self._plan, rank)
+        own = slice(first + layout.input_base * self._pieces, None)
+        count = len(inputs.identity) * self._pieces
+        self.values.identity[own][:count] = np.repeat(inputs.identity + call * self.stride, self._pieces)
+        self.values.members[own][:count] = np.repeat(inputs.members, self._pieces, axis=0)
 
-    def racing_access(self, block: int, read: list[slice], written: list[slice]) -> int | None:
-        """Note the accesses of an operation of `block`; return a block (or, above, a rank) that touches one of the
-        cells without order, if there is one."""
-        for cells in (*read, *written):
-            known = self._order.happened_before(block, self._writer[cells], self._written[cells])
-            if not known.all():
-                return int(self._writer[cells][~known][0])
-        for cells in written:
-            other = self._unknown_reader(block, cells)
+    def cells(self, stretch: Stretch) -> slice:
+        """Return where `stretch` lies."""
+        base = self._layouts[stretch.rank].base(stretch.buffer) * self._pieces
+        first = self.first_cell[stretch.rank] + base + stretch.first
+        return slice(first, first + stretch.count)
+
+    def unwritten(self, stretch: Stretch) -> bool:
+        """Return whether `stretch` has a piece that was never written."""
+        return bool((self.values.identity[self.cells(stretch)] < 0).any())
+
+    def racing_access(
+        self, component: int, read: tuple[Stretch, ...], written: tuple[Stretch, ...], switch: bool
+    ) -> int | None:
+        """Note the accesses of a block or proxy; return whose access to one of the pieces comes in no order."""
+        for stretch in (*read, *written):
+            other = self._unordered_writer(component, self.cells(stretch))
             if other is not None:
                 return other
-        time = self._order.next_time(block)
-        for cells in read:
-            own, rows = self._rows(cells)
-            self._read[own][rows, block - self._first_block[own]] = time
-        for cells in written:
-            own, rows = self._rows(cells)
-            self._read[own][rows] = 0
-            self._writer[cells], self._written[cells] = block, time
+        for stretch in written:
+            other = self._unknown_reader(component, stretch)
+            if other is not None:
+                return other
+        time = self._clocks.next_time(component)
+        for stretch in read:
+            self._times(stretch.rank, component)[self._rows(stretch)] = time
+        for stretch in written:
+            cells = self.cells(stretch)
+            for times in self._read[stretch.rank].values():
+                times[self._rows(stretch)] = 0
+            self._writer[cells], self._written[cells] = component, time
+            self._happened_is_enough[cells] = switch
         return None
 
-    def copy(self, source: slice, target: slice) -> None:
-        """Copy the contents of cells; nothing else happens meanwhile."""
-        self.values.identity[target] = self.values.identity[source]
-        self.values.members[target] = self.values.members[source]
+    def held(self, stretch: Stretch) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Return a copy of what `stretch` holds."""
+        cells = self.cells(stretch)
+        return self.values.identity[cells].copy(), self.values.members[cells].copy()
 
-    def add(self, sources: list[slice], target: slice) -> tuple[ChunkValues, ChunkValues] | None:
-        """Write the sum of `sources`; return two summands that have no sum, if there are such."""
-        identity = self.values.identity[sources[0]].copy()
-        members = self.values.members[sources[0]].copy()
-        for source in sources[1:]:
-            more = self.values.members[source]
-            wrong = self.values.identity[source] != identity
-            # Without words every chunk has one contribution only, and no sum.
-            wrong |= (members & more).any(axis=1) if members.shape[1] else True
-            if wrong.any():
-                at = slice(first := int(np.flatnonzero(wrong)[0]), first + 1)
-                return ChunkValues(self.values.identity[source][at], more[at]), ChunkValues(identity[at], members[at])
-            members |= more
-        self.values.identity[target], self.values.members[target] = identity, members
-        return None
+    def store(self, stretch: Stretch, data: tuple[NDArray[np.int64], NDArray[np.uint64]]) -> None:
+        """Let `stretch` hold `data`."""
+        cells = self.cells(stretch)
+        self.values.identity[cells], self.values.members[cells] = data
 
-    def unordered_writer_at_end(self, rank: int) -> int | None:
-        """Return a block that wrote to `rank` without its hearing of it, if there is one."""
+    def late_access(self, rank: int) -> int | None:
+        """Return who wrote to `rank`, or read of it, without its hearing of that, as its call ends; None for nobody."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
-        unknown = self._order.final_clock(rank)[self._writer[own]] < self._written[own]
-        return int(self._writer[own][unknown][0]) if unknown.any() else None
+        blocks = [block for block, owner in enumerate(self._clocks.owner) if owner == rank]
+        if not blocks:
+            return None
+        known = self._clocks.clock[blocks].max(axis=0)
+        late = self._later(known, own)
+        if late.any():
+            return int(self._writer[own][late][0])
+        mine = {self._clocks.proxy.get((rank, port)) for port in range(len(self._plan.ranks[rank].port_peers))}
+        for reader, times in self._read[rank].items():
+            if reader not in mine and (times > known[HAPPENED, reader]).any():
+                return reader
+        return None
 
-    def _unknown_reader(self, block: int, cells: slice) -> int | None:
-        own, rows = self._rows(cells)
-        first, end = self._first_block[own], self._first_block[own + 1]
-        unknown = (self._read[own][rows] > self._order.clock[block, first:end]).any(axis=0)
-        return first + int(np.flatnonzero(unknown)[0]) if unknown.any() else None
+    def _unordered_writer(self, component: int, cells: slice) -> int | None:
+        unknown = self._later(self._clocks.clock[component], cells)
+        return int(self._writer[cells][unknown][0]) if unknown.any() else None
 
-    def _rows(self, cells: slice) -> tuple[int, slice]:
-        """Return the rank that has `cells`, and which of its cells they are."""
-        rank = int(np.searchsorted(self.first_cell, cells.start, side="right")) - 1
-        first = self.first_cell[rank]
-        return rank, slice(cells.start - first, cells.stop - first)
+    def _later(self, known: Times, cells: slice) -> NDArray[np.bool_]:
+        """Return which of `cells` were written after all that `known` orders before."""
+        writer = self._writer[cells]
+        times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
+        return np.asarray(times < self._written[cells])
+
+    def _unknown_reader(self, component: int, stretch: Stretch) -> int | None:
+        rows, known = self._rows(stretch), self._clocks.clock[component, HAPPENED]
+        for reader, times in self._read[stretch.rank].items():
+            if (times[rows] > known[reader]).any():
+                return reader
+        return None
+
+    def _times(self, rank: int, component: int) -> Times:
+        """Return when `component` last read each piece of `rank`."""
+        if component not in self._read[rank]:
+            cells = self.first_cell[rank + 1] - self.first_cell[rank]
+            self._read[rank][component] = np.zeros(cells, dtype=np.int32)
+        return self._read[rank][component]
+
+    def _rows(self, stretch: Stretch) -> slice:
+        cells, first = self.cells(stretch), self.first_cell[stretch.rank]
+        return slice(cells.start - first, cells.stop - first)

@@ -16,7 +16,7 @@ from chorale.synth.programs.plans.check_structure import plan_structure_violatio
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.lift import lift
-from chorale.synth.targets.mscclpp_json import plan_text
+from chorale.synth.targets.mscclpp_text import plan_text
 
 MODULE = "chorale_plans.py"
 _COLLECTIVE = "allreduce"

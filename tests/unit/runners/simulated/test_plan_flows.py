@@ -14,7 +14,7 @@ from chorale.runners.simulated.program_flows import flows_of
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.synth.targets.mscclpp_json import parse_plan
+from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.program_costs import program_loads
 from tests.unit.synth.programs.plans.examples import SMALL, made, operations

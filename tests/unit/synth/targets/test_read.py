@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.mscclpp_json import parse_plan
+from chorale.synth.targets.mscclpp_reading import parse_plan
 from tests.unit.synth.programs.plans.examples import made
 from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
@@ -33,17 +33,17 @@ def changed(**changes: object) -> bytes:
         b'{"a":' * 200_000,
         b"[" * 200_000,
         b'{"name": ' + b"9" * 5000 + b"}",
-        changed(protocol="LL"),
+        changed(protocol="LL128"),
         changed(collective="sendrecv"),
-        changed(reuse_resources=True),
+        changed(reuse_resources="yes"),
         changed(gpus=[]),
         changed(gpus="none"),
         changed(inplace=1),
         changed(min_message_size=-1),
         changed(max_message_size=2**64),
         TEXT.replace('"id": 1', '"id": 2', 1).encode(),
-        TEXT.replace('"memory"', '"port"', 1).encode(),
-        TEXT.replace('"name": "put"', '"name": "get"', 1).encode(),
+        TEXT.replace('"memory"', '"nvls"', 1).encode(),
+        TEXT.replace('"name": "put"', '"name": "fetch"', 1).encode(),
         TEXT.replace('"type": "o"', '"type": "x"', 1).encode(),
         TEXT.replace('"index": 1', '"index": -1', 1).encode(),
         TEXT.replace('"name": "nop"', '"name": "nop", "tbg_info": {}', 1).encode(),

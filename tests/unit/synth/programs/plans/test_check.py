@@ -16,7 +16,7 @@ from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.mscclpp_json import plan_text
+from chorale.synth.targets.mscclpp_text import plan_text
 from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
 from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 

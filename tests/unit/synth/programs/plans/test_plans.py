@@ -13,7 +13,8 @@ from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_checked, read_program
-from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
 from tests.unit.synth.programs.plans.examples import made

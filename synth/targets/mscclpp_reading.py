@@ -1,0 +1,225 @@
+"""Reads execution plans of MSCCL++ 0.8.0 to 0.10 from JSON that came from anywhere, with all their operations."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.plans.plan import (
+    Action,
+    ExecutionPlan,
+    Kind,
+    Operand,
+    Operation,
+    PlanBlock,
+    PlanSettings,
+    RankPlan,
+)
+from chorale.synth.programs.program import Buffer
+from chorale.synth.targets.json_fields import MAX_INTEGER, JsonFields
+from chorale.synth.targets.mscclpp_text import COLLECTIVE_NAMES
+
+MAX_BYTES = 64 * 2**20
+MAX_CHUNKS = 2**24
+MAX_GROUP = 2**16
+
+_DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
+_COLLECTIVES = {name.value: name for name in CollectiveName} | {
+    spelling: name for name, spelling in COLLECTIVE_NAMES.items()
+}
+_BUFFERS: dict[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
+_KINDS: dict[str, Kind] = {"memory": "memory", "port": "port", "switch": "switch"}
+
+
+def parse_plan(text: bytes, most_bytes: int = MAX_BYTES) -> ExecutionPlan:
+    """Return the plan that `text` holds; InvalidInput for anything that is no such plan."""
+    if len(text) > most_bytes:
+        raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
+    try:
+        root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("a plan must be JSON in UTF-8", str(error), "write the file again") from None
+    return _plan(root)
+
+
+def is_plan_text(text: bytes) -> bool:
+    """Return whether `text` is a JSON object with what each rank of a plan does, and so no schedule."""
+    try:
+        root = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(root, dict) and "gpus" in root
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _plan(root: JsonFields) -> ExecutionPlan:
+    spelling = root.text("collective")
+    if spelling not in _COLLECTIVES:
+        rule = "the collective of a plan must be one that is known"
+        raise root.error(rule, spelling, f"known are {', '.join(_COLLECTIVES)}")
+    collective = Collective(_COLLECTIVES[spelling])
+    if collective.is_rooted:
+        collective = Collective(collective.name, root.integer("root", 0))
+    ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
+    if not ranks:
+        raise root.error("a plan must have gpus", "none", "write one for each rank")
+    return ExecutionPlan(
+        _DIGEST.sub("", root.text("name")),
+        collective,
+        root.flag("inplace"),
+        ranks,
+        root.integer("min_message_size", 0),
+        root.integer("max_message_size", MAX_INTEGER),
+        root.text("origin", ""),
+        _settings(root),
+    )
+
+
+def _settings(root: JsonFields) -> PlanSettings:
+    """Return the settings; any protocol but LL moves plain data."""
+    protocol = root.text("protocol")
+    if protocol not in ("Simple", "LL"):
+        raise root.error("the protocol of a plan must be Simple or LL", protocol, "name one of them")
+    return PlanSettings(
+        protocol == "LL",
+        root.flag("use_double_scratch_buffer", False),
+        root.flag("reuse_resources", False),
+        root.integer("buffer_alignment", 16, least=1),
+        root.integer("num_threads_per_block", 1024, least=1),
+    )
+
+
+def _read_rank(number: int, fields: JsonFields) -> RankPlan:
+    if fields.integer("id") != number:
+        raise fields.error("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
+    blocks = []
+    for index, block in enumerate(fields.objects("threadblocks")):
+        if block.integer("id") != index:
+            raise block.error("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
+        blocks.append(_read_block(block))
+    peers: dict[Kind, list[int]] = {"memory": [], "port": []}
+    switches: list[tuple[Buffer, tuple[int, ...]]] = []
+    for channel in fields.objects("channels"):
+        kind = _kind(channel, "channel_type")
+        if kind == "switch":
+            buffer = _buffer(channel, "buffer_type")
+            switches += [(buffer, group.integers("ranks")) for group in channel.objects("rank_groups")]
+        else:
+            peers[kind] += channel.integers("connected_to")
+    remotes = list(fields.objects("remote_buffers"))
+    return RankPlan(
+        _chunks(fields, "input_chunks", 1),
+        _chunks(fields, "output_chunks", 1),
+        _chunks(fields, "scratch_chunks", 0),
+        tuple(peers["memory"]),
+        tuple((remote.integer("rank"), _buffer(remote, "type")) for remote in remotes),
+        tuple(semaphore.integer("init_value") for semaphore in fields.objects("semaphores")),
+        tuple(blocks),
+        tuple(peers["port"]),
+        tuple(switches),
+        tuple(_access(remote) for remote in remotes),
+    )
+
+
+def _chunks(fields: JsonFields, name: str, least: int) -> int:
+    chunks = fields.integer(name, least=least)
+    if chunks > MAX_CHUNKS:
+        raise fields.error(f"{name} must be at most {MAX_CHUNKS}", chunks, "cut the vector into fewer chunks")
+    return chunks
+
+
+def _kind(fields: JsonFields, name: str) -> Kind:
+    text = fields.text(name)
+    if text not in _KINDS:
+        raise fields.error(f"{name} must be one that is known", text, f"known are {', '.join(_KINDS)}")
+    return _KINDS[text]
+
+
+def _access(fields: JsonFields) -> tuple[Kind, ...]:
+    named = fields.texts("access_channel_types")
+    unknown = [text for text in named if text not in ("memory", "port")]
+    if unknown or not named:
+        rule = "a remote buffer must be reached by memory or port channels"
+        raise fields.error(rule, unknown[0] if unknown else "none", "name these")
+    return tuple(_KINDS[text] for text in named)
+
+
+def _buffer(fields: JsonFields, name: str) -> Buffer:
+    letter = fields.text(name)
+    if letter not in _BUFFERS:
+        raise fields.error("the type of a buffer must be i, o or s", letter, "name one of the buffers")
+    return _BUFFERS[letter]
+
+
+def _read_block(fields: JsonFields) -> PlanBlock:
+    channels: dict[Kind, list[int]] = {"memory": [], "port": [], "switch": []}
+    for each in fields.objects("channels"):
+        channels[_kind(each, "channel_type")] += each.integers("channel_ids")
+    remotes: dict[Kind, list[int]] = {"memory": [], "port": [], "switch": []}
+    for each in fields.objects("remote_buffer_refs"):
+        remotes[_kind(each, "access_channel_type")] += each.integers("remote_buffer_ids")
+    return PlanBlock(
+        tuple(channels["memory"]),
+        tuple(remotes["memory"]),
+        tuple(_read_operation(each) for each in fields.objects("ops")),
+        tuple(channels["port"]),
+        tuple(remotes["port"]),
+        tuple(channels["switch"]),
+    )
+
+
+def _read_operation(fields: JsonFields, inner: bool = False) -> Operation:
+    action = _read_action(fields)
+    if action is Action.PIPELINE and inner:
+        raise fields.error("a pipeline must hold no pipeline", "one in another", "write one after the other")
+    if action.moves and fields.text("reduce_op", "sum") != "sum":
+        raise fields.error("plans are checked for sums", fields.text("reduce_op"), "write the plan for sum")
+    iteration = next(fields.objects_of("iter_context"), None)
+    return Operation(
+        action,
+        tuple(map(_read_operand, fields.objects("src_buff"))),
+        tuple(map(_read_operand, fields.objects("dst_buff"))),
+        fields.integers("channel_ids"),
+        fields.integers("semaphore_ids"),
+        _kind(fields, "channel_type") if fields.text("channel_type", "none") != "none" else "memory",
+        _read_part(fields),
+        (fields.integer("barrier_id"), fields.integer("num_threadblocks", least=1))
+        if action is Action.BARRIER
+        else None,
+        None if iteration is None else (iteration.integer("unit_size"), iteration.integer("num_chunks")),
+        tuple(_read_operation(each, inner=True) for each in fields.objects("ops")),
+    )
+
+
+def _read_action(fields: JsonFields) -> Action:
+    name = fields.text("name")
+    try:
+        return Action(name)
+    except ValueError:
+        known = ", ".join(known.value for known in Action)
+        raise fields.error("operations of a plan must be among those that are known", name, known) from None
+
+
+def _read_part(fields: JsonFields) -> tuple[int, int]:
+    for group in fields.objects_of("tbg_info"):
+        size = group.integer("tbg_size", least=1)
+        if size > MAX_GROUP:
+            raise group.error(f"a group must have at most {MAX_GROUP} blocks", size, "use fewer")
+        return group.integer("tb_id"), size
+    return 0, 1
+
+
+def _read_operand(fields: JsonFields) -> Operand:
+    first, count = fields.integer("index"), fields.integer("size")
+    if first + count > MAX_CHUNKS:
+        raise fields.error(f"chunks must be below {MAX_CHUNKS}", first + count, "cut the vector into fewer chunks")
+    if "switch_channel_id" in fields:
+        return Operand(first, count, switch=fields.integer("switch_channel_id"))
+    if "buffer_id" in fields:
+        return Operand(first, count, remote=fields.integer("buffer_id"))
+    return Operand(first, count, _buffer(fields, "type"))
