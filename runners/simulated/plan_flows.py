@@ -89,7 +89,7 @@ class PlanFlows:
 
     def _edges(self) -> set[tuple[int, int]]:
         """Return the (cause, effect) pairs of the graph, by the numbers of events in `MessageGraph`."""
-        gates, messages = self._first[-1], len(self.puts)
+        gates = self._first[-1]
         of_gate: dict[int, list[int]] = defaultdict(list)
         for message, put in enumerate(self.puts):
             of_gate[put.gate].append(message)

@@ -1,7 +1,7 @@
 """What blocks know of each other in runs of a plan: clocks with two rows, signals, semaphores, barriers and proxies.
 
-Component b of a clock counts the stretches between the `nop`s of block b that are over; further components count the
-operations of the proxy behind each port, and say of each rank which of its calls has begun. The first row, ORDERED, is
+Component b of a clock counts the operations of block b, up to the last of its `nop`s; further components count those of
+the proxy behind each port, and say of each rank which of its calls has begun. The first row, ORDERED, is
 what happened and can be seen; the second, HAPPENED, also what is known to have happened without an order of memory: a
 relaxed signal, or a packet, tells no more than that. A block knows what all its threads know; a single thread also
 knows, until the next `nop`, what it waited for.
@@ -32,6 +32,7 @@ class PlanClocks:
         self.proxy = {end: len(self.owner) + number for number, end in enumerate(ports)}
         self.begun = len(self.owner) + len(ports)  # the component of rank 0
         self.clock: NDArray[np.int32] = np.zeros((self.begun, 2, self.begun + len(plan.ranks)), dtype=np.int32)
+        self._time = [0] * self.begun
         self._first = np.searchsorted(self.owner, np.arange(len(plan.ranks)))
         self._threads: list[dict[int, Clock]] = [{} for _ in self.owner]
         self._signals: dict[tuple[int, int, Kind], deque[Clock]] = defaultdict(deque)
@@ -105,22 +106,26 @@ class PlanClocks:
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
         np.maximum(clock, self.knowledge(block, thread), out=clock)
-        clock[:, proxy] += 1
+        self._time[proxy] += 1
+        clock[:, proxy] = self._time[proxy]
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, told: Clock) -> None:
         """Let one thread of `block` know what was told."""
         self._threads[block][thread] = np.maximum(self.knowledge(block, thread), told)
 
-    def next_time(self, component: int) -> int:
-        """Return the time of what a block does now, which is over with the next nop; of a proxy, of its operation."""
-        time = int(self.clock[component, ORDERED, component])
-        return time + 1 if component < len(self.owner) else time
+    def tick(self, block: int) -> None:
+        """Let `block` come to its next operation."""
+        self._time[block] += 1
+
+    def time(self, component: int) -> int:
+        """Return the time of what a block or proxy does now; of a block it is over with the next nop."""
+        return self._time[component]
 
     def packet(self, component: int) -> NDArray[np.int32]:
         """Return what a packet tells that is written now: what its writer has done so far, this included."""
         told = self.clock[component, HAPPENED].copy()
-        told[component] = self.next_time(component)
+        told[component] = self.time(component)
         return np.asarray(told)
 
     def knowledge(self, block: int, thread: int) -> Clock:
@@ -129,7 +134,7 @@ class PlanClocks:
 
     def join(self, block: int) -> None:
         """All threads of `block` wait for each other."""
-        self.clock[block, :, block] += 1
+        self.clock[block, :, block] = self._time[block]
         for known in self._threads[block].values():
             np.maximum(self.clock[block], known, out=self.clock[block])
         self._threads[block].clear()

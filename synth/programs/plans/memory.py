@@ -75,7 +75,7 @@ class PlanMemory:
             other = self._unknown_reader(component, stretch)
             if other is not None:
                 return other
-        time = self._clocks.next_time(component)
+        time = self._clocks.time(component)
         for stretch in read:
             self._times(stretch.rank, component)[self._rows(stretch)] = time
         for stretch in written:

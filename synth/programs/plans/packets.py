@@ -69,7 +69,7 @@ class PacketSlots:
     def take(self, component: int, stretch: Stretch, call: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return what the packets of `stretch` hold; the reader learns what their writers had done."""
         packets = [self._slots[slot] for slot in self.slots(stretch, call)]
-        time = self._clocks.next_time(component)
+        time = self._clocks.time(component)
         known = self._clocks.clock[component, HAPPENED]
         for packet in packets:
             packet.readers[component] = time
@@ -81,7 +81,7 @@ class PacketSlots:
         self, component: int, stretch: Stretch, call: int, data: tuple[NDArray[np.int64], NDArray[np.uint64]]
     ) -> None:
         """Write `data` as packets of `call`."""
-        told, time = self._clocks.packet(component), self._clocks.next_time(component)
+        told, time = self._clocks.packet(component), self._clocks.time(component)
         identity, members = data
         for piece, slot in enumerate(self.slots(stretch, call)):
             self._slots[slot] = Packet(call, int(identity[piece]), members[piece].copy(), told, component, time)

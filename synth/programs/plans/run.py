@@ -118,6 +118,7 @@ class PlanRun:
                 return None
             if not self._clocks.try_advance(number, operation):
                 return None
+            self._clocks.tick(number)
             for move in moves:
                 fault = self._move(number, operation, move)
                 if fault is not None:

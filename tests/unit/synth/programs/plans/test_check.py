@@ -23,6 +23,7 @@ from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 GUIDE = Path(__file__).parents[5] / "docs" / "reference" / "mscclpp-json.md"
 GATHER, ALLREDUCE_IN_PLACE, _, ALLREDUCE, SCATTER_IN_PLACE = SMALL
 NOP = Operation(Action.NOP)
+SCRATCH = Operand(0, 1, "s")
 
 
 @pytest.mark.parametrize("plan", SMALL, ids=lambda plan: f"{plan.name} {plan.in_place}")
@@ -135,6 +136,17 @@ def circle(plan: ExecutionPlan) -> ExecutionPlan:
     )
 
 
+def one_sided(action: Action) -> ExecutionPlan:
+    """Rank 0 declares a channel that rank 1 does not know, and uses it."""
+    body = ALLREDUCE.ranks[0]
+    block = PlanBlock((len(body.peers),), (), (Operation(action, channels=(0,)),))
+    return rank_changed(ALLREDUCE, peers=(*body.peers, 1), blocks=(*body.blocks, block))
+
+
+def test_a_channel_that_only_one_side_declares_may_be_there():
+    assert check_program(rank_changed(ALLREDUCE, peers=(*ALLREDUCE.ranks[0].peers, 1))) == []
+
+
 def shared(plan: ExecutionPlan) -> ExecutionPlan:
     """Two blocks of rank 0 signal on one channel."""
     block = plan.ranks[0].blocks[0]
@@ -156,7 +168,7 @@ FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
     ],
     "peer": [lambda: rank_changed(ALLREDUCE, peers=(0, *ALLREDUCE.ranks[0].peers[1:]))],
     "channel": [
-        lambda: rank_changed(ALLREDUCE, peers=(*ALLREDUCE.ranks[0].peers, 1)),
+        lambda: changed(ALLREDUCE, Action.SIGNAL, kind="switch"),
         lambda: changed(ALLREDUCE, Action.SIGNAL, channels=(9,)),
         lambda: changed(ALLREDUCE, Action.SIGNAL, channels=()),
         lambda: changed(ALLREDUCE, Action.SIGNAL, channels=(0, 0)),
@@ -181,7 +193,17 @@ FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
     "overlap": [
         lambda: changed(ALLREDUCE, Action.REDUCE, sources=(Operand(0, 3, "o"),) * 2, targets=(Operand(1, 3, "o"),))
     ],
-    "signals": [lambda: without(ALLREDUCE, Action.SIGNAL), lambda: without(ALLREDUCE, Action.WAIT)],
+    "signals": [
+        lambda: without(ALLREDUCE, Action.SIGNAL),
+        lambda: without(ALLREDUCE, Action.WAIT),
+        lambda: one_sided(Action.WAIT),
+        lambda: one_sided(Action.SIGNAL),
+    ],
+    "switch": [lambda: rank_changed(ALLREDUCE, switches=(("o", (0, 9)),))],
+    "group": [lambda: changed(ALLREDUCE, Action.PUT, part=(2, 2))],
+    "packets": [lambda: with_more(ALLREDUCE, Operation(Action.UNPACK_PACKETS, (SCRATCH,), (Operand(0, 1, "o"),)))],
+    "pipeline": [lambda: with_more(ALLREDUCE, Operation(Action.PIPELINE, pipeline=(1024, 1)))],
+    "barrier": [lambda: with_more(ALLREDUCE, Operation(Action.BARRIER, barrier=(0, 2)))],
     "semaphore": [
         lambda: without(ALLREDUCE, Action.ACQUIRE),
         lambda: without(ALLREDUCE, Action.RELEASE),

@@ -1,0 +1,589 @@
+"""Small plans that are right, one for each rule of MSCCL++'s executor, and the least change that makes each wrong.
+
+Plans are JSON for two ranks, as the executor reads them, written by hand here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+Edit = Callable[[Json], None]
+"""Changes a plan in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A right plan, and edits that break a rule, by what is wrong."""
+
+    plan: Json
+    wrong: dict[str, tuple[Edit, str]] = field(default_factory=dict)
+
+
+NOP: Json = {"name": "nop"}
+
+
+def local(buffer: str, index: int, size: int = 1) -> Json:
+    return {"type": buffer, "index": index, "size": size}
+
+
+def remote(index: int, size: int = 1, number: int = 0) -> Json:
+    return {"buffer_id": number, "index": index, "size": size}
+
+
+def group(index: int, number: int = 0) -> Json:
+    return {"switch_channel_id": number, "index": index, "size": 1}
+
+
+def move(name: str, sources: Sequence[Json], targets: Sequence[Json], **more: Any) -> Json:
+    return {"name": name, "src_buff": list(sources), "dst_buff": list(targets), "channel_type": "memory", **more}
+
+
+def tell(name: str, number: int = 0, kind: str = "memory") -> Json:
+    return {"name": name, "channel_ids": [number], "channel_type": kind}
+
+
+def meet(kind: str = "memory", relaxed: bool = False, number: int = 0) -> list[Json]:
+    """Signal and wait, between nops."""
+    prefix = "rlx" if relaxed else ""
+    return [NOP, tell(f"{prefix}signal", number, kind), tell(f"{prefix}wait", number, kind), NOP]
+
+
+ENTRY = meet(relaxed=True)
+
+
+def plan(
+    collective: str,
+    chunks: tuple[int, int, int],
+    blocks: Callable[[int], Sequence[Sequence[Json]]],
+    *,
+    buffer: str = "o",
+    in_place: bool = True,
+    protocol: str = "Simple",
+    double: bool = False,
+    switch: str | None = None,
+    semaphores: Sequence[int] = (),
+) -> Json:
+    """Return a plan whose blocks have each a memory and a port channel of their own with the other rank, whose
+    `buffer` they reach, and perhaps a switch channel over `switch` of both."""
+    return {
+        "name": "case",
+        "collective": collective,
+        "protocol": protocol,
+        "inplace": in_place,
+        "use_double_scratch_buffer": double,
+        "gpus": [_gpu(rank, chunks, blocks(rank), buffer, switch, semaphores) for rank in range(2)],
+    }
+
+
+def _gpu(
+    rank: int,
+    chunks: tuple[int, int, int],
+    blocks: Sequence[Sequence[Json]],
+    buffer: str,
+    switch: str | None,
+    semaphores: Sequence[int],
+) -> Json:
+    peers = [1 - rank] * len(blocks)
+    groups = [{"size": 2, "ranks": [0, 1]}]
+    switches = [] if switch is None else [{"channel_type": "switch", "buffer_type": switch, "rank_groups": groups}]
+    return {
+        "id": rank,
+        "input_chunks": chunks[0],
+        "output_chunks": chunks[1],
+        "scratch_chunks": chunks[2],
+        "channels": [
+            {"channel_type": "memory", "connected_to": peers},
+            {"channel_type": "port", "connected_to": peers},
+            *switches,
+        ],
+        "remote_buffers": [{"rank": 1 - rank, "type": buffer, "access_channel_types": ["memory", "port"]}],
+        "semaphores": [{"init_value": value} for value in semaphores],
+        "threadblocks": [
+            {
+                "id": index,
+                "channels": [{"channel_type": kind, "channel_ids": [index]} for kind in ("memory", "port")]
+                + ([] if switch is None else [{"channel_type": "switch", "channel_ids": [0]}]),
+                "remote_buffer_refs": [
+                    {"access_channel_type": kind, "remote_buffer_ids": [0]} for kind in ("memory", "port")
+                ],
+                "ops": copy.deepcopy(list(ops)),
+            }
+            for index, ops in enumerate(blocks)
+        ],
+    }
+
+
+def ops_of(document: Json, rank: int, block: int = 0) -> list[Json]:
+    """Return the operations of a block."""
+    operations: list[Json] = document["gpus"][rank]["threadblocks"][block]["ops"]
+    return operations
+
+
+def without(*numbers: int, block: int = 0) -> Edit:
+    """Leave out operations of a block on both ranks."""
+
+    def edit(document: Json) -> None:
+        for rank in range(2):
+            ops = ops_of(document, rank, block)
+            ops[:] = [each for number, each in enumerate(ops) if number not in numbers]
+
+    return edit
+
+
+def changed(number: int, block: int = 0, **values: Any) -> Edit:
+    """Change fields of an operation on both ranks."""
+
+    def edit(document: Json) -> None:
+        for rank in range(2):
+            ops_of(document, rank, block)[number].update(copy.deepcopy(values))
+
+    return edit
+
+
+def added(*items: Json, block: int = 0) -> Edit:
+    """Put operations at the end of a block of both ranks."""
+
+    def edit(document: Json) -> None:
+        for rank in range(2):
+            ops_of(document, rank, block).extend(copy.deepcopy(list(items)))
+
+    return edit
+
+
+def setting(**values: Any) -> Edit:
+    """Change fields of the plan."""
+    return lambda document: document.update(values)
+
+
+def all_of(*edits: Edit) -> Edit:
+    """Make one change after the other."""
+
+    def edit(document: Json) -> None:
+        for each in edits:
+            each(document)
+
+    return edit
+
+
+def nobody_waits_for_a_part(document: Json) -> None:
+    for rank in range(2):
+        del ops_of(document, rank, 1)[0]["ops"][0]
+
+
+def high_semaphores(document: Json) -> None:
+    for gpu in document["gpus"]:
+        gpu["semaphores"][0]["init_value"] = 1
+
+
+def no_packets_of_the_sum(document: Json) -> None:
+    for rank in range(2):
+        step = ops_of(document, rank)[1]
+        step.update(name="repkt", dst_buff=step["dst_buff"][:1])
+
+
+def sum_of_other_chunks(document: Json) -> None:
+    ops_of(document, 0)[4].update(src_buff=[local("i", 0), remote(1)])
+
+
+GATHER = (1, 2, 0)
+
+
+def _packets(name: str, *extra: Json) -> Callable[[int], list[list[Json]]]:
+    """Both send their chunk as packets to slot 0, and reduce with what arrives by the operation `name`."""
+
+    def blocks(rank: int) -> list[list[Json]]:
+        return [
+            [
+                move("ppkt", [local("i", 0)], [remote(rank)]),
+                NOP,
+                move(name, [local("i", 0), local("s", 1 - rank)], [local("i", 0), *extra]),
+            ]
+        ]
+
+    return blocks
+
+
+CASES: dict[str, Case] = {
+    "put": Case(
+        plan("allgather", GATHER, lambda r: [[*ENTRY, move("put", [local("o", r)], [remote(r)]), *meet()]]),
+        {
+            "nobody waits for the other to begin": (without(1, 2), "race"),
+            "only relaxed signals after the put": (
+                all_of(changed(6, name="rlxsignal"), changed(7, name="rlxwait")),
+                "late put",
+            ),
+            "a signal before the threads have met": (without(5), "late put"),
+            "nothing says that the put is over": (without(6, 7), "result"),
+            "a wait without a signal": (without(6), "signals"),
+            "a chunk too many": (changed(4, src_buff=[local("o", 0, 2)], dst_buff=[remote(0, 2)]), "uninitialised"),
+            "another chunk": (changed(4, dst_buff=[remote(0)]), "race"),
+            "a chunk outside": (changed(4, dst_buff=[remote(2)]), "operand"),
+        },
+    ),
+    "get": Case(
+        plan("allgather", GATHER, lambda r: [[*ENTRY, move("get", [remote(1 - r)], [local("o", 1 - r)]), *meet()]]),
+        {
+            "nobody waits for the other to begin": (without(1, 2), "race"),
+            "nothing says that the reading is over": (without(6, 7), "race"),
+            "another chunk on either side": (changed(4, src_buff=[remote(0)], dst_buff=[local("o", 1)]), "operand"),
+        },
+    ),
+    "port put with signal": Case(
+        plan(
+            "allgather",
+            GATHER,
+            lambda r: [
+                [
+                    *meet("port"),
+                    move("pws", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
+                    tell("wait", 0, "port"),
+                    NOP,
+                ]
+            ],
+        ),
+        {
+            "nobody waits for the other to begin": (without(1, 2), "race"),
+            "no port is named": (changed(4, channel_ids=[]), "channel"),
+            "by memory": (changed(4, channel_type="memory"), "channel"),
+            "nobody waits": (without(5), "signals"),
+            "only a put": (changed(4, name="put"), "signals"),
+        },
+    ),
+    "port put with signal and flush": Case(
+        plan(
+            "allgather",
+            GATHER,
+            lambda r: [
+                [
+                    *meet("port"),
+                    move("pwsf", [local("o", r)], [remote(r)], channel_type="port", channel_ids=[0]),
+                    tell("wait", 0, "port"),
+                    {"name": "flush", "channel_ids": [0], "channel_type": "port"},
+                    NOP,
+                ]
+            ],
+        ),
+    ),
+    "a source that a port still reads": Case(
+        plan(
+            "allgather",
+            (1, 2, 1),
+            lambda r: [
+                [
+                    *meet("port"),
+                    move("copy", [local("o", r)], [local("s", 0)]),
+                    NOP,
+                    move("pwsf", [local("s", 0)], [remote(r)], channel_type="port", channel_ids=[0]),
+                    NOP,
+                    move("copy", [local("o", r)], [local("s", 0)]),
+                    tell("wait", 0, "port"),
+                    NOP,
+                ]
+            ],
+        ),
+        {
+            "no flush before the source is written again": (changed(6, name="pws"), "race"),
+            "no nop before the port reads": (without(5), "race"),
+        },
+    ),
+    "read and reduce": Case(
+        plan(
+            "allreduce",
+            (2, 2, 0),
+            lambda r: [
+                [
+                    *ENTRY,
+                    move("rres", [local("i", r), remote(r)], [local("i", r), remote(r)], reduce_op="sum"),
+                    *meet(),
+                ]
+            ],
+            buffer="i",
+        ),
+        {
+            "the sum is not sent": (changed(4, name="rre", dst_buff=[local("i", 0)]), "race"),
+            "nobody waits for the other to begin": (without(1, 2), "race"),
+            "another operation": (changed(4, reduce_op="max"), "refused"),
+            "a sum of other chunks": (sum_of_other_chunks, "race"),
+        },
+    ),
+    "reduce and send": Case(
+        plan(
+            "allreduce",
+            (2, 2, 2),
+            lambda r: [
+                [
+                    *ENTRY,
+                    move("put", [local("i", 1 - r)], [remote(0)]),
+                    *meet(),
+                    move("re", [local("i", r), local("s", 0)], [local("i", r)]),
+                    NOP,
+                    move("put", [local("i", r)], [remote(1)]),
+                    *meet(),
+                    move("copy", [local("s", 1)], [local("i", 1 - r)]),
+                ]
+            ],
+            buffer="s",
+        ),
+        {
+            "no nop between the sum and its sending": (without(10), "race"),
+            "no nop between a wait and the sum": (without(8), "race"),
+        },
+    ),
+    "res": Case(
+        plan(
+            "allreduce",
+            (1, 1, 1),
+            lambda r: [
+                [
+                    *ENTRY,
+                    move("put", [local("i", 0)], [remote(0)]),
+                    *meet(),
+                    move("res", [local("i", 0), local("s", 0)], [local("o", 0)]),
+                    *meet(),
+                ]
+            ],
+            buffer="s",
+            in_place=False,
+        ),
+        {"one source twice": (changed(9, src_buff=[local("s", 0), local("s", 0)]), "reduction")},
+    ),
+    "packets": Case(
+        plan(
+            "allgather",
+            (1, 2, 2),
+            lambda r: [
+                [
+                    move("ppkt", [local("o", r)], [remote(r)]),
+                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                ]
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+        ),
+        {
+            "without halves of scratch": (setting(use_double_scratch_buffer=False), "race"),
+            "without room for flags": (setting(protocol="Simple"), "packets"),
+            "nobody sends": (without(0), "deadlock"),
+            "plain data in scratch": (changed(1, name="copy"), "packets"),
+            "a slot written twice": (added(move("ppkt", [local("o", 0)], [remote(0)])), "race"),
+        },
+    ),
+    "packets by turns": Case(
+        plan("allreduce", (1, 1, 2), _packets("repkt"), buffer="s", protocol="LL", double=True),
+        {
+            "one half only": (setting(use_double_scratch_buffer=False), "race"),
+            "the own packets": (changed(2, src_buff=[local("i", 0), local("s", 0)]), "deadlock"),
+        },
+    ),
+    "reduce and send packets": Case(
+        plan(
+            "allreduce",
+            (2, 2, 4),
+            lambda r: [
+                [
+                    move("ppkt", [local("i", 1 - r)], [remote(r)]),
+                    move("respkt", [local("i", r), local("s", 1 - r)], [local("i", r), remote(2 + r)]),
+                    move("upkt", [local("s", 3 - r)], [local("i", 1 - r)]),
+                ]
+            ],
+            buffer="s",
+            protocol="LL",
+        ),
+        {
+            "no packets of the sum": (no_packets_of_the_sum, "deadlock"),
+            "packets into output": (changed(1, dst_buff=[local("i", 0), local("i", 1)]), "operand"),
+        },
+    ),
+    "reduce, copy and send packets": Case(
+        plan(
+            "allreduce",
+            (1, 1, 6),
+            lambda r: [
+                [
+                    move("cpkt", [local("i", 0)], [local("s", 5)]),
+                    move("rppkt", [local("s", 5)], [remote(r)]),
+                    move(
+                        "recspkt",
+                        [local("i", 0), local("s", 1 - r)],
+                        [local("o", 0), local("s", 4), remote(2 + r)],
+                    ),
+                ]
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+            in_place=False,
+        ),
+        {"the sum is sent nowhere else": (changed(2, dst_buff=[local("o", 0), remote(2)]), "operand")},
+    ),
+    "reduce and copy packets": Case(
+        plan(
+            "allreduce",
+            (1, 1, 3),
+            lambda r: [
+                [
+                    move("ppkt", [local("i", 0)], [remote(r)]),
+                    move("recpkt", [local("i", 0), local("s", 1 - r)], [local("o", 0), local("s", 2)]),
+                ],
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+            in_place=False,
+        ),
+        {"the copy is no scratch": (changed(1, dst_buff=[local("o", 0), local("o", 0)]), "operand")},
+    ),
+    "packets through a port": Case(
+        plan(
+            "allgather",
+            (1, 2, 3),
+            lambda r: [
+                [
+                    move("cpkt", [local("o", r)], [local("s", 2)]),
+                    move("rppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
+                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                ]
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+        ),
+        {
+            "nothing to send on": (without(0), "deadlock"),
+            "sent on without waiting": (all_of(without(0), changed(0, name="ppkt")), "uninitialised"),
+        },
+    ),
+    "switch": Case(
+        plan(
+            "allreduce",
+            (2, 2, 0),
+            lambda r: [
+                [*ENTRY, move("glres", [group(r)], [group(r)], channel_type="switch"), *meet(relaxed=True)],
+            ],
+            switch="i",
+        ),
+        {
+            "nobody waits for the other to begin": (without(1, 2), "race"),
+            "nothing says that it is over": (without(6, 7), "result"),
+            "both do the same chunk": (changed(4, src_buff=[group(0)], dst_buff=[group(0)]), "race"),
+            "without a switch": (changed(4, channel_type="memory"), "channel"),
+        },
+    ),
+    "switch stores": Case(
+        plan(
+            "allgather",
+            GATHER,
+            lambda r: [[*ENTRY, move("gstore", [local("o", r)], [group(r)], channel_type="switch"), *meet()]],
+            switch="o",
+        ),
+        {"another chunk": (changed(4, dst_buff=[group(0)]), "race")},
+    ),
+    "switch sums": Case(
+        plan(
+            "reducescatter",
+            (2, 1, 0),
+            lambda r: [[*ENTRY, move("glre", [group(r)], [local("o", 0)], channel_type="switch"), *meet()]],
+            switch="i",
+            in_place=False,
+        ),
+        {"the chunk of the other": (changed(4, src_buff=[group(0)]), "result")},
+    ),
+    "switch packets": Case(
+        plan(
+            "allgather",
+            (1, 2, 2),
+            lambda r: [
+                [
+                    move("gstorepkt", [local("o", r)], [group(r)], channel_type="switch"),
+                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                ]
+            ],
+            switch="s",
+            protocol="LL",
+            double=True,
+        ),
+        {"one half only": (setting(use_double_scratch_buffer=False), "race")},
+    ),
+    "pipeline": Case(
+        plan(
+            "allgather",
+            (1, 2, 1),
+            lambda r: [
+                [
+                    {
+                        "name": "pipeline",
+                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
+                        "ops": [
+                            *ENTRY,
+                            move("put", [local("o", r)], [remote(0)]),
+                            *meet(),
+                            {"name": "sem_release", "semaphore_ids": [0]},
+                        ],
+                    }
+                ],
+                [
+                    {
+                        "name": "pipeline",
+                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
+                        "ops": [
+                            {"name": "sem_acquire", "semaphore_ids": [0]},
+                            NOP,
+                            move("copy", [local("s", 0)], [local("o", 1 - r)]),
+                            NOP,
+                        ],
+                    }
+                ],
+            ],
+            buffer="s",
+            semaphores=[0],
+        ),
+        {
+            "another number of parts": (
+                changed(0, block=1, iter_context={"unit_size": 512, "num_chunks": 1}),
+                "semaphore",
+            ),
+            "chunks that are not those of the pipeline": (
+                changed(0, iter_context={"unit_size": 1024, "num_chunks": 2}),
+                "pipeline",
+            ),
+            "nobody waits for a part": (nobody_waits_for_a_part, "semaphore"),
+            "a semaphore that begins high": (high_semaphores, "uninitialised"),
+        },
+    ),
+    "groups and barriers": Case(
+        plan(
+            "allgather",
+            (1, 2, 1),
+            lambda r: [
+                [
+                    *ENTRY,
+                    move("copy", [local("o", r)], [local("s", 0)], tbg_info={"tb_id": part, "tbg_size": 2}),
+                    {"name": "barrier", "barrier_id": 0, "num_threadblocks": 2},
+                    move("put", [local("s", 0)], [remote(r)], tbg_info={"tb_id": 1 - part, "tbg_size": 2}),
+                    *meet(),
+                ]
+                for part in range(2)
+            ],
+        ),
+        {
+            "no barrier": (all_of(without(5), without(5, block=1)), "uninitialised"),
+            "one block does not come": (without(5), "barrier"),
+            "a barrier for more": (changed(5, num_threadblocks=3), "barrier"),
+            "both do the same part": (changed(6, tbg_info={"tb_id": 0, "tbg_size": 2}), "race"),
+            "a part that does not exist": (changed(6, tbg_info={"tb_id": 2, "tbg_size": 2}), "group"),
+        },
+    ),
+}
+
+
+def document_of(name: str, wrong: str | None = None) -> Json:
+    """Return the right plan called `name`, or what one of its edits makes of it."""
+    document = copy.deepcopy(CASES[name].plan)
+    if wrong is not None:
+        CASES[name].wrong[wrong][0](document)
+    return document
