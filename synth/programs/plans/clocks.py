@@ -110,9 +110,9 @@ class PlanClocks:
         clock[:, proxy] = self._time[proxy]
         return np.asarray(clock.copy())
 
-    def hear(self, block: int, thread: int, told: Clock) -> None:
+    def hear(self, block: int, thread: int, news: Clock) -> None:
         """Let one thread of `block` know what was told."""
-        self._threads[block][thread] = np.maximum(self.knowledge(block, thread), told)
+        self._threads[block][thread] = np.maximum(self.knowledge(block, thread), news)
 
     def tick(self, block: int) -> None:
         """Let `block` come to its next operation."""
