@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.collective import Collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.bfb.floor import breadth_first_floor
 from chorale.synth.methods.method import Method, Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.topology import Topology
@@ -34,8 +36,10 @@ def auto_method(
 
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
     tree packing reaches the optimum of every network where a rank may hold many trees; so large networks are left to
-    these two, and the second is tried only where the first misses the lower bound. Raises InvalidInput if no method
-    suits. Cost: that of the methods tried, and where several are, of verifying each and of one lower bound.
+    these two. Tree packing comes first where breadth-first broadcast is known to miss the optimum before it is made, as
+    on meshes; the second is tried only where the first misses the lower bound. An allgather or reduce_scatter that
+    breadth-first broadcast makes in the least time is not compared with others. Raises InvalidInput if no method suits.
+    Cost: that of the methods tried, and where several are, of verifying each and of one lower bound.
     """
 
     def make(
@@ -44,9 +48,11 @@ def auto_method(
         best: tuple[Cost, AnySchedule] | None = None
         tries_all = topology.compute_count <= max_ranks_all_methods
         compares = topology.compute_count <= max_ranks_second_method
-        for method in _candidates(methods, collective, options, tries_all):
+        for method in _candidates(methods, topology, collective, options, tries_all):
             if best is not None and not tries_all and _is_optimal(topology, collective, best[0]):
                 break  # small networks try all methods, for the sake of steps
+            if best is not None and _has_fewest_steps(best[1]) and _is_optimal(topology, collective, best[0]):
+                break
             schedule = _schedule_or_none(method, topology, collective, options, executor, progress)
             if schedule is not None and not compares:
                 return schedule
@@ -69,17 +75,36 @@ def first_method(
 ) -> str | None:
     """Return the name of the method that is tried first, and wins on large networks; None if no method suits."""
     tries_all = topology.compute_count <= MAX_RANKS_ALL_METHODS
-    return next((method.name for method in _candidates(methods, collective, options, tries_all)), None)
+    return next((method.name for method in _candidates(methods, topology, collective, options, tries_all)), None)
 
 
 def _candidates(
-    methods: Mapping[str, Method], collective: Collective, options: Options, tries_all: bool
+    methods: Mapping[str, Method], topology: Topology, collective: Collective, options: Options, tries_all: bool
 ) -> Iterator[Method]:
     """Yield the methods that make `collective` and obey all options, those that reach optima first."""
-    for name in (*_OPTIMAL_METHODS, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
+    packs_first = not tries_all and not options.non_default() and _breadth_first_misses(topology, collective)
+    optimal = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
+    for name in (*optimal, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
         method = methods[name]
         if collective.name in method.collectives and set(options.non_default()) <= set(method.options):
             yield method
+
+
+@lru_cache(maxsize=2)
+def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
+    """Whether breadth-first broadcast is known to be slower than trees, before either is made."""
+    behind = Fraction(0)
+    for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):
+        floor = breadth_first_floor(topology, part.name)
+        if floor is None:
+            return False
+        behind += floor - min(floor, lower_bound(topology, part, floor).value)
+    return behind > 0
+
+
+def _has_fewest_steps(schedule: AnySchedule) -> bool:
+    """Whether no schedule of the same collective takes fewer steps: every shard took a shortest path."""
+    return schedule.method == "bfb" and schedule.collective in (ALLGATHER, REDUCE_SCATTER)
 
 
 def _is_optimal(topology: Topology, collective: Collective, cost: Cost) -> bool:

@@ -458,6 +458,63 @@ CASES: dict[str, Case] = {
             "sent on without waiting": (all_of(without(0), changed(0, name="ppkt")), "uninitialised"),
         },
     ),
+    "packets put by a port": Case(
+        plan(
+            "allgather",
+            (1, 2, 3),
+            lambda r: [
+                [
+                    move("cpkt", [local("o", r)], [local("s", 2)]),
+                    NOP,
+                    move("ppkt", [local("s", 2)], [remote(r)], channel_type="port", channel_ids=[0]),
+                    move("upkt", [local("s", 1 - r)], [local("o", 1 - r)]),
+                ]
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+        ),
+        {"before all threads have written them": (without(1), "race")},
+    ),
+    "packets of groups": Case(
+        plan(
+            "allgather",
+            (1, 2, 2),
+            lambda r: [
+                *(
+                    [move("ppkt", [local("o", r)], [remote(r)], tbg_info={"tb_id": part, "tbg_size": 2})]
+                    for part in range(2)
+                ),
+                *(
+                    [move("upkt", [local("s", 1 - r)], [local("o", 1 - r)], tbg_info={"tb_id": part, "tbg_size": 2})]
+                    for part in range(2)
+                ),
+            ],
+            buffer="s",
+            protocol="LL",
+            double=True,
+        ),
+        {"both send the same part": (changed(0, block=1, tbg_info={"tb_id": 0, "tbg_size": 2}), "race")},
+    ),
+    "switch by parts": Case(
+        plan(
+            "allreduce",
+            (2, 2, 0),
+            lambda r: [
+                [
+                    *ENTRY,
+                    {
+                        "name": "pipeline",
+                        "iter_context": {"unit_size": 1024, "num_chunks": 1},
+                        "ops": [move("glres", [group(r)], [group(r)], channel_type="switch", reduce_op="sum")],
+                    },
+                    *meet(relaxed=True),
+                ],
+            ],
+            switch="i",
+        ),
+        {"a pipeline in a pipeline": (changed(4, ops=[{"name": "pipeline", "ops": []}]), "refused")},
+    ),
     "switch": Case(
         plan(
             "allreduce",

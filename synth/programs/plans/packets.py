@@ -47,6 +47,12 @@ class PacketSlots:
             (packet := self._slots.get(slot)) is None or packet.call < call for slot in self.slots(stretch, call)
         )
 
+    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> int | None:
+        """Return who wrote a packet of `stretch` that is not known to be there; None for nobody."""
+        known = self._clocks.clock[component, HAPPENED]
+        packets = (self._slots[slot] for slot in self.slots(stretch, call))
+        return next((packet.writer for packet in packets if known[packet.writer] < packet.time), None)
+
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> int | None:
         """Return who may still use a slot of `stretch` when a block or proxy writes it, or has written it again before
         it is read; None for nobody."""

@@ -178,6 +178,8 @@ class PlanRun:
         """Take the packets that `move` waits for into `data`; what they tell holds for all that it does after that."""
         for each in move.takes:
             other = self._packets.racing(doer, each, call, write=False)
+            if other is None and not move.waits:
+                other = self._packets.unknown_writer(doer, each, call)
             if other is not None:
                 return other
             data.append(self._packets.take(doer, each, call))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.collective import parse_collective
+from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods import auto
 from chorale.synth.methods.auto import auto_method
+from chorale.synth.methods.bfb import floor
+from chorale.synth.methods.bfb.floor import breadth_first_floor
 from chorale.synth.methods.catalog import METHODS, form_of, synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
@@ -74,3 +78,44 @@ def test_the_form_is_that_of_the_method_that_wins():
 def test_very_large_networks_take_the_first_method_unverified(monkeypatch):
     monkeypatch.setattr(auto, "verify", None)
     assert limited("torus:4x4", max_ranks_second_method=8).method == "bfb"
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+def test_trees_come_first_where_breadth_first_broadcast_misses_the_optimum(collective):
+    """On meshes the nodes that need most differ from step to step; nobody makes the slower schedule to see that."""
+    named = {name: method for name, method in METHODS.items() if name in ("bfb", "forest")}
+    named["bfb"] = replace(named["bfb"], make=None)
+    # What an allreduce could reach at best is not known exactly, so that beyond the largest limit only it ends there.
+    limits = {"max_ranks_all_methods": 8, "max_ranks_second_method": 8 if collective == "allreduce" else 1024}
+    mesh, target = parse_topology("mesh:6x6"), parse_collective(collective)
+    made = auto_method(named, **limits).schedule(mesh, target, Options(), SerialExecutor(), None)
+    assert made.method == "forest"
+
+
+def test_a_fastest_breadth_first_broadcast_is_not_compared():
+    named = {name: replace(method, make=None) for name, method in METHODS.items() if name != "auto"}
+    named["bfb"] = METHODS["bfb"]
+    made = auto_method(named).schedule(
+        parse_topology("torus:3x3"), parse_collective("allgather"), Options(), SerialExecutor(), None
+    )
+    assert made.method == "bfb"
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter"])
+@pytest.mark.parametrize(
+    "spec", ["torus:4x4", "mesh:3x5", "mesh:4x4", "kautz:2,2", "ring:5", "without(torus:4x4;link=0-1)", "genkautz:3,20"]
+)
+def test_the_floor_is_no_more_than_what_is_reached(spec, collective):
+    topology = parse_topology(spec)
+    least = breadth_first_floor(topology, parse_collective(collective).name)
+    (reached, _), _ = cost_of("bfb", spec, collective)
+    assert least is not None
+    assert 0 < least <= reached
+    assert breadth_first_floor(parse_topology("switch:4,100"), parse_collective(collective).name) is None
+
+
+def test_the_floor_of_some_nodes_holds_for_all(monkeypatch):
+    topology = parse_topology("mesh:6x6")
+    whole = breadth_first_floor(topology, CollectiveName.ALLGATHER)
+    monkeypatch.setattr(floor, "MAX_NODES", 8)
+    assert breadth_first_floor(topology, CollectiveName.ALLGATHER) <= whole

@@ -43,6 +43,7 @@ SHOWN = [
     ("packets", "without halves of scratch"),
     ("packets by turns", "one half only"),
     ("a source that a port still reads", "no nop before the port reads"),
+    ("packets put by a port", "before all threads have written them"),
     ("switch", "nothing says that it is over"),
     ("switch packets", "one half only"),
     ("groups and barriers", "no barrier"),

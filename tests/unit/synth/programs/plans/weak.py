@@ -28,6 +28,7 @@ class WeakRun:
         self.memory: dict[Cell, Value] = {}
         self.packets: dict[tuple[int, int, int], tuple[int, Value]] = {}
         self.flying: list[tuple[tuple[int, int, int], tuple[int, Value]]] = []
+        self.own: dict[Any, list[Any]] = defaultdict(list)
         self.pending: dict[tuple[int, int, int], list[tuple[Cell, Value]]] = defaultdict(list)
         self.signals: dict[tuple[int, str, int], int] = defaultdict(int)
         self.locks = {
@@ -187,6 +188,14 @@ class WeakRun:
                 self.pending[(*each, -1)] += self.pending.pop((*each, thread), [])
             if len(blocks) > 1:
                 self._flush((*each, -1))
+            self._deliver(each)
+
+    def _deliver(self, block: Any) -> None:
+        """Let the packets be there that `block` wrote into the scratch of its own rank."""
+        for packet in self.own.pop(block, []):
+            if packet in self.flying:
+                self.flying.remove(packet)
+                self.packets[packet[0]] = packet[1]
 
     def _tell(self, key: Any, body: Any, op: Any, local: int) -> Iterator[bool]:
         name, rank = op["name"], key[0]
@@ -291,6 +300,8 @@ class WeakRun:
                 as_packet = name in ("ppkt", "rppkt", "cpkt", "gstorepkt") or (name in LOCAL_PACKETS and number > 0)
                 if as_packet:
                     self.flying.append((self._slot(key[0], places[n]), (self.call[key[0]], total)))
+                    if places[n][0] == key[0]:
+                        self.own[key[:2]].append(self.flying[-1])
                 elif name in ("glres", "gstore"):
                     self.memory[self._cell(*places[n])] = total
                 else:
