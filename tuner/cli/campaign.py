@@ -11,7 +11,9 @@ from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.home import Home
 
-campaign_app = typer.Typer(help="Check and repair the files of campaigns: journals, Optuna's and MLflow's.")
+campaign_app = typer.Typer(
+    rich_markup_mode=None, help="Check and repair the files of campaigns: journals, Optuna's and MLflow's."
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Campaign, as its file names it.")]
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
 

@@ -98,12 +98,20 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class CommandGroup(TyperGroup):
-    """A group that lists `COMMANDS` without importing them and imports the module of the one that is used."""
+    """A group that lists `COMMANDS` without importing them and imports the module of the one that is used.
+
+    Help is plain text: boxes would take three times as long as everything else in showing it.
+    """
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, (_, summary) in COMMANDS.items():
             self.add_command(TyperCommand(name, help=summary))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands with all of their first paragraphs."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and remaining arguments, for a call and for shell completion alike."""
@@ -113,7 +121,7 @@ class CommandGroup(TyperGroup):
 
 def load_command(name: str) -> Command:
     """Return the command `name`, one of `COMMANDS`, with its module imported."""
-    part = typer.Typer()
+    part = typer.Typer(rich_markup_mode=None)
     importlib.import_module(f".{COMMANDS[name][0]}", __package__).register(part)
     command: Command = typer.main.get_group(part).commands[name]  # type: ignore[assignment]
     return command

@@ -22,7 +22,9 @@ from chorale.tuner.reports.lazy_rich import Table
 
 DEFAULT_NAME = "default"
 
-fabric_app = typer.Typer(help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True)
+fabric_app = typer.Typer(
+    rich_markup_mode=None, help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True
+)
 
 
 def register(app: typer.Typer) -> None:

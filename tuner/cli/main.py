@@ -17,6 +17,7 @@ from chorale.tuner.cli.process_list import hide_passwords
 from chorale.tuner.files.read_write import keep_private
 
 app = typer.Typer(
+    rich_markup_mode=None,
     name="chorale",
     cls=CommandGroup,
     help="Design, verify and tune collective communication for a given network.",

@@ -18,6 +18,7 @@ from chorale.tuner.files.read_write import read_file, write_file
 from chorale.tuner.reports.table_display import diff_lines, table_document, table_lines
 
 table_app = typer.Typer(
+    rich_markup_mode=None,
     help="Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
     no_args_is_help=True,
 )

@@ -26,7 +26,9 @@ from chorale.tuner.service.tokens import (
 )
 
 token_app = typer.Typer(
-    help="Make, list and revoke tokens of the HTTP service; a running service follows at once.", no_args_is_help=True
+    rich_markup_mode=None,
+    help="Make, list and revoke tokens of the HTTP service; a running service follows at once.",
+    no_args_is_help=True,
 )
 
 DEFAULT_DAYS = 90

@@ -29,7 +29,9 @@ _ONLY_PLACES = (
 )
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
-topology_app = typer.Typer(help="List the families of networks, show one, import one.", no_args_is_help=True)
+topology_app = typer.Typer(
+    rich_markup_mode=None, help="List the families of networks, show one, import one.", no_args_is_help=True
+)
 
 
 def register(app: typer.Typer) -> None:
