@@ -91,7 +91,7 @@ def test_a_killed_network_is_a_crash_of_nobody_among_the_ranks(runner: LocalRunn
 
 
 def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
-    failure = failed(runner.submit(request_of(with_deadlock(RING, 1), timeout_s=1.0)), FailureKind.TIMEOUT)
+    failure = failed(runner.submit(request_of(with_deadlock(RING, 1), timeout_s=5.0)), FailureKind.TIMEOUT)
     assert "rank 1 block 1 instruction 0: cpy waits for block 2 instruction 0" in failure.message
     assert set(failure.blocked) == {(1, 1, 0), (1, 2, 0)}
 
