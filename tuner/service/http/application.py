@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
@@ -21,13 +20,15 @@ from starlette.exceptions import HTTPException
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, status_of
+from chorale.tuner.service.access import Access
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, Metrics
 from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.dependencies import CurrentCaller
+from chorale.tuner.service.http.direct_reads import HEALTH_PATH, DirectReads, ResultReader, health_response
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.refusals import refusal, refusal_of
 from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
 from chorale.tuner.service.http.responses import REFUSALS, HealthView
 from chorale.tuner.service.jobs.job_store import JobStore
@@ -35,7 +36,6 @@ from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
-from chorale.tuner.service.redaction import redacted
 from chorale.tuner.service.settings import load_settings
 from chorale.tuner.service.tokens import load_access
 
@@ -66,10 +66,13 @@ def create_api(
 
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
 
-    @api.get("/healthz", response_model=HealthView, summary="Whether the service works", tags=["service"])
-    def health(response: Response) -> dict[str, Any]:
-        response.status_code = 200 if scheduler.is_working else 503
-        return {"ok": scheduler.is_working, "version": version, **scheduler.counts}
+    def current_health() -> HealthView:
+        counts = scheduler.counts
+        return HealthView(ok=scheduler.is_working, version=version, queued=counts["queued"], running=counts["running"])
+
+    @api.get(HEALTH_PATH, response_model=HealthView, summary="Whether the service works", tags=["service"])
+    def health() -> Response:
+        return health_response(current_health())
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
     def scrape(_caller: CurrentCaller) -> Response:
@@ -80,6 +83,8 @@ def create_api(
     page = resources.files("chorale.tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
     _add_refusals(api)
+    reader = ResultReader(scheduler.store)
+    api.add_middleware(DirectReads, reader=reader, access=access, health=current_health)
     api.add_middleware(RequestLimits, limits=body_limits, local_only=access.local_only)
     api.add_middleware(AccessLog, audit=audit, metrics=metrics)
     return api
@@ -89,16 +94,14 @@ def _add_refusals(api: FastAPI) -> None:
     def refused(_request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, ChoraleError):
             raise error
-        status = status_of(error)
-        headers = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
-        return _refusal(status, error.rule, str(error.value), error.way_out, headers)
+        return refusal_of(error)
 
     def invalid(_request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, RequestValidationError):
             raise error
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"])
-        return _refusal(
+        return refusal(
             422, "a request must be as the OpenAPI document says", f"{location}: {first['msg']}", "repair it"
         )
 
@@ -106,18 +109,13 @@ def _add_refusals(api: FastAPI) -> None:
         if not isinstance(error, HTTPException):
             raise error
         way_out = "see /openapi.json for what there is"
-        return _refusal(
+        return refusal(
             error.status_code, "a request must be one that is served", str(error.detail), way_out, error.headers
         )
 
     api.add_exception_handler(ChoraleError, refused)
     api.add_exception_handler(RequestValidationError, invalid)
     api.add_exception_handler(HTTPException, by_status)
-
-
-def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = None) -> JSONResponse:
-    facts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
-    return JSONResponse({"error": facts}, status_code=status, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,13 @@ _profiles = sql.Table(
 )
 
 
+class StoredResult(NamedTuple):
+    """What came of a computation, and the names of its files."""
+
+    document: dict[str, Any]
+    files: list[str]
+
+
 class JobStore:
     """Jobs and results in a SQLite database, files of results beside it. Thread-safe.
 
@@ -190,6 +197,13 @@ class JobStore:
         with self._engine.begin() as connection:
             if connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is None:
                 connection.execute(sql.insert(_results).values(row))
+
+    def stored_result(self, key: str) -> StoredResult | None:
+        """Return a result with the names of its files, by one statement."""
+        query = sql.select(_results.c.document, _results.c.files).where(_results.c.key == key)
+        with self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else StoredResult(json.loads(row.document), json.loads(row.files))
 
     def result(self, key: str) -> dict[str, Any] | None:
         """Return the document of a result."""
