@@ -24,6 +24,9 @@ MAX_RANKS_SECOND_METHOD = 1024
 
 _OPTIMAL_METHODS = ("bfb", "forest")
 
+_AROUND_ALL_RANKS = ("ring", "biring")
+"""Methods that take a step less than there are ranks; finding their cycle takes time."""
+
 Cost = tuple[Fraction, int]
 
 
@@ -37,22 +40,24 @@ def auto_method(
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
     tree packing reaches the optimum of every network where a rank may hold many trees; so large networks are left to
     these two. Tree packing comes first where breadth-first broadcast is known to miss the optimum before it is made, as
-    on meshes; the second is tried only where the first misses the lower bound. An allgather or reduce_scatter that
-    breadth-first broadcast makes in the least time is not compared with others. Raises InvalidInput if no method suits.
-    Cost: that of the methods tried, and where several are, of verifying each and of one lower bound.
+    on meshes; the second is tried only where the first misses the lower bound. Where the least time is reached, methods
+    that take no fewer steps are left out. Raises InvalidInput if no method suits. Cost: that of the methods tried, and
+    where several are, of verifying each and of one lower bound.
     """
 
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> AnySchedule:
         best: tuple[Cost, AnySchedule] | None = None
+        fewest_steps = 0
         tries_all = topology.compute_count <= max_ranks_all_methods
         compares = topology.compute_count <= max_ranks_second_method
         for method in _candidates(methods, topology, collective, options, tries_all):
-            if best is not None and not tries_all and _is_optimal(topology, collective, best[0]):
-                break  # small networks try all methods, for the sake of steps
-            if best is not None and _has_fewest_steps(best[1]) and _is_optimal(topology, collective, best[0]):
-                break
+            if best is not None and _is_optimal(topology, collective, best[0]):
+                if not tries_all or best[0][1] <= fewest_steps:
+                    break  # small networks try other methods, for the sake of steps
+                if method.name in _AROUND_ALL_RANKS and best[0][1] < topology.compute_count:
+                    continue
             schedule = _schedule_or_none(method, topology, collective, options, executor, progress)
             if schedule is not None and not compares:
                 return schedule
@@ -60,6 +65,7 @@ def auto_method(
                 cost = verify(schedule, options.size_bytes).cost
                 key = (cost.time_per_byte, cost.steps)
                 best = (key, schedule) if best is None or key < best[0] else best
+                fewest_steps = max(fewest_steps, _steps_needed(schedule, cost.steps))
         if best is None:
             value = f"{collective.name.value} on {topology.spec}"
             raise InvalidInput("some method must suit the network, collective and options", value, "name a method")
@@ -102,9 +108,12 @@ def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
     return behind > 0
 
 
-def _has_fewest_steps(schedule: AnySchedule) -> bool:
-    """Whether no schedule of the same collective takes fewer steps: every shard took a shortest path."""
-    return schedule.method == "bfb" and schedule.collective in (ALLGATHER, REDUCE_SCATTER)
+def _steps_needed(schedule: AnySchedule, steps: int) -> int:
+    """Return how many steps every schedule of the collective takes, as far as `schedule` shows it.
+
+    Breadth-first broadcast takes every shard along shortest paths; an allreduce may be more than two such phases need.
+    """
+    return steps if schedule.method == "bfb" and schedule.collective in (ALLGATHER, REDUCE_SCATTER) else 0
 
 
 def _is_optimal(topology: Topology, collective: Collective, cost: Cost) -> bool:
