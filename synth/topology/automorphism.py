@@ -21,13 +21,15 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
     """Whether `permutation` maps links onto links of equal bandwidth and latency, as many of each as there are.
 
     `permutation[v]` is the image of node v, for all nodes; where there are no switches, that is for all compute
-    nodes. Nodes must keep their kind. Exact. O(L log degree).
+    nodes. Nodes must keep their kind, switches what they can do. Exact. O(L log degree).
     """
     node_count = topology.node_count
     image = np.asarray(permutation)
     if image.shape != (node_count,) or not np.array_equal(np.sort(image), np.arange(node_count)):
         return False
     if np.any(image[: topology.compute_count] >= topology.compute_count):
+        return False
+    if any(topology.abilities.get(int(image[node])) != ability for node, ability in topology.abilities.items()):
         return False
     links = topology.links
     kinds = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, get_args
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
+from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.distance import require_strongly_connected
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.registry import require_size
@@ -78,10 +79,11 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as a file describes it; `kind` is not checked yet."""
+    """A node as a file describes it; `kind` is not checked yet, nor are attributes of what a switch can do."""
 
     id: str
     kind: object
+    abilities: Mapping[str, object] = {}
 
 
 class NamedLink(NamedTuple):
@@ -116,8 +118,21 @@ def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links
         compute_count=sum(node.kind == "compute" for node in nodes),
         links=Links.build(directed),
         bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
+        abilities=_abilities(ordered),
     )
     return check_topology(topology)
+
+
+def _abilities(nodes: Sequence[NamedNode]) -> dict[int, SwitchAbility]:
+    abilities: dict[int, SwitchAbility] = {}
+    for index, node in enumerate(nodes):
+        ability = read_ability(node.abilities, node.id) if node.abilities else None
+        if ability is not None and node.kind != "switch":
+            rule = f"node {node.id} must be a switch to multicast or reduce by itself"
+            raise InvalidInput(rule, repr(node.kind), "leave these attributes out: compute nodes copy and add anyway")
+        if ability is not None:
+            abilities[index] = ability
+    return abilities
 
 
 def _directed(link: NamedLink, position: dict[str, int]) -> list[Link]:

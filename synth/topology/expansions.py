@@ -55,6 +55,7 @@ def bidirectional(topology: Topology, spec: str) -> Topology:
         links=sorted_links(both_src, both_dst, rates),
         bandwidth_unit=topology.bandwidth_unit,
         automorphisms=topology.automorphisms,
+        abilities=topology.abilities,
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
+from chorale.synth.topology.abilities import moved_abilities
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.links import Links, Rates, sorted_links
@@ -125,6 +126,7 @@ def _survivors(topology: Topology, node_alive: Mask, link_alive: Mask, spec: str
             latencies_s=latencies_s,
         ),
         bandwidth_unit=topology.bandwidth_unit,
+        abilities=moved_abilities(topology.abilities, new_index, node_alive),
     )
 
 
@@ -168,6 +170,7 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
         compute_count=topology.compute_count,
         links=sorted_links(links.src, links.dst, rates),
         bandwidth_unit=topology.bandwidth_unit,
+        abilities=topology.abilities,
     )
 
 

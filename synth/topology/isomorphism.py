@@ -35,12 +35,14 @@ class Coloured:
 
     @staticmethod
     def of(topology: Topology) -> Coloured:
-        """Return `topology` with one colour for compute nodes and one for switches."""
+        """Return `topology` with one colour for compute nodes and one for switches that can do the same."""
         links = topology.links
         kind = links.bandwidth_class.astype(np.uint64) * np.uint64(len(links.latencies_s))
         kind += links.latency_class.astype(np.uint64)
         start = np.full(topology.node_count, _SWITCH, dtype=np.uint64)
         start[: topology.compute_count] = _COMPUTE
+        for node, ability in topology.abilities.items():
+            start[node] ^= np.uint64(int(content_id(ability.facts())[:16], 16))
         return Coloured(links.src.astype(np.int64), links.dst.astype(np.int64), kind, start)
 
     def refined(self, colours: Colours) -> Colours:

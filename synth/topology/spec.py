@@ -24,6 +24,7 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
+from chorale.synth.topology.switch_functions import SWITCH_FUNCTIONS
 from chorale.synth.topology.topology import Topology
 
 _FAMILIES: tuple[Family, ...] = (
@@ -45,7 +46,9 @@ _FAMILIES: tuple[Family, ...] = (
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
-FUNCTIONS: dict[str, Function] = {function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS)}
+FUNCTIONS: dict[str, Function] = {
+    function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS, *SWITCH_FUNCTIONS)
+}
 FILE_FORM = SpecForm(
     "file",
     "file:PATH",

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
+from chorale.synth.topology.abilities import Abilities
 from chorale.synth.topology.links import Links
 
 BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
@@ -32,6 +33,7 @@ class Topology:
     of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
     links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
     network share it.
+    `abilities` says which switches multicast and add; all others only pass on what they get.
     """
 
     spec: str
@@ -40,6 +42,7 @@ class Topology:
     links: Links
     bandwidth_unit: BandwidthUnit = "link"
     automorphisms: tuple[NDArray[np.int32], ...] = ()
+    abilities: Abilities = field(default_factory=dict)
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +86,7 @@ class Topology:
 
 def _topology_id(topology: Topology) -> str:
     links = topology.links
-    facts = {
+    facts: dict[str, Any] = {
         "format": "chorale-topology/1",
         "bandwidth_unit": topology.bandwidth_unit,
         "nodes": topology.node_ids,
@@ -91,6 +94,8 @@ def _topology_id(topology: Topology) -> str:
         "bandwidths": links.bandwidths,
         "latencies_s": links.latencies_s,
     }
+    if topology.abilities:
+        facts["abilities"] = [[node, *ability.facts()] for node, ability in sorted(topology.abilities.items())]
     return content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))
 
 
@@ -121,6 +126,7 @@ def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32
         links=turned,
         bandwidth_unit=topology.bandwidth_unit,
         automorphisms=topology.automorphisms,
+        abilities=topology.abilities,
     )
     return result, origin
 

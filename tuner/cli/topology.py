@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from chorale.tuner.cli.output import emit_json, people
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import LazyConsole, Table, ruled_table
-from chorale.tuner.reports.topology import describe_topology, show_topology
+from chorale.tuner.reports.topology import able_text, describe_topology, show_topology
 
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
@@ -142,6 +143,7 @@ def _print_summary(topology: Topology, plot: Path | None) -> None:
         "degree": "not regular" if degree is None else degree,
         "diameter": facts["diameter"],
         "bandwidths": _bandwidths(topology),
+        **_able_switches(topology),
         "vertex-transitive": _ANSWERS[is_vertex_transitive(topology)],
         "Eulerian": _ANSWERS[topology.is_eulerian],
         "id": facts["id"],
@@ -151,6 +153,12 @@ def _print_summary(topology: Topology, plot: Path | None) -> None:
     for name, value in rows.items():
         table.add_row(name, str(value))
     LazyConsole(markup=False).print(table)
+
+
+def _able_switches(topology: Topology) -> dict[str, str]:
+    """Return a row per kind of ability, such as "adds and multicasts": "2 switches"; none where there is none."""
+    counts = Counter(topology.abilities.values())
+    return {able_text(ability, topology): f"{count} switches" for ability, count in counts.items()}
 
 
 def _bandwidths(topology: Topology) -> str:

@@ -115,6 +115,7 @@ def arrow_head(curve: Positions, length: float = 0.2, width: float = 0.14) -> Po
 
 COMPUTE_COLOUR = "#2b6cb0"
 SWITCH_COLOUR = "#c05621"
+ABLE_COLOUR = "#7b341e"
 BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 _NODE_SHARE = 0.46  # of the distance to the nearest node
 
@@ -122,13 +123,16 @@ _NODE_SHARE = 0.46  # of the distance to the nearest node
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
     """Draw compute nodes as discs and switches as squares, with their names where these can be read.
 
-    `unit_in`: inches of a unit of `positions`.
+    Switches that multicast or add are diamonds. `unit_in`: inches of a unit of `positions`.
     """
     diameter_pt = _NODE_SHARE * unit_in * 72
     compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
     style = {"s": diameter_pt**2, "linewidths": 0.08 * diameter_pt, "edgecolors": "white", "zorder": 4}
     axes.scatter(*compute.T, color=COMPUTE_COLOUR, **style)
-    axes.scatter(*switches.T, color=SWITCH_COLOUR, marker="s", **style)
+    able = np.isin(np.arange(topology.compute_count, topology.node_count), list(topology.abilities))
+    axes.scatter(*switches[~able].T, color=SWITCH_COLOUR, marker="s", **style)
+    if able.any():
+        axes.scatter(*switches[able].T, color=ABLE_COLOUR, marker="D", **style)
     axes.update_datalim(np.concatenate([positions.min(axis=0) - 0.4, positions.max(axis=0) + 0.4]).reshape(2, 2))
     axes.autoscale_view()
     if diameter_pt >= 9:

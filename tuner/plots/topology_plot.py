@@ -19,6 +19,7 @@ from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions
 from chorale.tuner.plots.network_canvas import (
+    ABLE_COLOUR,
     BEHIND_TEXT,
     COMPUTE_COLOUR,
     SWITCH_COLOUR,
@@ -114,6 +115,9 @@ def _legend(topology: Topology) -> list[Line2D]:
     if topology.switch_count:
         entries.append(Line2D([], [], marker="o", ls="none", ms=8, color=COMPUTE_COLOUR, label="compute node"))
         entries.append(Line2D([], [], marker="s", ls="none", ms=8, color=SWITCH_COLOUR, label="switch"))
+    if topology.abilities:
+        label = "switch that multicasts or adds"
+        entries.append(Line2D([], [], marker="D", ls="none", ms=7, color=ABLE_COLOUR, label=label))
     colours = _colours(topology)
     if len(colours) > 1 or topology.bandwidth_unit != "link":
         unit = "link capacities" if topology.bandwidth_unit == "link" else topology.bandwidth_unit

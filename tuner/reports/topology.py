@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from chorale.synth.identity import rational_text
+from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.formats.files import ability_members
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 
@@ -35,6 +37,7 @@ def show_topology(topology: Topology) -> dict[str, Any]:
                 "id": name,
                 "kind": topology.node_kind(node),
                 "rank": node if node < topology.compute_count else None,
+                **ability_members(topology, node),
             }
             for node, name in enumerate(ids)
         ],
@@ -48,3 +51,13 @@ def show_topology(topology: Topology) -> dict[str, Any]:
             for link in topology.links
         ],
     }
+
+
+def able_text(ability: SwitchAbility, topology: Topology) -> str:
+    """Return what a switch can do in words, such as "multicast, add up to 300 GB/s"."""
+    words = ["multicast"] if ability.multicast else []
+    if ability.reduce:
+        unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
+        limit = "" if ability.reduce_bandwidth is None else f" up to {rational_text(ability.reduce_bandwidth)} {unit}"
+        words.append(f"add{limit}")
+    return ", ".join(words)

@@ -1,4 +1,4 @@
-"""Boxes of AMD GPUs that are linked directly with each other: MI250 and MI300X."""
+"""Boxes of AMD GPUs that are linked directly with each other: MI250, MI300X, MI355X."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from chorale.synth.topology.topology import Topology
 _XGMI = Fraction(50)
 _MI250_INFINIBAND = Fraction(16)
 _MI300X_XGMI = Fraction(64)
-_MI300X_NIC = Fraction(50)
+_MI355X_XGMI = Fraction("76.8")
+_NIC = Fraction(50)
 
 
 class _Bundle(NamedTuple):
@@ -67,12 +68,25 @@ def plan_mi300x(call: FamilyCall) -> TopologyPlan:
     400 boxes / (boxes - 1). The known symmetries (rotations of the boxes and of the GPUs) act regularly.
     Source: AMD, "Instinct MI300X platform" data sheet (seven Infinity Fabric links of 64 GB/s each way per GPU).
     """
+    return _plan_platform(call, _MI300X_XGMI)
+
+
+def plan_mi355x(call: FamilyCall) -> TopologyPlan:
+    """MI355X boxes: as `mi300x`, with 76.8 GB/s between every two GPUs; NICs of 50 GB/s to `ib:0`.
+
+    Nothing in a box multicasts or adds: the GPUs are linked directly.
+    Source: AMD, "Instinct MI355X" data sheet (seven Infinity Fabric links of 153.6 GB/s both ways per GPU).
+    """
+    return _plan_platform(call, _MI355X_XGMI)
+
+
+def _plan_platform(call: FamilyCall, xgmi: Fraction) -> TopologyPlan:
     boxes = _boxes(call)
     gpus = 8 * boxes
     nodes, links = gpus, 7 * gpus
     if boxes > 1:
         nodes, links = nodes + gpus + 1, links + 4 * gpus
-    return TopologyPlan(str(call), nodes, links, lambda: _mi300x(str(call), boxes))
+    return TopologyPlan(str(call), nodes, links, lambda: _platform(str(call), boxes, xgmi))
 
 
 def _plan_mi250(call: FamilyCall, gpus: int) -> TopologyPlan:
@@ -101,16 +115,16 @@ def _mi250(spec: str, boxes: int, gpus: int, bundles: tuple[_Bundle, ...]) -> To
     return fabric.topology()
 
 
-def _mi300x(spec: str, boxes: int) -> Topology:
+def _platform(spec: str, boxes: int, xgmi: Fraction) -> Topology:
     fabric = FabricBuilder(spec, grid_ids(boxes, 8))
     gpu = np.arange(8 * boxes).reshape(boxes, 8)
     for one, other in combinations(range(8), 2):
-        fabric.wire(gpu[:, one], gpu[:, other], _MI300X_XGMI)
+        fabric.wire(gpu[:, one], gpu[:, other], xgmi)
     moved = [gpu]
     if boxes > 1:
         nic = fabric.add_switches(switch_ids("nic", boxes, 8), gpu.shape)
-        fabric.wire(gpu, nic, _MI300X_NIC)
-        fabric.wire(nic, fabric.add_switches(switch_ids("ib", 1), (1,)), _MI300X_NIC)
+        fabric.wire(gpu, nic, _NIC)
+        fabric.wire(nic, fabric.add_switches(switch_ids("ib", 1), (1,)), _NIC)
         moved.append(nic)
     for axis in (0, 1):
         fabric.add_rotation(*((grid, axis) for grid in moved))
@@ -121,4 +135,5 @@ AMD_FAMILIES = (
     Family("mi250", "mi250:boxes", "mi250:2", "MI250: 16 GPUs, xGMI links of 50 GB/s, InfiniBand 16 GB/s", plan_mi250),
     Family("mi250half", "mi250half:boxes", "mi250half:2", "GPUs 0 to 7 of each MI250 box", plan_mi250half),
     Family("mi300x", "mi300x:boxes", "mi300x:2", "MI300X: every two GPUs 64 GB/s, NICs 50 GB/s", plan_mi300x),
+    Family("mi355x", "mi355x:boxes", "mi355x:2", "MI355X: every two GPUs 76.8 GB/s, NICs 50 GB/s", plan_mi355x),
 )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import parse_rational
+from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.registry import require
@@ -60,12 +61,17 @@ class FabricBuilder:
         self.compute_count = len(compute_ids)
         self.ends: list[tuple[NodeColumn, NodeColumn]] = []
         self.rates: list[Fraction] = []
+        self.abilities: dict[int, SwitchAbility] = {}
         self.moves: list[list[tuple[NodeColumn, NodeColumn]]] = []
 
-    def add_switches(self, ids: Iterable[str], shape: tuple[int, ...]) -> NodeGrid:
-        """Add switches called `ids` and return them in a grid of `shape`."""
+    def add_switches(
+        self, ids: Iterable[str], shape: tuple[int, ...], ability: SwitchAbility | None = None
+    ) -> NodeGrid:
+        """Add switches called `ids`, which can do what `ability` says, and return them in a grid of `shape`."""
         first = len(self.node_ids)
         self.node_ids += ids
+        if ability is not None:
+            self.abilities |= dict.fromkeys(range(first, len(self.node_ids)), ability)
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
     def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
@@ -98,6 +104,7 @@ class FabricBuilder:
             links=sorted_links(src, dst, rates),
             bandwidth_unit="GB/s",
             automorphisms=tuple(self._permutation(moved) for moved in self.moves),
+            abilities=self.abilities,
         )
 
     def _permutation(self, moved: Iterable[tuple[NodeColumn, NodeColumn]]) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Boxes of GPUs behind an NVSwitch, joined by their NICs: DGX A100, DGX H100, rail-optimised Clos networks."""
+"""Boxes of GPUs behind an NVSwitch, joined by their NICs: DGX A100 to B200, NVL72, rail-optimised Clos networks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
@@ -14,6 +15,8 @@ from chorale.synth.topology.topology import Topology
 
 _CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
 _H100_NVSWITCH = Fraction(450)
+_NVLINK_5 = Fraction(900)
+_NDR_NIC = Fraction(50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class _Boxes:
     """How many boxes of how many GPUs, the bandwidths of a GPU in GB/s, and the switches that the NICs meet in.
 
     NIC i of every box leads to switch i modulo `joints`, called `joint_kind`; `spines` switches join these.
+    `ability` is what the NVSwitches can do; all other switches only pass data on.
     """
 
     boxes: int
@@ -30,6 +34,7 @@ class _Boxes:
     joint_kind: str
     joints: int
     spines: int = 0
+    ability: SwitchAbility | None = NVSWITCH
 
     @property
     def has_nvswitch(self) -> bool:
@@ -55,7 +60,8 @@ def plan_a100(call: FamilyCall) -> TopologyPlan:
     The known symmetries (rotations of the boxes and of the GPUs) act regularly.
     Source: Zhao et al., "ForestColl", evaluation on 2 x 8 A100; NVIDIA, "DGX A100 System Architecture", 2020.
     """
-    return _plan_dgx(call, nvswitch=Fraction(300), nic=Fraction(25), joint_kind="ib", joints=2)
+    boxes = _box_count(call, "boxes")
+    return _plan(call, _Boxes(boxes, 8, Fraction(300), Fraction(25), "ib", 2, ability=None))
 
 
 def plan_h100(call: FamilyCall) -> TopologyPlan:
@@ -63,11 +69,41 @@ def plan_h100(call: FamilyCall) -> TopologyPlan:
 
     Rails meet in the boxes only. One box has no NICs and no rails. All links both ways.
 
-    Optimum of allgather with n = 8 boxes GPUs: 514.29 GB/s for one box, else the smaller of 500 n / (n - 1) and
-    400 boxes / (boxes - 1). The known symmetries (rotations of the boxes and of the GPUs) act regularly.
+    The NVSwitches multicast and add (NVLink SHARP), at the rate of their links: what measurements leave of that is for
+    `usable` and `able`. Without their help the optimum of allgather with n = 8 boxes GPUs is 514.29 GB/s for one box,
+    else the smaller of 500 n / (n - 1) and 400 boxes / (boxes - 1). The known symmetries (rotations of the boxes and
+    of the GPUs) act regularly.
     Source: NVIDIA, DGX H100 data sheet (NVLink 4: 18 links of 25 GB/s each way; eight NICs of 400 Gbit/s).
     """
-    return _plan_dgx(call, nvswitch=_H100_NVSWITCH, nic=Fraction(50), joint_kind="rail", joints=8)
+    return _plan(call, _Boxes(_box_count(call, "boxes"), 8, _H100_NVSWITCH, _NDR_NIC, "rail", 8))
+
+
+def plan_h200(call: FamilyCall) -> TopologyPlan:
+    """DGX H200 boxes: links as `h100`; H200 differs in memory only.
+
+    Source: NVIDIA, DGX H200 data sheet (NVLink 4, 900 GB/s both ways per GPU; eight NICs of 400 Gbit/s).
+    """
+    return plan_h100(call)
+
+
+def plan_b200(call: FamilyCall) -> TopologyPlan:
+    """DGX B200 boxes: as `h100` with NVSwitches of 900 GB/s per GPU; NICs of 50 GB/s on eight rails.
+
+    Source: NVIDIA, DGX B200 data sheet (NVLink 5: 18 links of 50 GB/s each way; eight NICs of 400 Gbit/s).
+    """
+    return _plan(call, _Boxes(_box_count(call, "boxes"), 8, _NVLINK_5, _NDR_NIC, "rail", 8))
+
+
+def plan_nvl72(call: FamilyCall) -> TopologyPlan:
+    """NVL72 racks: 72 GPUs (`rack.gpu`) to `nvswitch:rack` at 900 GB/s; NIC i of every rack to `rail:i` at 50 GB/s.
+
+    The NVSwitch chips of a rack, to each of which every GPU has a link, are one node. Rails meet in the racks only; one
+    rack has no NICs and no rails. All links both ways.
+
+    Source: NVIDIA, GB200 NVL72 data sheet (72 GPUs, 130 TB/s of NVLink both ways: 18 links of 50 GB/s each way
+    per GPU; a ConnectX-7 of 400 Gbit/s per GPU).
+    """
+    return _plan(call, _Boxes(_box_count(call, "racks"), 72, _NVLINK_5, _NDR_NIC, "rail", 72))
 
 
 def plan_railclos(call: FamilyCall) -> TopologyPlan:
@@ -95,10 +131,10 @@ def plan_railclos(call: FamilyCall) -> TopologyPlan:
     return _plan(call, _Boxes(boxes, gpus, _H100_NVSWITCH, nic, "rail", gpus, spines))
 
 
-def _plan_dgx(call: FamilyCall, nvswitch: Fraction, nic: Fraction, joint_kind: str, joints: int) -> TopologyPlan:
-    (boxes,) = fixed_numbers(call, f"{call.name}:boxes", 1)
+def _box_count(call: FamilyCall, what: str) -> int:
+    (boxes,) = fixed_numbers(call, f"{call.name}:{what}", 1)
     require(boxes >= 1, f"{call.name} must have at least one box", call, f"use {call.name}:1")
-    return _plan(call, _Boxes(boxes, 8, nvswitch, nic, joint_kind, joints))
+    return boxes
 
 
 def _plan(call: FamilyCall, shape: _Boxes) -> TopologyPlan:
@@ -116,7 +152,7 @@ def _build(spec: str, shape: _Boxes) -> Topology:
     gpu = np.arange(fabric.compute_count).reshape(shape.boxes, shape.gpus)
     by_box, by_gpu = [(gpu, 0)], [(gpu, 1)]
     if shape.has_nvswitch:
-        nvswitch = fabric.add_switches(switch_ids("nvswitch", shape.boxes), (shape.boxes, 1))
+        nvswitch = fabric.add_switches(switch_ids("nvswitch", shape.boxes), (shape.boxes, 1), shape.ability)
         fabric.wire(gpu, nvswitch, shape.nvswitch)
         by_box.append((nvswitch, 0))
     if shape.is_joined:
@@ -142,7 +178,10 @@ def _add_network(fabric: FabricBuilder, gpu: NodeGrid, shape: _Boxes) -> tuple[N
 
 NVIDIA_FAMILIES = (
     Family("a100", "a100:boxes", "a100:2", "DGX A100: NVSwitch 300 GB/s, InfiniBand 25 GB/s", plan_a100),
-    Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s, eight rails of 50 GB/s", plan_h100),
+    Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s that adds, eight rails of 50 GB/s", plan_h100),
+    Family("h200", "h200:boxes", "h200:2", "DGX H200: links as h100", plan_h200),
+    Family("b200", "b200:boxes", "b200:2", "DGX B200: NVSwitch 900 GB/s, eight rails of 50 GB/s", plan_b200),
+    Family("nvl72", "nvl72:racks", "nvl72:2", "NVL72: 72 GPUs on NVSwitches of 900 GB/s, rails of 50 GB/s", plan_nvl72),
     Family(
         "railclos", _CLOS_SYNTAX, "railclos:4,8,50,4", "boxes behind NVSwitches, a rail per GPU, spines", plan_railclos
     ),

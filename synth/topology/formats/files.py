@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
+from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.nccl_dump import read_machine
@@ -49,7 +50,10 @@ def to_json(topology: Topology) -> dict[str, Any]:
         "format": FORMAT,
         "name": topology.spec[:_MAX_TEXT],
         "bandwidth_unit": topology.bandwidth_unit,
-        "nodes": [{"id": name, "kind": topology.node_kind(node)} for node, name in enumerate(ids)],
+        "nodes": [
+            {"id": name, "kind": topology.node_kind(node)} | ability_members(topology, node)
+            for node, name in enumerate(ids)
+        ],
         "links": [
             {
                 "src": ids[link.src],
@@ -60,6 +64,18 @@ def to_json(topology: Topology) -> dict[str, Any]:
             for link in topology.links
         ],
     }
+
+
+def ability_members(topology: Topology, node: int) -> dict[str, Any]:
+    """Return the members that say what a node can do in JSON: none for compute nodes and switches that pass on."""
+    ability = topology.abilities.get(node)
+    if ability is None:
+        return {}
+    members: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
+    if ability.reduce_bandwidth is not None:
+        members["reduce_bandwidth"] = json_number(ability.reduce_bandwidth)
+    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
+    return members | {key: list(names) for key, names in lists.items() if names}
 
 
 def json_number(value: Fraction) -> int | float | str:
@@ -103,8 +119,9 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _node(item: object, where: str) -> NamedNode:
     members = _object(item, where)
-    _require_keys(members, where, ("id", "kind"))
-    return NamedNode(_text(members["id"], f"{where}.id"), members["kind"])
+    _require_keys(members, where, ("id", "kind"), ABILITY_KEYS)
+    abilities = {key: members[key] for key in ABILITY_KEYS if members.get(key) is not None}
+    return NamedNode(_text(members["id"], f"{where}.id"), members["kind"], abilities)
 
 
 def _link(item: object, where: str) -> NamedLink:

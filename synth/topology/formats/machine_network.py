@@ -12,6 +12,7 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
+from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, switch_ids
 from chorale.synth.topology.registry import require_size
@@ -42,13 +43,14 @@ class HostSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked with host switch `host`."""
+    """A GPU at PCI address `bus`, linked with host switch `host`; `nvls`: it lets NVSwitches add and multicast."""
 
     rank: int
     bus: str
     host: int
     pci: Fraction
     wires: tuple[Wire, ...]
+    nvls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,8 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     GPUs use nothing else between them, as NCCL does: the box has its GPUs, one `nvswitch:box` for all NVSwitches, and
     every NIC (`nic:box.number`) beside the GPU that is nearest on PCI, at what PCI and the port let through. Else PCI
     switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too. Several boxes are joined by `net:0`, or
-    by one `net:i` per NIC. The rotation of the boxes is a known symmetry.
+    by one `net:i` per NIC. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the boxes is a known
+    symmetry.
     Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
     """
     if network.boxes < 1:
@@ -156,16 +159,17 @@ class _Boxes:
         self.fabric.add_rotation(*((grid, 0) for grid in self.moving))
         return self.fabric.topology()
 
-    def add_switch(self, kind: str, suffix: str) -> NodeGrid:
+    def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None) -> NodeGrid:
         ids = [f"{kind}:{box}{suffix}" for box in range(self.network.boxes)]
-        grid = self.fabric.add_switches(ids, (self.network.boxes,))
+        grid = self.fabric.add_switches(ids, (self.network.boxes,), ability)
         self.moving.append(grid)
         return grid
 
     def add_wires(self) -> None:
         to_switch = {gpu.bus: _total(gpu, "nvswitch") for gpu in self.machine.gpus}
         if any(to_switch.values()):
-            nvswitch = self.add_switch("nvswitch", "")
+            nvls = all(gpu.nvls for gpu in self.machine.gpus if to_switch[gpu.bus])
+            nvswitch = self.add_switch("nvswitch", "", NVSWITCH if nvls else None)
             for bus, bandwidth in to_switch.items():
                 if bandwidth:
                     self.fabric.wire(self.gpus[bus], nvswitch, bandwidth)

@@ -21,6 +21,8 @@ LOCAL = Fraction(5000)
 
 _NVLINK = ((100, "40.1"), (90, "20.6"), (87, "20"), (86, "12"), (70, "20"), (60, "18"))
 _OLDEST_NVLINK = Fraction(20)
+_NVLS_COMPUTE_CAPABILITY = 90
+"""From Hopper on, GPUs behind NVSwitches use them to add and multicast (NVLink SHARP; NCCL's NVLS)."""
 _XGMI = (("gfx90a", 36), ("910", 36), ("gfx94", 48), ("94", 48), ("gfx95", 48))
 _OTHER_XGMI = Fraction(24)
 _LANE_MBIT = {"2.5": 1500, "5": 3000, "8": 6000, "16": 12000, "32": 24000, "64": 48000}
@@ -180,7 +182,8 @@ class _Reader:
         if not gpus:
             self.gpus.append(Gpu(len(self.gpus), bus, parent, bandwidth, ()))
         elif gpus[0].get("rank") is not None:
-            self.gpus.append(Gpu(_whole(gpus[0], "rank"), bus, parent, bandwidth, _wires(gpus[0])))
+            nvls = _whole(gpus[0], "sm", 0) >= _NVLS_COMPUTE_CAPABILITY
+            self.gpus.append(Gpu(_whole(gpus[0], "rank"), bus, parent, bandwidth, _wires(gpus[0]), nvls))
 
     def read_nic(self, nic: Element, parent: int, bandwidth: Fraction) -> None:
         nets = [net for net in nic.findall("net") if net.get("dev") is not None and net.get("net") != "0"]

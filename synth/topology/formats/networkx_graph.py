@@ -16,6 +16,7 @@ from defusedxml.common import DefusedXmlException
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import networkx as nx
+from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
 from chorale.synth.topology.topology import Topology
 
@@ -43,8 +44,9 @@ def tag_of(element: Element) -> str:
 def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
     """Return the checked topology of `graph`; an undirected edge is a link in both directions.
 
-    Node attribute `kind` (compute unless given); edge attributes `bandwidth` (all edges have it, or none has it,
-    which means 1 link), `latency_s` (0 unless given) and `bidirectional`; graph attribute `bandwidth_unit`
+    Node attributes `kind` (compute unless given) and, of switches, `multicast`, `reduce`, `reduce_bandwidth`,
+    `reduce_types` and `reduce_operations` (text with commas); edge attributes `bandwidth` (all edges have it, or none
+    has it, which means 1 link), `latency_s` (0 unless given) and `bidirectional`; graph attribute `bandwidth_unit`
     ("link" unless given). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
     """
     unit = graph.graph.get("bandwidth_unit", "link")
@@ -55,7 +57,10 @@ def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
         default_bandwidth: Fraction | None = Fraction(1)
     else:
         default_bandwidth = None
-    nodes = [NamedNode(_name(node), data.get("kind", "compute")) for node, data in graph.nodes(data=True)]
+    nodes = [
+        NamedNode(_name(node), data.get("kind", "compute"), {key: data[key] for key in ABILITY_KEYS if key in data})
+        for node, data in graph.nodes(data=True)
+    ]
     return assemble_topology(spec, unit, nodes, list(_links(graph, default_bandwidth)))
 
 
@@ -68,7 +73,7 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
     ids = topology.node_ids
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=topology.spec, bandwidth_unit=topology.bandwidth_unit)
     for node, name in enumerate(ids):
-        graph.add_node(name, kind=topology.node_kind(node))
+        graph.add_node(name, kind=topology.node_kind(node), **_ability_attributes(topology, node))
     for link, key in zip(topology.links, topology.links.parallel_index(), strict=True):
         graph.add_edge(
             ids[link.src],
@@ -78,6 +83,17 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
             latency_s=_plain(link.latency_s),
         )
     return graph
+
+
+def _ability_attributes(topology: Topology, node: int) -> dict[str, Any]:
+    ability = topology.abilities.get(node)
+    if ability is None:
+        return {}
+    attributes: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
+    if ability.reduce_bandwidth is not None:
+        attributes["reduce_bandwidth"] = _plain(ability.reduce_bandwidth)
+    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
+    return attributes | {key: ",".join(names) for key, names in lists.items() if names}
 
 
 def _links(graph: nx.Graph[Any], default_bandwidth: Fraction | None) -> Iterator[NamedLink]:

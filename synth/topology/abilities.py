@@ -1,0 +1,109 @@
+"""What a switch can do beyond passing data on: send copies of it to several neighbours, add up what several send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
+
+_MAX_NAMES = 32
+_MAX_NAME = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAbility:
+    """What one switch can do with what it gets.
+
+    multicast:         send equal copies to several neighbours
+    reduce:            send one sum of what several neighbours send
+    reduce_bandwidth:  most sums that it makes, in the topology's unit of bandwidth; None for as fast as its links
+    reduce_types:      element types that it adds, such as float32; empty for all
+    reduce_operations: what it reduces by, such as sum; empty for all
+    """
+
+    multicast: bool = False
+    reduce: bool = False
+    reduce_bandwidth: Fraction | None = None
+    reduce_types: tuple[str, ...] = ()
+    reduce_operations: tuple[str, ...] = ()
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it can do anything beyond passing on."""
+        return self.multicast or self.reduce
+
+    def facts(self) -> list[Any]:
+        """Return all fields as values of a content id."""
+        return [self.multicast, self.reduce, self.reduce_bandwidth, self.reduce_types, self.reduce_operations]
+
+
+Abilities = Mapping[int, SwitchAbility]
+"""What switches can do, by node; a switch that is missing only passes data on."""
+
+NVSWITCH = SwitchAbility(
+    multicast=True,
+    reduce=True,
+    reduce_types=("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64"),
+    reduce_operations=("sum", "min", "max"),
+)
+"""NVSwitch 3 and later, with NVLink SHARP: the types and operations for which NCCL uses it (min and max not for
+float32 and float64). Source: NVIDIA, "NVLink and NVSwitch"; NCCL 2.2x, src/include/device.h."""
+
+
+def moved_abilities(abilities: Abilities, new_index: NDArray[np.integer], alive: NDArray[np.bool_]) -> Abilities:
+    """Return the abilities of the switches that are `alive`, under their new indices."""
+    return {int(new_index[node]): ability for node, ability in abilities.items() if alive[node]}
+
+
+def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
+    """Return the ability of a switch from the attributes of a file, None where it only passes data on.
+
+    `reduce_types` and `reduce_operations` are lists, or text with commas. Raises InvalidInput naming the attribute.
+    """
+    reduce = _flag(attributes, "reduce", node)
+    given = attributes.get("reduce_bandwidth")
+    bandwidth = None if given is None else parse_rational(given, f"the reduce_bandwidth of node {node}")
+    if bandwidth is not None and bandwidth <= 0:
+        way_out = "correct it, or write reduce: false"
+        raise InvalidInput(f"the reduce_bandwidth of node {node} must be positive", bandwidth, way_out)
+    names = {key: _names(attributes.get(key), f"{key} of node {node}") for key in REDUCE_LISTS}
+    if not reduce and (bandwidth is not None or any(names.values())):
+        rule = f"node {node} must reduce where it says how"
+        raise InvalidInput(rule, "reduce: false", "write reduce: true, or leave reduce_bandwidth, … out")
+    ability = SwitchAbility(_flag(attributes, "multicast", node), reduce, bandwidth, **names)
+    return ability if ability.is_able else None
+
+
+REDUCE_LISTS = ("reduce_types", "reduce_operations")
+ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
+"""Names of the attributes in files."""
+
+
+def _flag(attributes: Mapping[str, object], key: str, node: str) -> bool:
+    value = attributes.get(key, False)
+    if isinstance(value, bool):
+        return value
+    raise InvalidInput(f"{key} of node {node} must be true or false", repr(value), "correct it")
+
+
+def _names(value: object, where: str) -> tuple[str, ...]:
+    items: Sequence[object] = ()
+    if isinstance(value, str):
+        items = [item.strip() for item in value.split(",") if item.strip()]
+    elif isinstance(value, (list, tuple)):
+        items = value
+    elif value is not None:
+        raise InvalidInput(f"{where} must be a list of names", repr(value), 'write such as ["float32"]')
+    for item in items:
+        if not (isinstance(item, str) and item.isidentifier() and len(item) <= _MAX_NAME):
+            raise InvalidInput(f"{where} must hold names of letters, digits and _", repr(item), "correct it")
+    if len(items) > _MAX_NAMES:
+        raise InvalidInput(f"{where} must hold at most {_MAX_NAMES} names", len(items), "leave some out")
+    return tuple(map(str, items))
