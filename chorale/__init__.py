@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING
 from chorale.synth.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from chorale.campaigns import best as best
+    from chorale.campaigns import tune as tune
     from chorale.design import lower as lower
     from chorale.design import simulate as simulate
     from chorale.design import synthesize as synthesize
     from chorale.design import topology as topology
     from chorale.design import verify as verify
     from chorale.job.settings import load_table as load_table
-    from chorale.live import best as best
     from chorale.live import run as run
-    from chorale.live import tune as tune
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.version import __version__ as __version__
 
 _HOMES = {
     "ChoraleError": "chorale.synth.errors",
     "__version__": "chorale.version",
-    "best": "chorale.live",
+    "best": "chorale.campaigns",
     "load_table": "chorale.job.settings",
     "lower": "chorale.design",
     "run": "chorale.live",
     "simulate": "chorale.design",
     "synthesize": "chorale.design",
     "topology": "chorale.design",
-    "tune": "chorale.live",
+    "tune": "chorale.campaigns",
     "verify": "chorale.design",
 }
 

@@ -1,37 +1,17 @@
-"""Runs, tuning campaigns and what they registered, from Python."""
+"""Runs of verified schedules, from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Console
-
-from chorale.design import Network, Sizes, size_list, topology, verify
+from chorale.design import Sizes, size_list, verify
 from chorale.runners.api.base import Measurement, RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import LoweredProgram
-from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.config.campaign_file import campaign_of
-from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.plan import check_methods, check_runner
-from chorale.tuner.launch.progress import progress_display
-from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.launch.tune import tune as _tune
-from chorale.tuner.search.study_parts import Callback, StudyParts
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
-
-if TYPE_CHECKING:
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
 
 
 def run(
@@ -66,64 +46,3 @@ def run(
             f"a run must end with a measurement ({outcome.kind})", outcome.message, "see `chorale doctor`"
         )
     return outcome
-
-
-def tune(
-    network: str,
-    collective: str = "allreduce",
-    *,
-    sizes: Sizes = "64KiB,1MiB",
-    methods: tuple[str, ...] = ("bfb", "ring", "biring"),
-    runner: str | Mapping[str, Any] = "local",
-    name: str = "python",
-    trials: int = 25,
-    minutes: float | None = None,
-    resume: bool = False,
-    sampler: str | BaseSampler | None = None,
-    pruner: str | BasePruner | None = None,
-    storage: str | BaseStorage | None = None,
-    callbacks: Iterable[Callback] | Callback = (),
-    **keys: Any,
-) -> TuneReport:
-    """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
-
-    network: a topology spec
-    runner:  its kind, or the whole section `runner` of a campaign
-    sampler, pruner, storage: names and an address as in a campaign, or objects of Optuna. A pruner object decides
-             after each size of a candidate, by the speed-up there
-    callbacks: called with the Optuna study and the trial after every trial; `study.stop()` ends the search
-    keys:    further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`
-
-    What is measured lies in the data folder, as with `chorale tune`. Raises InvalidInput for keys that do not fit.
-    """
-    parts, names = StudyParts.of({"sampler": sampler, "pruner": pruner, "storage": storage}, callbacks)
-    document = {
-        "name": name,
-        "topology": network,
-        "collective": collective,
-        "sizes": list(size_list(sizes)),
-        "runner": {"kind": runner} if isinstance(runner, str) else dict(runner),
-        "search": {"methods": list(methods)},
-        "budget": {"trials": trials, "minutes": minutes},
-    }
-    campaign = campaign_of({**document, **names, **keys})
-    parts.check(campaign)
-    check_methods(campaign)
-    topology_of_campaign = load_topology(campaign.topology)
-    check_runner(campaign, topology_of_campaign)
-    home = Home.from_environment()
-    workers = make_workers(campaign, topology_of_campaign, home.root)
-    limit_s = float("inf") if minutes is None else 60 * minutes
-    progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
-    return _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
-
-
-def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:
-    """Return what campaigns registered for a network, a collective and a size of the whole vector, verified again.
-
-    The nearest size class answers where that of `size` has no entry. CheckFailed where there is none at all.
-    """
-    home = Home.from_environment()
-    (size_bytes,) = size_list(size)
-    name = parse_collective(collective).name.value
-    return load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology(network), name, size_bytes, alias)

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.extras import missing_extra
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.output import print_error, set_verbosity
 from chorale.tuner.cli.process_list import hide_passwords
@@ -71,6 +72,12 @@ def main(arguments: list[str] | None = None) -> None:
     except ChoraleError as error:
         print_error(str(error))
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        unavailable = missing_extra(error)
+        if unavailable is None:
+            raise
+        print_error(str(unavailable))
+        sys.exit(unavailable.exit_code)
     except OSError as error:
         if error.filename is None:  # none of a file: ours, and worth its traceback
             raise

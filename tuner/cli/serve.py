@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from chorale.runners.ray.serve import serve_application
 from chorale.tuner.cli.output import people
 from chorale.tuner.cli.token import print_entry
 from chorale.tuner.files.home import Home
@@ -72,6 +71,7 @@ def serve(
     if make_token is not None:
         print_entry(make_token)
         return
+    from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - seconds, after what names the missing extra
     from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
 
     home = Home.from_environment()

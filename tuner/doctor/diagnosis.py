@@ -118,7 +118,11 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Check this machine and the services that it is configured for; takes a second or two."""
     home = Home.from_environment()
-    checks = (*machine_checks(), installed("fastapi", "the service", "make setup"), *service_checks(home))
+    checks = (
+        *machine_checks(),
+        installed("fastapi", "the service", "pip install 'chorale-collectives[serve]'"),
+        *service_checks(home),
+    )
     named = {check.name: check for check in checks}
     return Diagnosis(checks, tuple(_part(name, [named[check] for check in needs]) for name, needs in PARTS.items()))
 

@@ -115,7 +115,7 @@ def _libraries() -> Iterator[Check]:
         "mlflow": "tracking",
     }
     for name, purpose in purposes.items():
-        yield installed(name, purpose, "make setup", required=True)
+        yield installed(name, purpose, "pip install 'chorale-collectives[tune]'", required=True)
     yield _kernels()
 
 
@@ -126,6 +126,7 @@ def _kernels() -> Check:
 
 
 def _extras() -> Iterator[Check]:
+    yield installed("matplotlib", "pictures", "pip install 'chorale-collectives[plot]'")
     yield _oneccl()
     yield installed("mpi4py", "the mpi runner", "pip install mpi4py mpich")
     yield _mpiexec()

@@ -14,6 +14,7 @@ from typing import Any
 
 from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import Unavailable
+from chorale.synth.extras import missing_extra
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.private_store import create_database
 
@@ -117,6 +118,8 @@ def _mlflow_application(home: Home) -> _Application:
 
         initialize_backend_stores(uri, uri, "mlflow-artifacts:/")
     except Exception as error:  # SQL, drivers and file systems each have their own types
+        if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
+            raise missing from None
         rule, way_out = "the store of MLflow must be readable", "check MLFLOW_TRACKING_URI and the data folder"
         raise Unavailable(rule, f"{uri}: {error}", way_out) from None
     application: _Application = app

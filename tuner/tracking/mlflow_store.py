@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from chorale.runners.measurement.private_folder import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
+from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
 from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
@@ -238,6 +239,8 @@ class MlflowStore:
         except Unavailable:
             raise
         except Exception as error:  # HTTP, SQL and file system errors all mean the same here
+            if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
+                raise missing from None
             require_undamaged(self.uri)
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
             raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None

@@ -39,7 +39,7 @@ class Tuner:
         monkeypatch.setenv("CHORALE_HOME", str(home.root))
         for name in ("write_page", "draw_picture", "upload_page"):  # what others test
             monkeypatch.setattr(f"chorale.tuner.launch.tune.{name}", lambda *_: None)
-        monkeypatch.setattr("chorale.live.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
+        monkeypatch.setattr("chorale.campaigns.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
 
     def __call__(self, trials: int = 6, **keys: Any) -> TuneReport:
         defaults = {"sizes": "4KiB,64KiB", "search": SEARCH, "repeats": 2, "parallel": 1}

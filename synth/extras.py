@@ -1,0 +1,28 @@
+"""Libraries that only some installations have, and the extra of `pip install` that brings each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chorale.synth.errors import Unavailable
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "plot": ("matplotlib",),
+    "tune": ("ray", "optuna", "mlflow", "sqlalchemy", "threadpoolctl", "jinja2"),
+    "serve": ("ray.serve", "fastapi", "starlette", "uvicorn", "limits", "prometheus_client"),
+}
+"""Name of the extra -> the modules that it brings beside those of the core; pyproject.toml has the distributions."""
+
+_EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+def missing_extra(error: ModuleNotFoundError) -> Unavailable | None:
+    """Return what a failed import means to the user, or None where no extra brings the module."""
+    name = error.name or ""
+    extra = _EXTRA_OF.get(".".join(name.split(".")[:2])) or _EXTRA_OF.get(name.partition(".")[0])
+    return None if extra is None else _unavailable(extra, name)
+
+
+def _unavailable(extra: str, module: str) -> Unavailable:
+    way_out = f"run: pip install 'chorale-collectives[{extra}]'"
+    return Unavailable(f"this needs the extra {extra!r}", f"no module {module}", way_out)
