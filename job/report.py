@@ -9,6 +9,8 @@ from typing import Any
 from chorale.job.table.model import TableProgram
 from chorale.synth.collective import CollectiveName
 
+_MOST_SIZES = 4096
+
 
 class JobReport:
     """Counts of one process. Threads may count at the same time.
@@ -23,6 +25,13 @@ class JobReport:
         self._programs: dict[tuple[str, str], list[float]] = {}
         self._fallbacks: dict[tuple[str, str], list[float]] = {}
         self._orders: dict[str, str | None] = {}
+        self._reloads: list[dict[str, Any]] = []
+        self._sizes: dict[tuple[str, str, int], list[float]] = {}
+
+    def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
+        """Note that a group runs another table from its collective number `call` on, or the reason why it does not."""
+        with self._lock:
+            self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
         """Note in which orders `programs` add, before they are counted."""
@@ -32,6 +41,12 @@ class JobReport:
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float) -> None:
         """Count a run of a program."""
         self._add(self._programs, (digest, collective), size_bytes, seconds)
+        with self._lock:
+            key = digest, collective, size_bytes
+            if key in self._sizes or len(self._sizes) < _MOST_SIZES:
+                count = self._sizes.setdefault(key, [0, 0.0])
+                count[0] += 1
+                count[1] += seconds
 
     def count_fallback(self, reason: str, collective: str, size_bytes: int) -> None:
         """Count a call that the library served."""
@@ -49,13 +64,23 @@ class JobReport:
                 for key, (calls, size, _) in sorted(self._fallbacks.items())
             ]
             fixed = self._deterministic()
+            reloads = list(self._reloads)
         return {
             "table": self.table,
             "ranks": self.ranks,
             "programs": programs,
             "fallbacks": fallbacks,
             "deterministic": fixed,
+            "reloads": reloads,
         }
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """Return calls and seconds of each program by size of the vector, of the first 4,096 sizes."""
+        with self._lock:
+            return [
+                {"digest": digest, "collective": name, "size_bytes": size, "calls": int(calls), "seconds": seconds}
+                for (digest, name, size), (calls, seconds) in sorted(self._sizes.items())
+            ]
 
     def _deterministic(self) -> bool:
         """Return whether all that was added was added by programs, in one set of orders for each collective, which is

@@ -20,7 +20,8 @@ backend, for every device; auto: the engine where it can, batches elsewhere."""
 class JobSettings:
     """table: CHORALE_TABLE; strict: CHORALE_STRICT=1 refuses what the table does not cover; report: CHORALE_REPORT, a
     file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device;
-    transport: CHORALE_TRANSPORT, see TRANSPORTS."""
+    transport: CHORALE_TRANSPORT, see TRANSPORTS; reload_s: CHORALE_RELOAD, the seconds between two looks at the table's
+    file for a new one, 0 for never; status: CHORALE_STATUS, a file in which the report is kept up to date."""
 
     table: Path | None = None
     strict: bool = False
@@ -28,11 +29,13 @@ class JobSettings:
     inner: str | None = None
     interface: str | None = None
     transport: str = "auto"
+    reload_s: float = 1.0
+    status: str | None = None
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
         """Return what the variables say; InvalidInput for a CHORALE_STRICT other than 0 and 1, and for
-        a CHORALE_TRANSPORT that is none of TRANSPORTS."""
+        a CHORALE_TRANSPORT that is none of TRANSPORTS, and for a CHORALE_RELOAD that is no number of seconds."""
         strict = environment.get("CHORALE_STRICT") or "0"
         if strict not in ("0", "1"):
             raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
@@ -47,7 +50,21 @@ class JobSettings:
             environment.get("CHORALE_INNER") or None,
             environment.get("CHORALE_INTERFACE") or None,
             transport,
+            _seconds(environment.get("CHORALE_RELOAD")),
+            environment.get("CHORALE_STATUS") or None,
         )
+
+
+def _seconds(text: str | None) -> float:
+    """Return the seconds between two looks; InvalidInput unless `text` is empty or a number, 0 to an hour."""
+    try:
+        seconds = float(text or 1.0)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        rule = "CHORALE_RELOAD must be a number of seconds from 0, which is never, to 3600"
+        raise InvalidInput(rule, text, "set such a number, or none for 1")
+    return seconds
 
 
 def read_table(path: Path) -> tuple[Table, str]:

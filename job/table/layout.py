@@ -21,6 +21,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
@@ -52,6 +53,17 @@ def table_bytes(table: Table) -> bytes:
     parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
     return b"".join((_line(FORMAT, f"{len(parts[0])} {len(parts[1])} {len(parts[2])} {digest}"), *parts))
+
+
+def file_digest(path: Path) -> str | None:
+    """Return the digest that the file of a table says in its second line; None where that cannot be read (yet)."""
+    try:
+        with path.open("rb") as file:
+            first, second = file.readline(64), file.readline(200)
+    except OSError:
+        return None
+    words = second.split()
+    return words[3].decode(errors="replace") if first == f"{FORMAT}\n".encode() and len(words) == 4 else None
 
 
 def parse_table(data: bytes) -> tuple[Table, str]:

@@ -39,8 +39,12 @@ class BatchedTransport:
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
         """programs: by digest; each is read when it is first run."""
-        self._group, self._rank, self._programs = group, rank, programs
+        self._group, self._rank, self._programs = group, rank, dict(programs)
         self._read: dict[str, _RankProgram] = {}
+
+    def add(self, programs: Mapping[str, TableProgram]) -> None:
+        """Let it run `programs`, too."""
+        self._programs |= programs
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float

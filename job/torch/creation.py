@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,14 +20,19 @@ from chorale.job.table.model import Table
 from chorale.job.torch.agreement import StoreExchange
 from chorale.job.torch.batched import BatchedTransport
 from chorale.job.torch.inner import InnerGroup, inner_group
+from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup
-from chorale.job.torch.reporting import report_at_end
-from chorale.job.torch.transport import EngineTransport, Transport
+from chorale.job.torch.reload import ReloadGroup, TableReload
+from chorale.job.torch.reporting import StatusFile, report_at_end
+from chorale.job.torch.transport import EngineTransport
 from chorale.job.torch.work import WorkQueue
+from chorale.synth.errors import InvalidInput
 
 _MEETING_S = 120.0
+_RELOAD_S = 30.0
+"""How long ranks wait for one another before they go on with the table that they have."""
 
 
 def create_group(options: Any) -> ChoraleGroup:
@@ -40,7 +48,7 @@ def create_group(options: Any) -> ChoraleGroup:
     inner = inner_group(options, settings.inner)
     is_whole = not dist.is_initialized()
     current_report().ranks = ranks if is_whole else dist.get_world_size()
-    at_end = report_at_end(settings.report) if is_whole and members[rank] == 0 else _nothing
+    at_end = _at_end(settings) if is_whole and members[rank] == 0 else _nothing
     recorder = _recorder(rank, ranks)
     if recorder is None:
         return ChoraleGroup(rank, ranks, inner, programs, at_end)
@@ -60,7 +68,7 @@ def group_programs(
     store: Any,
     members: Sequence[int],
     rank: int,
-    timeout: Any,
+    timeout: timedelta,
     settings: JobSettings,
     batches: Callable[[], InnerGroup] | None = None,
 ) -> GroupPrograms:
@@ -69,42 +77,65 @@ def group_programs(
     store: of torch, for this group alone; timeout: for meeting, and for each run
     batches: makes a group for batched sends and receives; without it the engine is the only transport
     """
-    exchange = StoreExchange(store, rank, len(members), timeout)
+    exchange = StoreExchange(store, rank, len(members), timeout.total_seconds())
+    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds())
     try:
         table, digest = read_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
-        entries = GroupEntries.of(table, members) if table else None
-        has_engine = _runs(entries) and (batches is None or settings.transport != "batched")
-        engine = _engine(table, digest, members, rank, exchange, settings, timeout) if has_engine else None
-        if engine is None:
-            require_one_table(members, [texts[0] for texts in exchange([digest])])
+        loaded = loader.first(table, digest, exchange)
     except Exception as error:
         exchange.give_up(f"{type(error).__name__}: {error}")
         raise
-    transports: dict[str, Transport] = {}
-    if table is not None and batches is not None and _runs(entries) and settings.transport != "engine":
-        transports = _batched(batches, rank, table, settings.transport == "batched")
-    if engine is not None:
-        transports["cpu"] = EngineTransport(engine)
-    name = f"chorale-{'-'.join(map(str, members[:8]))}"
-    return GroupPrograms(entries, transports, settings.strict, timeout.total_seconds(), WorkQueue(name))
+    if table is not None and batches is not None and settings.transport != "engine":
+        batched = _batched(batches, rank, table, settings.transport == "batched")
+        loader.batched = batched
+        loaded = replace(loaded, transports={**batched, **loaded.transports})
+    queue = WorkQueue(f"chorale-{'-'.join(map(str, members[:8]))}")
+    programs = GroupPrograms(loaded, settings.strict, timeout.total_seconds(), queue)
+    if settings.table is not None and settings.reload_s > 0:
+        limit_s = min(timeout.total_seconds(), _RELOAD_S)
+        group = ReloadGroup(store, rank, len(members), limit_s, ",".join(map(str, members)))
+        programs.reload = TableReload(group, settings.table, digest, loader.another, settings.reload_s)
+    return programs
 
 
-def _engine(
-    table: Table | None,
-    digest: str,
-    members: Sequence[int],
-    rank: int,
-    exchange: StoreExchange,
-    settings: JobSettings,
-    timeout: Any,
-) -> GroupEngine:
-    assert table is not None
-    limit_s = min(timeout.total_seconds(), _MEETING_S)
-    return GroupEngine(table, digest, members, rank, exchange, settings.interface, limit_s)
+@dataclass(slots=True)
+class _Loader:
+    """Connects `rank` of a group for the programs of tables; batched: transports that serve all tables."""
+
+    members: tuple[int, ...]
+    rank: int
+    settings: JobSettings
+    limit_s: float
+    batched: Mapping[str, BatchedTransport] = field(default_factory=dict)
+    job_ranks: int = 0
+
+    def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
+        """Return the table with which the group begins; None is a job without one. Raises as GroupEngine does."""
+        entries = GroupEntries.of(table, self.members) if table else None
+        self.job_ranks = table.ranks if table else 0
+        if table is None or not _runs(entries) or self.settings.transport == "batched":
+            require_one_table(self.members, [texts[0] for texts in exchange([digest])])
+            return LoadedTable(digest, entries)
+        limit_s = min(self.limit_s, _MEETING_S)
+        engine = GroupEngine(table, digest, self.members, self.rank, exchange, self.settings.interface, limit_s)
+        transport = EngineTransport(engine)
+        return LoadedTable(digest, entries, {"cpu": transport}, (transport,))
+
+    def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
+        """Return a table to which the group may switch. InvalidInput for one of another number of ranks."""
+        if table.ranks != self.job_ranks:
+            rule = f"a new table must be for the {self.job_ranks} ranks of the job"
+            raise InvalidInput(rule, f"{table.ranks}", "write one for them")
+        loaded = self.first(table, digest, exchange)
+        for transport in self.batched.values():
+            transport.add(table.programs)
+        return replace(loaded, transports={**self.batched, **loaded.transports})
 
 
-def _batched(batches: Callable[[], InnerGroup], rank: int, table: Table, for_all: bool) -> dict[str, Transport]:
+def _batched(
+    batches: Callable[[], InnerGroup], rank: int, table: Table, for_all: bool
+) -> Mapping[str, BatchedTransport]:
     """Return a transport for each device of the inner backends, but not for the processor's memory unless `for_all`."""
     if not for_all and not torch.accelerator.is_available():
         return {}
@@ -115,6 +146,19 @@ def _batched(batches: Callable[[], InnerGroup], rank: int, table: Table, for_all
 
 def _runs(entries: GroupEntries | None) -> bool:
     return entries is not None and any(entry.program is not None for entry in entries.entries)
+
+
+def _at_end(settings: JobSettings) -> Callable[[], None]:
+    """Begin to report by rank 0; return what is to be called at the end."""
+    write = report_at_end(settings.report)
+    status = StatusFile(Path(settings.status)) if settings.status else None
+
+    def end() -> None:
+        write()
+        if status is not None:
+            status.close()
+
+    return end
 
 
 def _nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -11,9 +10,11 @@ import torch
 import torch.distributed as dist
 
 from chorale.job import current_report
-from chorale.job.table.lookup import Fallback, GroupEntries
+from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
 from chorale.job.torch.calls import ProgramCall
+from chorale.job.torch.loaded_table import LoadedTable
+from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import DTYPES, Transport
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
@@ -28,17 +29,17 @@ Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 class GroupPrograms:
     """The programs of one group.
 
-    entries:    of the table; None without a table
-    transports: by type of device
-    strict:     whether calls are refused that no entry covers
-    limit_s:    how long a run may take
+    loaded:  the table that runs
+    strict:  whether calls are refused that no entry covers
+    limit_s: how long a run may take
+    reload:  what takes new tables while the job runs; None where nothing does
     """
 
-    entries: GroupEntries | None
-    transports: Mapping[str, Transport]
+    loaded: LoadedTable
     strict: bool
     limit_s: float
     queue: WorkQueue
+    reload: TableReload | None = None
     _looked_up: dict[Key, JobEntry | Fallback] = field(default_factory=dict)
     _failure: Exception | None = None
 
@@ -47,8 +48,11 @@ class GroupPrograms:
     ) -> JobEntry | None:
         """Return the entry whose program serves a call; None, counted, where the library is to do so.
 
-        InvalidInput where the table does not cover the call and strict mode refuses that.
+        InvalidInput where the table does not cover the call and strict mode refuses that. Every call of a collective
+        comes here, in the same order on all ranks.
         """
+        if self.reload is not None and (loaded := self.reload.next_call()) is not None:
+            self._switch(loaded)
         key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
         answer = self._looked_up.get(key)
         if answer is None:
@@ -71,7 +75,8 @@ class GroupPrograms:
     def start(self, entry: JobEntry, call: ProgramCall, wait: bool, limit_s: float | None = None) -> ProgramWork:
         """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once."""
         work = ProgramWork(call.results)
-        self.queue.do(lambda: self._work_off(work, entry, call, limit_s or self.limit_s), wait)
+        transport = self.loaded.transports[call.source.device.type]
+        self.queue.do(lambda: self._work_off(work, transport, entry, call, limit_s or self.limit_s), wait)
         return work
 
     def stop(self, reason: str) -> None:
@@ -80,42 +85,52 @@ class GroupPrograms:
 
     def end(self) -> None:
         """Finish what was begun, and end threads and connections. Safe to call twice."""
+        if self.reload is not None:
+            self.reload.close()
         self.queue.end()
-        for transport in self.transports.values():
+        for transport in self.loaded.transports.values():
             transport.close()
+
+    def _switch(self, loaded: LoadedTable) -> None:
+        """Run `loaded` from now on; what was begun ends with the former table."""
+        former, self.loaded = self.loaded, loaded
+        self._looked_up = {}
+        current_report().table = loaded.digest
+        self.queue.do(former.close, wait=False)
 
     def _look_up(
         self, collective: str, root: int | None, dtype: Any, size_bytes: int, operation: ReduceOp | None, device: str
     ) -> JobEntry | Fallback:
-        if self.entries is None:
+        if self.loaded.entries is None:
             return Fallback.NO_TABLE
         if dtype not in DTYPES:
             return Fallback.DTYPE
-        answer = self.entries.find(collective, root, _name(dtype), size_bytes)
+        answer = self.loaded.entries.find(collective, root, _name(dtype), size_bytes)
         if not isinstance(answer, JobEntry):
             return answer
         if size_bytes == 0:
             return Fallback.SIZE
         if operation is None:
             return Fallback.OPERATION
-        return answer if device in self.transports else Fallback.DEVICE
+        return answer if device in self.loaded.transports else Fallback.DEVICE
 
-    def _work_off(self, work: ProgramWork, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
+    def _work_off(
+        self, work: ProgramWork, transport: Transport, entry: JobEntry, call: ProgramCall, limit_s: float
+    ) -> None:
         try:
-            self._run(entry, call, limit_s)
+            self._run(transport, entry, call, limit_s)
         except Exception as error:  # goes to who waits for the work
             self._failure = self._failure or _failure(error, entry, call)
             work.finish(self._failure)
         else:
             work.finish()
 
-    def _run(self, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
+    def _run(self, transport: Transport, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
         if self._failure is not None:
             raise self._failure
         assert entry.program is not None
         assert call.operation is not None
         start = perf_counter()
-        transport = self.transports[call.source.device.type]
         transport.run(entry, call.collective, call.source, call.target, call.operation, limit_s)
         if call.finish is not None:
             with torch.no_grad():

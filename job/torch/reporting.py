@@ -1,14 +1,16 @@
-"""The report of a job at its end, by rank 0."""
+"""The report of a job, by rank 0: at its end, and while it runs."""
 
 from __future__ import annotations
 
 import atexit
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from chorale.job import report
+from chorale.job import current_report, report
 from chorale.job.report import report_line
 
 
@@ -46,3 +48,35 @@ class ReportAtEnd:
             sys.stderr.write(f"{report_line(report())}\n")
         else:
             Path(str(self._where)).write_text(text, encoding="utf-8")
+
+
+class StatusFile:
+    """Keeps a file up to date with the report of this process, and calls and seconds by size, until it is closed.
+
+    Whoever watches the job reads it; each version replaces the one before as a whole.
+    """
+
+    def __init__(self, path: Path, period_s: float = 1.0) -> None:
+        self._path, self._period_s = path, period_s
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="chorale-status")
+        self._pool.submit(self._keep)
+
+    def close(self) -> None:
+        """Write it once more and end. Safe to call twice."""
+        self._stop.set()
+        self._pool.shutdown(wait=True)
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self._period_s) and threading.main_thread().is_alive():
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        record = {**report(), "sizes": current_report().sizes()}
+        draft = self._path.with_name(f"{self._path.name}.new")
+        try:
+            draft.write_text(json.dumps(record), encoding="utf-8")
+            draft.replace(self._path)
+        except OSError as error:  # a job that does its work does not fail on who watches it
+            sys.stderr.write(f"chorale: the status could not be written: {error}\n")

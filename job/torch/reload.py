@@ -1,0 +1,214 @@
+"""A new tuning table while a job runs: all ranks of a group switch to it at the same call, or none does.
+
+Ranks issue the collectives of a group in one order, so that the number of a call means the same call on all of them.
+
+1. Rank 0 sees that the file of CHORALE_TABLE has another digest, and proposes it in the store of the group.
+2. Every rank reads its file until it has that digest, and connects an engine for it while collectives go on.
+3. Every rank promises a number of a call before which it will wait for the decision, and tells it.
+4. Rank 0 decides: the highest of these numbers, at which all ranks switch; or to keep the table, if a rank cannot.
+
+A call costs the comparison of two numbers meanwhile. What was begun before the switch ends with the former table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from chorale.job import current_report
+from chorale.job.settings import read_table
+from chorale.job.table.layout import file_digest
+from chorale.job.table.model import Table
+from chorale.job.torch.agreement import StoreExchange, wait_for_keys
+from chorale.job.torch.loaded_table import LoadedTable
+from chorale.synth.errors import InvalidInput, Unavailable
+
+_NEVER = sys.maxsize
+_PROMISED_CALLS = 2
+"""How many calls a rank still makes at most without the decision: it comes milliseconds after all ranks are ready."""
+_FILE_LIMIT_S = 15.0
+"""How long a rank waits for its copy of the file to be the one that is proposed."""
+_RETRY_S = 30.0
+"""After this time a table that was not taken is proposed again."""
+
+Load = Callable[[Table, str, StoreExchange], LoadedTable]
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadGroup:
+    """The group that is to agree.
+
+    store:   of torch, for this group; limit_s: for meeting and deciding; name: for people
+    """
+
+    store: Any
+    rank: int
+    ranks: int
+    limit_s: float
+    name: str
+
+
+class TableReload:
+    """Watches the table file of one group in a thread, and agrees with the other ranks on when to switch.
+
+    `next_call` is called by the threads that issue collectives, everything else by the thread that watches.
+    """
+
+    def __init__(self, group: ReloadGroup, path: Path, digest: str, load: Load, period_s: float) -> None:
+        """digest: of the table that runs; load: connects this rank for another one; period_s: between two looks"""
+        self._group, self._path, self._digest, self._load, self._period_s = group, path, digest, load, period_s
+        self._calls, self._hold = 0, _NEVER
+        self._switch: tuple[int, LoadedTable] | None = None
+        self._failure: str | None = None
+        self._changed = threading.Condition()
+        self._number = 0
+        self._refused: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"chorale-reload-{group.name}")
+        self._pool.submit(self._watch)
+
+    def next_call(self) -> LoadedTable | None:
+        """Count a call. Return the table that runs from this call on, None to go on as before.
+
+        Unavailable where the ranks' decision does not come.
+        """
+        self._calls += 1
+        return None if self._calls < self._hold else self._settle()
+
+    def close(self) -> None:
+        """End the thread, and what was connected and never run. Safe to call twice."""
+        self._stop.set()
+        self._pool.shutdown(wait=True)
+        with self._changed:
+            switch, self._switch = self._switch, None
+        if switch is not None:
+            switch[1].close()
+
+    def _settle(self) -> LoadedTable | None:
+        with self._changed:
+            limit_s = 3 * self._group.limit_s
+            is_settled = self._changed.wait_for(lambda: self._switch or self._failure or self._hold == _NEVER, limit_s)
+            if self._failure or not is_settled:
+                rule = "ranks that prepared another tuning table must agree when to run it"
+                value = self._failure or f"no decision after {limit_s} s"
+                raise Unavailable(rule, value, "see whether rank 0 of the group still runs, and start the job again")
+            if self._switch is None or self._calls < self._switch[0]:
+                self._hold = _NEVER if self._switch is None else self._switch[0]
+                return None
+            (call, loaded), self._switch, self._hold = self._switch, None, _NEVER
+        self._digest = loaded.digest
+        self._tell(loaded.digest, call, None)
+        return loaded
+
+    def _watch(self) -> None:
+        while not self._stop.is_set() and threading.main_thread().is_alive():
+            try:
+                proposal = None if self._switch else self._proposal()
+                if proposal is not None:
+                    self._negotiate(proposal)
+            except RuntimeError as error:  # the store of a job that ends
+                self._fail(f"{type(error).__name__}: {error}")
+                return
+            self._stop.wait(self._period_s)
+
+    def _proposal(self) -> str | None:
+        """Return the digest of another table that is to be agreed on, None if there is none."""
+        key = f"reload/{self._number + 1}/proposal"
+        if self._group.rank == 0:
+            digest = file_digest(self._path)
+            if digest in (None, self._digest) or monotonic() < self._refused.get(str(digest), 0.0):
+                return None
+            self._group.store.set(key, str(digest))
+        elif not self._group.store.check([key]):
+            return None
+        self._number += 1
+        proposed: str = self._group.store.get(key).decode()
+        return proposed
+
+    def _negotiate(self, digest: str) -> None:
+        store, prefix = self._group.store, f"reload/{self._number}"
+        loaded, message = self._prepare(digest, prefix)
+        store.set(f"{prefix}/ready/{self._group.rank}", json.dumps(message))
+        if self._group.rank == 0:
+            store.set(f"{prefix}/decision", json.dumps(self._decision(prefix)))
+        if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._stop.is_set):
+            self._fail("rank 0 of the group did not say what was decided")
+            return
+        decision = json.loads(store.get(f"{prefix}/decision"))
+        self._carry_out(decision, digest, loaded)
+
+    def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
+        """Return what runs the table, and what to tell the others: the call to wait at, or why there is none."""
+        group = self._group
+        exchange = StoreExchange(
+            group.store, group.rank, group.ranks, group.limit_s, f"{prefix}/rank", self._stop.is_set
+        )
+        try:
+            loaded = self._load(self._read(digest), digest, exchange)
+        except Exception as error:  # whatever it is, the other ranks must not wait for this one
+            text = f"{type(error).__name__}: {error}"
+            exchange.give_up(text)
+            return None, {"error": text}
+        return loaded, {"hold": self._promise()}
+
+    def _read(self, digest: str) -> Table:
+        """Return the table once the file of this rank has `digest`."""
+        deadline_s = monotonic() + _FILE_LIMIT_S
+        while file_digest(self._path) != digest and monotonic() < deadline_s and not self._stop.is_set():
+            sleep(0.05)
+        table, seen = read_table(self._path)
+        if seen != digest:
+            rule = "all ranks must have the new tuning table"
+            raise InvalidInput(rule, f"{seen[:12]} instead of {digest[:12]}", "give all of them the same file")
+        return table
+
+    def _promise(self) -> int:
+        """Return a call that this rank does not make without the decision."""
+        while True:
+            hold = self._calls + 1 + _PROMISED_CALLS
+            self._hold = hold
+            if self._calls < hold:  # whoever counts the next call sees the promise
+                return hold
+
+    def _decision(self, prefix: str) -> dict[str, Any]:
+        keys = [f"{prefix}/ready/{rank}" for rank in range(self._group.ranks)]
+        if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._stop.is_set):
+            ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
+            return {"keep": f"no word from ranks {ranks} of the group"}
+        messages = [json.loads(self._group.store.get(key)) for key in keys]
+        errors = [f"rank {rank}: {message['error']}" for rank, message in enumerate(messages) if "error" in message]
+        return {"keep": errors[0]} if errors else {"switch_at": max(message["hold"] for message in messages)}
+
+    def _carry_out(self, decision: dict[str, Any], digest: str, loaded: LoadedTable | None) -> None:
+        if "switch_at" in decision and loaded is not None:
+            with self._changed:
+                self._switch = int(decision["switch_at"]), loaded
+                self._changed.notify_all()
+            return
+        self._refused[digest] = monotonic() + _RETRY_S
+        with self._changed:
+            self._hold = _NEVER
+            self._changed.notify_all()
+        if loaded is not None:
+            loaded.close()
+        self._tell(digest, None, str(decision.get("keep")))
+
+    def _fail(self, text: str) -> None:
+        """Whoever waits for a decision, now or later, fails; without anything prepared nobody waits."""
+        with self._changed:
+            if self._hold != _NEVER and self._switch is None:
+                self._failure = text
+            self._changed.notify_all()
+
+    def _tell(self, digest: str, call: int | None, reason: str | None) -> None:
+        current_report().note_reload(self._group.name, digest, call, reason)
+        if self._group.rank == 0:
+            what = f"runs from call {call} on" if reason is None else f"is not taken: {reason}"
+            sys.stderr.write(f"chorale: table {digest[:12]} {what} (group of {self._group.ranks} ranks)\n")

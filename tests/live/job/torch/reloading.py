@@ -1,0 +1,155 @@
+"""Scenarios in which the table file changes while the job runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chorale.job import report
+from chorale.job.settings import read_table
+from chorale.job.table.layout import table_bytes
+from tests.live.job.torch.meeting import Meeting
+
+_LIMIT_S = 40.0
+
+
+def _tables(meeting: Meeting) -> tuple[Path, bytes, bytes]:
+    """Return this rank's table file, its bytes, and those of another table with the same programs."""
+    table, _ = read_table(Path(os.environ["CHORALE_TABLE"]))
+    meeting.folder.mkdir(parents=True, exist_ok=True)
+    path = meeting.folder / f"rank-{meeting.rank}.table"
+    path.write_bytes(table_bytes(table))
+    return path, table_bytes(table), table_bytes(replace(table, provenance={"made": "again"}))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").replace(path)
+
+
+def _sum(meeting: Meeting, step: int, elements: int = 512) -> None:
+    tensor = torch.full((elements,), float(meeting.rank + step))
+    dist.all_reduce(tensor)
+    ranks = meeting.ranks
+    assert torch.equal(tensor, torch.full((elements,), float(ranks * step + ranks * (ranks - 1) // 2)))
+
+
+def _sums_until(meeting: Meeting, is_done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Add up until every rank says `is_done` of its report; return this rank's."""
+    deadline_s = time.monotonic() + _LIMIT_S
+    step = 0
+    while True:
+        step += 1
+        _sum(meeting, step)
+        votes = torch.tensor([int(is_done(report()) or time.monotonic() > deadline_s)], dtype=torch.int32)
+        dist.all_reduce(votes, op=dist.ReduceOp.MIN)
+        if votes.item():
+            return report()
+        time.sleep(0.001 * meeting.rank)  # ranks are not at the same call when the proposal comes
+
+
+def table_replaced(meeting: Meeting) -> None:
+    """All ranks run the new table from the same call on, and what was asked for before is right, too."""
+    path, _, new = _tables(meeting)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
+        before = report()["table"]
+        works = [dist.all_reduce(torch.ones(1 << 16), async_op=True) for _ in range(20)]
+        _replace(path, new)
+        for work in works:
+            work.wait()
+        after = _sums_until(meeting, lambda record: bool(record["reloads"]))
+        (reload,) = after["reloads"]
+        assert after["table"] == reload["table"] != before
+        calls = [None] * meeting.ranks
+        dist.all_gather_object(calls, (reload["from_call"], reload["table"]))
+        assert len(set(calls)) == 1
+        for step in range(50):
+            _sum(meeting, step)
+
+
+def table_replaced_twice(meeting: Meeting) -> None:
+    """There and back again, in a group of half of the ranks, too."""
+    path, old, new = _tables(meeting)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
+        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        for number, data in enumerate((new, old), start=1):
+            dist.barrier()
+            _replace(path, data)
+            record = _sums_until(meeting, lambda record: _whole(record) >= number)  # noqa: B023
+            assert _whole(record) == number
+            tensor = torch.ones(64)
+            dist.all_reduce(tensor, group=pairs[meeting.rank // 2])
+            assert tensor.sum().item() == 128
+
+
+def _whole(record: Mapping[str, Any]) -> int:
+    """Return how many new tables the group of all ranks has taken."""
+    return sum(each["group"] == "0,1,2,3" and each["kept_because"] is None for each in record["reloads"])
+
+
+def table_that_a_rank_cannot_load(meeting: Meeting) -> None:
+    """Nobody takes it, all know why, and the job goes on."""
+    path, _, new = _tables(meeting)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
+        before = report()["table"]
+        dist.barrier()
+        _replace(path, new if meeting.rank != 2 else new[:-100])  # its digest stands in the second line all the same
+        record = _sums_until(meeting, lambda record: bool(record["reloads"]))
+        assert record["table"] == before
+        assert "rank 2" in record["reloads"][0]["kept_because"], record["reloads"]
+        assert record["reloads"][0]["from_call"] is None
+
+
+def table_for_other_ranks(meeting: Meeting) -> None:
+    """A table of a job of another size is not taken."""
+    path, old, _ = _tables(meeting)
+    table, _ = read_table(path)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
+        dist.barrier()
+        _replace(path, table_bytes(replace(table, ranks=5)))
+        record = _sums_until(meeting, lambda record: bool(record["reloads"]))
+        assert "5" in record["reloads"][0]["kept_because"]
+    assert old
+
+
+def status_of_a_running_job(meeting: Meeting) -> None:
+    """Rank 0 keeps a file up to date that says what ran at which size."""
+    status = meeting.folder / "status.json"
+    with meeting.job(CHORALE_STATUS=str(status)):
+        _sum(meeting, 1)
+        deadline_s = time.monotonic() + _LIMIT_S
+        while meeting.rank == 0 and not status.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        if meeting.rank == 0:
+            (size,) = json.loads(status.read_text())["sizes"]
+            assert (size["size_bytes"], size["calls"], size["seconds"] > 0) == (2048, 1, True)
+        dist.barrier()
+
+
+def no_reload(meeting: Meeting) -> None:
+    """CHORALE_RELOAD=0: the table at the start is the table."""
+    path, _, new = _tables(meeting)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0"):
+        dist.barrier()
+        _replace(path, new)
+        time.sleep(0.5)
+        for step in range(20):
+            _sum(meeting, step)
+        assert report()["reloads"] == []
+
+
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        *(table_replaced, table_replaced_twice, table_that_a_rank_cannot_load, table_for_other_ranks, no_reload),
+        status_of_a_running_job,
+    )
+}
