@@ -90,7 +90,7 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) over the bandwidth into all groups of ranks.
+    """Return 2 (groups - 1) over the bandwidth into all groups of ranks, plus what adders outside save.
 
     Contract every group to one process: p processes cannot add up an item and know the sum with fewer than
     2 (p - 1) messages, since the first that knows it has p - 1 messages in its past, and each other one gets another.
@@ -101,6 +101,7 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     groups = [_nodes(topology, part) for part in parts]
     ranks = [{node for node in group if node < topology.compute_count} for group in groups]
     covered = set().union(*ranks)
+    limited = _outside_sums(topology, groups, outward) if certificate.get("in_network") else Fraction(0)
     if not all(ranks) or len(covered) != sum(map(len, ranks)):
         raise _failure("groups without ranks or with ranks in common")
     groups += [{rank} for rank in range(topology.compute_count) if rank not in covered]
@@ -112,7 +113,30 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
     for near, far, bandwidth_class in _ends(topology, outward):
         crossings[bandwidth_class] += sum(1 for index in member.get(near, ()) if far not in groups[index])
     bandwidth = sum(topology.links.bandwidths[place] * count for place, count in crossings.items())
-    return 2 * (len(groups) - 1) / Fraction(bandwidth)
+    count = len(groups)
+    if count < 2:
+        raise _failure("a single group")
+    if bandwidth < count * limited:
+        return count / Fraction(bandwidth)
+    return 2 * (count - 1) / (Fraction(bandwidth) + limited * (count - 2))
+
+
+def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
+    """Return the most that adders outside of all groups add where receipts are counted.
+
+    Switches that add (that multicast, where sends are counted) must be part of one process; an adder with a limit may
+    stay outside where receipts are counted, since each process still receives once of whatever it takes part in.
+    """
+    limited = Fraction(0)
+    for node, ability in topology.abilities.items():
+        times = sum(node in group for group in groups)
+        if times > 1:
+            raise _failure(f"{topology.node_ids[node]} in {times} groups")
+        if times == 0 and not outward and ability.reduce and ability.reduce_bandwidth is not None:
+            limited += ability.reduce_bandwidth
+        elif times == 0 and (ability.multicast if outward else ability.reduce):
+            raise _failure(f"{topology.node_ids[node]} in no group, which adds or multicasts")
+    return limited
 
 
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:

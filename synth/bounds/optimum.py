@@ -33,6 +33,7 @@ class Bound:
         bandwidths into (out of) them. The groups are `parts`, which may hold switches too, and besides
         every rank that is in none of them by itself.
     k: the bound holds for schedules of k trees per shard; None: for all schedules.
+    in_network: it holds where switches multicast and add as they can; else for copies and sums at ranks.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Bound:
     value: Fraction
     k: int | None = None
     parts: tuple[tuple[int, ...], ...] = ()
+    in_network: bool = False
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the JSON-able form, nodes by id."""
@@ -48,6 +50,8 @@ class Bound:
             document["parts"] = [self._names(topology, part) for part in self.parts]
         if self.k is not None:
             document["k"] = self.k
+        if self.in_network:
+            document["in_network"] = True
         return document | {"time_per_byte": str(self.value)}
 
     @staticmethod

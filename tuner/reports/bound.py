@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
+from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
@@ -26,6 +27,7 @@ class BoundReport:
 
     two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather.
     pairs: for allreduce where that is not known to be optimal, the best pairs of trees, on fabrics up to some size.
+    in_network: the bound where switches multicast and add, None where none can.
     """
 
     topology: Topology
@@ -35,6 +37,7 @@ class BoundReport:
     unrestricted: Optimum | None
     two_phases: Fraction | None = None
     pairs: TreePairs | None = None
+    in_network: Bound | None = None
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
@@ -49,7 +52,10 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
         report = BoundReport(topology, collective, best.bound, best, unrestricted)
     check_certificate(topology, collective, report.bound.to_json(topology))
-    return report
+    in_network = in_network_bound(topology, collective)
+    if in_network is not None:
+        check_certificate(topology, collective, in_network.to_json(topology))
+    return replace(report, in_network=in_network)
 
 
 def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
@@ -80,6 +86,7 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
         "bottleneck_cut": [topology.node_ids[node] for node in _bottleneck(report)],
         "k_optimal": report.unrestricted.k if report.unrestricted else None,
         "certificate": dict(bound.to_json(topology)),
+        "in_network": in_network_document(topology, report.in_network),
     }
     if best is not None and report.unrestricted is not None:
         document["k"] = best.k
@@ -95,6 +102,18 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     return document
 
 
+def in_network_document(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
+    """Return a bound with switches that multicast and add as JSON; None where there is none."""
+    if bound is None:
+        return None
+    return {
+        "time_per_byte": rational_text(bound.value),
+        "algbw": float(1 / bound.value),
+        "bottleneck_cut": [topology.node_ids[node] for node in _nodes_of(topology, bound)],
+        "certificate": dict(bound.to_json(topology)),
+    }
+
+
 def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
     parts = [root / pairs.split.rate for root in pairs.split.roots]
     return {
@@ -107,10 +126,13 @@ def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
 
 
 def _bottleneck(report: BoundReport) -> tuple[int, ...]:
-    bound = report.bound
+    return _nodes_of(report.topology, report.bound)
+
+
+def _nodes_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
-    return optimum(report.topology, ALLGATHER).cut
+    return optimum(topology, ALLGATHER).cut
 
 
 def bound_table(report: BoundReport) -> Table:
@@ -122,7 +144,7 @@ def bound_table(report: BoundReport) -> Table:
     table.add_row("time per byte", f"at least {rational_text(bound.value)} per {topology.bandwidth_unit}")
     table.add_row("algbw", f"at most {float(1 / bound.value):.6g} {unit}")
     table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
-    table.add_row("because", _reason(report, unit))
+    table.add_row("because", _reason(report, bound, unit))
     if best is not None and report.unrestricted is not None:
         _add_trees(table, report, best, report.unrestricted)
     if report.two_phases is not None:
@@ -131,8 +153,18 @@ def bound_table(report: BoundReport) -> Table:
         table.add_row("reduce_scatter, allgather", f"{rational_text(report.two_phases)} ({verdict})")
     if report.pairs is not None:
         _add_pairs(table, report.pairs, bound.value)
+    if report.in_network is not None:
+        _add_in_network(table, report, report.in_network, unit)
     table.add_row("certificate", "checked by separate code")
     return table
+
+
+def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) -> None:
+    able = _count(len(report.topology.abilities), "switch")
+    gain = report.bound.value / bound.value - 1
+    verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
+    table.add_row(f"{able} that can do more", f"at most {float(1 / bound.value):.6g} {unit} ({verdict})")
+    table.add_row("because", _reason(report, bound, unit))
 
 
 def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
@@ -161,9 +193,9 @@ def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction) -> None:
     table.add_row("pairs of trees", f"{float(pairs.time_per_byte):.6g} from {_count(roots, 'root')} ({verdict})")
 
 
-def _reason(report: BoundReport, unit: str) -> str:
+def _reason(report: BoundReport, bound: Bound, unit: str) -> str:
     """Say what must cross where, over how much bandwidth."""
-    topology, bound, name = report.topology, report.bound, report.collective.name
+    topology, name = report.topology, report.collective.name
     if bound.kind in ("received", "sent"):
         groups = (
             len(bound.parts)
@@ -171,6 +203,11 @@ def _reason(report: BoundReport, unit: str) -> str:
             - sum(1 for part in bound.parts for node in part if node < topology.compute_count)
         )
         moved = Fraction(2 * (groups - 1))
+        grouped = {node for part in bound.parts for node in part}
+        limited = [ability.reduce_bandwidth for node, ability in topology.abilities.items() if node not in grouped]
+        if bound.in_network and any(limited):
+            what = f"{groups} groups of ranks must have {bound.kind} {moved} M in all"
+            return f"{what}, less of what an adder outside adds, at most its rate"
         what = f"{groups} groups of ranks must have {bound.kind} {moved} M in all"
         return f"{what}, over {rational_text(moved / bound.value)} {unit}"
     way = "in" if bound.kind == "into" else "out"
