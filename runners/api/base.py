@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from chorale.runners.api.trace import ExecutionTrace
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
@@ -93,8 +94,8 @@ class ProgramSettings:
 class RunRequest:
     """Programs to measure side by side on one network.
 
-    programs:    name -> program; all for the same collective and number of ranks. They are interleaved in
-                 random order within every repetition, so that drift hits them alike.
+    programs:    name -> program, or plan where the runner can; all for the same collective and number of ranks.
+                 They are interleaved in random order within every repetition, so that drift hits them alike.
     sizes_bytes: the whole vector M, as nccl-tests counts it. A size that the chunks of all programs do not
                  divide is rounded up (see `chorale.runners.api.units`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
@@ -111,7 +112,7 @@ class RunRequest:
     """
 
     topology: Topology
-    programs: Mapping[str, Program]
+    programs: Mapping[str, AnyProgram]
     sizes_bytes: tuple[int, ...]
     repeats: int = 5
     warmup: int = 1
@@ -123,6 +124,16 @@ class RunRequest:
     race: Race | None = None
     matrix_products: int = 0
     trace: bool = False
+
+    @property
+    def without_plans(self) -> dict[str, Program]:
+        """The programs, for runners that execute no plans: `validate_request` has refused requests with such."""
+        return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
+
+    @property
+    def has_plans(self) -> bool:
+        """Whether one of the programs is a plan of one-sided operations."""
+        return any(program.one_sided for program in self.programs.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,17 +39,23 @@ def validate_request(
     runner_faults: Callable[[RunRequest], Iterator[RequestFault]] | None = None,
     *,
     overlap: bool = False,
+    plans: bool = False,
 ) -> RequestFault | None:
     """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
 
     library:       of the runner, see `Runner.library`
     runner_faults: the rules of the runner; asked only if the request keeps those of all runners
     overlap:       whether ranks can compute beside a run
+    plans:         whether the runner executes plans of one-sided operations
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
     if request.matrix_products and not overlap:
         return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
+    if request.has_plans and not plans:
+        return FailureKind.REJECTED, "this runner executes no plans of MSCCL++: use the local runner"
+    if request.has_plans and (request.trace or request.matrix_products):
+        return FailureKind.REJECTED, "plans are executed without traces, and with nothing beside: leave these out"
     collectives = {program.collective.name.value for program in request.programs.values()}
     algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
     for reason in _request_faults(request, algorithms):

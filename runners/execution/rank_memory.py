@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,14 +23,25 @@ class DataLayout:
 
 
 class RankMemory:
-    """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks."""
+    """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks.
 
-    def __init__(self, layout: DataLayout, rank: int, elements: int, dtype: str, pattern: DataPattern) -> None:
+    given: where input and output lie, at least as long as they are and overlapping in place; else they are made
+    """
+
+    def __init__(
+        self,
+        layout: DataLayout,
+        rank: int,
+        elements: int,
+        dtype: str,
+        pattern: DataPattern,
+        given: tuple[Vector, Vector] | None = None,
+    ) -> None:
         self._layout = layout
         self._rank = rank
         self._elements = elements
         self._pattern = pattern
-        self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
+        self._buffers = self._allocate(dtype) if given is None else self._views(*given)
         self._buffers["i"][:] = input_data(layout.collective, pattern, rank, elements)
 
     @property
@@ -51,12 +63,25 @@ class RankMemory:
             found = _difference("input, which must stay as it was,", self._buffers["i"], before)
         return found
 
-    def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
+    @property
+    def _lengths(self) -> Mapping[Buffer, int]:
         name, shard = self._layout.collective.name, self._elements // self._layout.ranks
-        lengths: dict[Buffer, int] = {
+        return {
             "i": shard if name is CollectiveName.ALLGATHER else self._elements,
             "o": shard if name is CollectiveName.REDUCE_SCATTER else self._elements,
         }
+
+    def _views(self, given_input: Vector, given_output: Vector) -> dict[Buffer, Vector]:
+        buffers: dict[Buffer, Vector] = {
+            "i": given_input[: self._lengths["i"]],
+            "o": given_output[: self._lengths["o"]],
+        }
+        buffers["o"][:] = UNTOUCHED
+        return buffers
+
+    def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
+        name, shard = self._layout.collective.name, self._elements // self._layout.ranks
+        lengths = self._lengths
         buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
         if self._layout.in_place:
             whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"

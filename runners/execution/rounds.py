@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest, SizeMeasurement, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.trace import ExecutionTrace, RankTrace, median_trace
 from chorale.runners.api.units import divisible_size
 from chorale.runners.measurement.machine import Facts
@@ -90,7 +91,7 @@ class MeasurementRounds:
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
         for requested_bytes in self._request.sizes_bytes:
             element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
-            counts = [program.chunks for program in self._request.programs.values()]
+            counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             times_s = self._measure_size(size_bytes // element_bytes)
             for name, runs in times_s.items():

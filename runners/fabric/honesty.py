@@ -20,7 +20,9 @@ def dishonest_size(request: RunRequest, honest_bytes: int) -> str | None:
     if honest_bytes <= 0:
         return None
     for size_bytes in sorted(request.sizes_bytes):
-        smallest = {name: smallest_message_bytes(program, size_bytes) for name, program in request.programs.items()}
+        smallest = {
+            name: smallest_message_bytes(program, size_bytes) for name, program in request.without_plans.items()
+        }
         smallest |= {name: size_bytes / request.topology.compute_count for name in request.library}
         for name, message_bytes in smallest.items():
             if message_bytes < honest_bytes:

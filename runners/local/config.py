@@ -23,7 +23,7 @@ class LocalConfig(RunnerConfig):
     where: Literal["emulated", "fabric", "loopback"] | None = Field(
         default=None,
         description="On links that a process emulates (the default), on the fabric that is up (where one is named), "
-        "or by shared memory.",
+        "or by shared memory, where plans of MSCCL++ are executed.",
     )
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."
@@ -41,5 +41,5 @@ class LocalConfig(RunnerConfig):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 
-        where = self.where or ("fabric" if self.fabric else "emulated")
+        where = self.where or ("fabric" if self.fabric else None)
         return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=where, fabric=self.fabric)

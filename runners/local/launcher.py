@@ -23,6 +23,7 @@ from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.namespaces import enter_namespaces
 from chorale.runners.local.rank import LocalRank
+from chorale.runners.plans.rank_plans import RankPlans
 
 NETWORK = -1
 """Who has died, where it is no rank."""
@@ -39,13 +40,14 @@ def main(arguments: Sequence[str]) -> None:
     if task is None:
         return
     _allow_many_descriptors()
+    memory = os.memfd_create("chorale-plans")  # what ranks share when they execute plans; it grows as they need
     load_library(Path(task["library"]))
     if task["uses_gloo"]:
         import chorale.runners.local.gloo  # noqa: F401, PLC0415 - torch is imported once, before ranks are forked
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    children = _start_children(streams, task, (wake_read, wake_write))
+    children = _start_children(streams, task | {"memory": memory}, (wake_read, wake_write))
     try:
         channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
         _supervise(channel, children, wake_read)
@@ -111,7 +113,8 @@ def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> No
             launcher = os.getppid()
             enter_namespaces(tuple(task["namespaces"][rank]))
             _live_no_longer_than(launcher)  # new rights undo it
-        LocalRank(channel, Engine(rank, ranks, Path(task["library"])), rank, ranks).serve()
+        engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
+        LocalRank(channel, engine, plans, rank, ranks).serve()
         code = 0
     except Exception as error:  # whatever it was, the runner hears of it
         with contextlib.suppress(OSError):

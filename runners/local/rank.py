@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work
@@ -14,6 +15,8 @@ from chorale.runners.execution.rank_part import LoadedPart, load_parts
 from chorale.runners.execution.rank_trace import rank_trace
 from chorale.runners.local.compute_load import ComputeLoad
 from chorale.runners.local.framing import FramedSocket, Message
+from chorale.runners.plans.library import PlanError
+from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
 
 Run = Callable[[float], float]
@@ -27,6 +30,7 @@ class LocalRank:
     """One rank. Commands arrive on `control`, each with its answer:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address
+    ports    a name at which to listen for the ports of plans             -> listening
     gloo     where the ranks meet for Gloo's collectives                  -> joined
     load     the rank's part of every program, and where the others are   -> loaded
     prepare  a program, a size, fresh data and what to compute            -> ready
@@ -38,9 +42,10 @@ class LocalRank:
     End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
     """
 
-    def __init__(self, control: FramedSocket, engine: Engine, rank: int, ranks: int) -> None:
+    def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
         self._control = control
         self._engine = engine
+        self._plans = plans
         self._rank = rank
         self._ranks = ranks
         self._load_beside = ComputeLoad()
@@ -58,6 +63,7 @@ class LocalRank:
         gc.freeze()  # what the launcher imported need not be looked at again for each run
         commands: dict[str, Callable[[Message], Message | None]] = {
             "listen": self._listen,
+            "ports": self._listen_for_ports,
             "gloo": self._join_gloo,
             "load": self._load,
             "prepare": self._prepare,
@@ -73,11 +79,19 @@ class LocalRank:
                 if error.status not in _SILENT:
                     raise
                 self._status["blocks"] = [_blocked(line) for line in error.blocked.splitlines()]
+            except PlanError as error:
+                if not error.is_late:
+                    raise
+                self._status["blocks"] = [_blocked(line) for line in error.blocked.splitlines()]
             else:
                 self._control.send(answer or {})
 
     def _listen(self, command: Message) -> Message:
         return {"answer": "listening", "address": self._engine.listen(command["address"])}
+
+    def _listen_for_ports(self, command: Message) -> Message:
+        self._plans.listen(command["names"][self._rank])
+        return {"answer": "listening"}
 
     def _join_gloo(self, command: Message) -> Message:
         from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
@@ -87,6 +101,12 @@ class LocalRank:
 
     def _load(self, command: Message) -> Message:
         self._programs = load_parts(self._engine, self._programs, command["programs"])
+        plans = [(each.part.words, each.part.plan) for each in self._programs if each.part.plan is not None]
+        self._plans.close()
+        if plans:
+            self._plans.load(Path(command["plans"]), plans)
+        if command["ports"]:
+            self._plans.connect(command["ports"], command["deadline"])
         limit_s = max(0.0, command["deadline"] - time.monotonic())
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
         return {"answer": "loaded"}
@@ -97,9 +117,12 @@ class LocalRank:
         self._status = {"answer": "blocked", "program": command["program"], "blocks": []}
         self._memory = self._run = None
         gc.collect()
-        memory = self._memory = program.memory(self._rank, command)
+        self._execution = None
+        memory = self._memory = program.memory(self._rank, command, self._plans)
         if program.number is None:
             self._run = self._library_run(program.collective, memory)
+        elif program.is_plan:
+            self._run = self._plan_run(program.number)
         else:
             self._run = self._program_run(program.work(memory, command))
         return {"answer": "ready"}
@@ -111,6 +134,9 @@ class LocalRank:
             return self._execution.end_ns / 1e9
 
         return run
+
+    def _plan_run(self, plan: int) -> Run:
+        return lambda limit_s: self._plans.execute(plan, limit_s, round(self._at_s * 1e9)) / 1e9
 
     def _library_run(self, collective: Collective, memory: RankMemory) -> Run:
         from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it

@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from chorale.runners.api.base import FailureKind
+from chorale.runners.api.programs import instruction_name, only_plans, only_programs
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
@@ -25,7 +27,9 @@ from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.launcher import NETWORK
 from chorale.runners.local.network import NetworkControl, NetworkError, network_program
 from chorale.runners.local.placement import RankLocations
-from chorale.synth.programs.program import Program
+from chorale.runners.plans.encoding import port_pairs
+from chorale.runners.plans.library import plan_library
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
@@ -61,7 +65,7 @@ class LocalRanks:
         self.uses_gloo = uses_gloo
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []
-        self._programs: list[Program] = []
+        self._programs: list[AnyProgram] = []
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-ranks-")
         self._token = secrets.token_bytes(16)
         self._meeting = f"chorale-network-{os.getpid()}-{secrets.token_hex(8)}"
@@ -91,7 +95,7 @@ class LocalRanks:
             raise
 
     def load(
-        self, programs: Iterable[Program], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
+        self, programs: Iterable[AnyProgram], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
     ) -> None:
         """Give every rank its part of each of `programs` and then of `library`, and links their pace.
 
@@ -100,7 +104,8 @@ class LocalRanks:
         self._programs = list(programs)
         if link_mbps is not None:
             self._command_network(
-                lambda: self._network.load(self._programs, link_mbps, deadline), "the network was told of the programs"
+                lambda: self._network.load(only_programs(self._programs), link_mbps, deadline),
+                "the network was told of the programs",
             )
         call = RankPart.of_library(self._programs[0].collective, len(self.ranks)).to_json()
         head = {
@@ -108,10 +113,32 @@ class LocalRanks:
             "deadline": deadline,
             "token": self._token.hex(),
             "addresses": self._addresses,
+            "plans": str(plan_library()) if only_plans(self._programs) else None,
         }
-        parts = [[RankPart.of_program(each, rank).to_json() for each in self._programs] for rank in self.ranks]
-        commands = [head | {"programs": own + [call] * len(library)} for own in parts]
+        parts = [[RankPart.of(each, rank).to_json() for each in self._programs] for rank in self.ranks]
+        ports = self._ports(deadline)
+        commands = [
+            head | {"programs": own + [call] * len(library), "ports": ends}
+            for own, ends in zip(parts, ports, strict=True)
+        ]
         self.request(commands, deadline, "the programs were loaded")
+
+    def _ports(self, deadline: float) -> list[dict[str, Any] | None]:
+        """Let all ranks listen for the ports of plans; return what each must know to connect them, None without any."""
+        pairs = {pair for plan in only_plans(self._programs) for pair in port_pairs(plan)}
+        if not pairs:
+            return [None for _ in self.ranks]
+        names = [f"chorale-ports-{os.getpid()}-{secrets.token_hex(8)}-{rank}" for rank in self.ranks]
+        self.request({"do": "ports", "names": names}, deadline, "the ranks began to listen for ports")
+        head = {"names": names, "token": self._token.hex()}
+        return [
+            head
+            | {
+                "to": sorted(target for source, target in pairs if source == rank),
+                "from": sorted(source for source, target in pairs if target == rank),
+            }
+            for rank in self.ranks
+        ]
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
         """Send `command` to every rank, or the n-th of several to the n-th rank."""
@@ -214,8 +241,11 @@ class LocalRanks:
         """Return where the blocks of a rank are stuck, with the names of the instructions."""
         if not answer["blocks"]:
             return []
-        blocks = self._programs[answer["program"]].ranks[rank].blocks
-        return [(block, step, f"{blocks[block].instructions[step].op} {why}") for block, step, why in answer["blocks"]]
+        program = self._programs[answer["program"]]
+        return [
+            (block, step, f"{instruction_name(program, (rank, block, step))} {why}")
+            for block, step, why in answer["blocks"]
+        ]
 
     def _read(self, rank: int, deadline: float) -> Message:
         """Return the reply of a rank; a death or an error becomes RunStopped."""

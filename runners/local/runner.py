@@ -12,6 +12,7 @@ from types import TracebackType
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.fabric.honesty import dishonest_size
@@ -19,6 +20,9 @@ from chorale.runners.local.placement import EMULATED, RankLocations, placement_o
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
+from chorale.runners.plans.facts import plan_facts
+from chorale.runners.plans.library import plan_library
+from chorale.runners.process_launch.base import LOOPBACK
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -47,6 +51,9 @@ def _beyond_limits(request: RunRequest) -> str | None:
 
 
 LOW_EFFICIENCY = 0.7
+_PLANS_SHARE_MEMORY = (
+    "plans are executed in memory that ranks share, not over links: set where to loopback, and leave link_mbps out"
+)
 _TOO_FAST = "this machine does not keep up with the links: times say more about it than the network"
 
 LIBRARY_ALGORITHMS = ("gloo",)
@@ -71,7 +78,8 @@ class LocalRunner:
     probe:     whether to find out if the machine carries a `link_mbps` that was given.
 
     where:  `emulated`, `fabric` or `loopback`. On a fabric the ranks are in its namespaces, and links have its rate;
-            loopback is shared memory: this machine is measured, not a network.
+            loopback is shared memory: this machine is measured, not a network. None: loopback for requests with plans
+            of MSCCL++, which need memory that ranks share, else emulated.
     fabric: name of the fabric; needed only where several have the topology
 
     Where the network is not emulated, Gloo's own collectives can be measured beside, if torch is installed.
@@ -87,10 +95,10 @@ class LocalRunner:
         *,
         home: Path | None = None,
         probe: bool = True,
-        where: str = EMULATED,
+        where: str | None = None,
         fabric: str | None = None,
     ) -> None:
-        if link_mbps is not None and where != EMULATED:
+        if link_mbps is not None and where not in (None, EMULATED):
             raise InvalidInput("only emulated links have a rate to choose", f"{link_mbps} on {where}", "leave it out")
         if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:
             rule = "a link rate must be between 0.001 and 1000000 Mbit/s"
@@ -110,8 +118,11 @@ class LocalRunner:
         first one of all a minute, to build what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
-        if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
+        faults = {"overlap": True, "plans": True}
+        if (fault := validate_request(request, self.library, precondition_faults, **faults)) is not None:
             return RunFailure(*fault, environment=environment)
+        if request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps is not None):
+            return RunFailure(FailureKind.REJECTED, _PLANS_SHARE_MEMORY, environment=environment)
         finished = False
         try:
             outcome: Outcome = self._measure(request, environment)
@@ -127,7 +138,7 @@ class LocalRunner:
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Gloo has an algorithm for every collective, but none that goes over emulated links."""
-        return () if self._place[0] == EMULATED else LIBRARY_ALGORITHMS
+        return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
 
     @property
     def pids(self) -> list[int]:
@@ -149,16 +160,19 @@ class LocalRunner:
         self.close()
 
     def _measure(self, request: RunRequest, environment: dict[str, str | int | float | None]) -> Measurement:
-        where = self._place[0]
+        where = self._place[0] or (LOOPBACK if request.has_plans else EMULATED)
         rate = self._rate(request.topology) if where == EMULATED else None
-        placement = placement_of(request.topology, *self._place)
+        placement = placement_of(request.topology, where, self._place[1])
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
+        facts |= plan_facts(only_plans(request.programs.values()))
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         environment.update(_facts_of_rate(rate))
         if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
             raise RunStopped(FailureKind.REJECTED, reason)
         native_code()  # not counted, as it is built only once
+        if request.has_plans:
+            plan_library()
         if request.library:
             require_torch()
         start = time.monotonic()

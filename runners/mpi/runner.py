@@ -114,7 +114,7 @@ class MpiRunner:
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
-        group.load(list(request.programs.values()), request.library, native, self._transport, deadline)
+        group.load(list(request.without_plans.values()), request.library, native, self._transport, deadline)
         rounds = MeasurementRounds(group, request, deadline)
         results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6
@@ -155,6 +155,6 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
     most = ELEMENT_TYPES[request.dtype].max_ranks
     if request.topology.compute_count > most:
         yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
-    reduces = any(program.collective.reduces for program in request.programs.values())
+    reduces = any(program.collective.reduces for program in request.without_plans.values())
     if request.library and reduces and request.dtype in ("bfloat16", "float16"):
         yield FailureKind.REJECTED, f"MPI has no sum of its own for {request.dtype}"

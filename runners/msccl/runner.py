@@ -111,7 +111,7 @@ class MscclRunner:
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         if request.dtype not in DTYPES:
             yield FailureKind.REJECTED, f"the test programs have no element type {request.dtype}"
-        if len({program.in_place for program in request.programs.values()}) > 1:
+        if len({program.in_place for program in request.without_plans.values()}) > 1:
             yield FailureKind.REJECTED, "all programs of a request must be of one placement"
         try:
             unmet = self._unmet_need(request)
@@ -122,7 +122,7 @@ class MscclRunner:
                 yield FailureKind.UNAVAILABLE, unmet
 
     def _unmet_need(self, request: RunRequest) -> str | None:
-        first = next(iter(request.programs.values()))
+        first = next(iter(request.without_plans.values()))
         launcher = launch_command(len(first.ranks), self._options)[0]
         if shutil.which(launcher) is None:
             return f"there is no {launcher} here: run on a node of a GPU cluster, or choose another launcher"

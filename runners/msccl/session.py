@@ -114,11 +114,13 @@ class Session:
         self._host = host
         self._proofs = proofs
         self.printed_facts: dict[str, str | None] = {}
-        programs = list(request.programs.values())
+        programs = list(request.without_plans.values())
         self.runtime: Runtime = runtime_for(options.runtime, programs[0])
         given = replace(options, dtype=request.dtype)
         self._served = [served_size(size_bytes, given.element_bytes, programs) for size_bytes in request.sizes_bytes]
-        self.variants = [self._variant(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
+        self.variants = [
+            self._variant(name, given, folder / str(index)) for index, name in enumerate(request.without_plans)
+        ]
 
     def measure(self, deadline_s: float) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return the results by name; `deadline_s` is when the monotonic clock ends it."""
@@ -142,7 +144,7 @@ class Session:
             warmup=max(given.warmup, self._request.warmup),
             pinned=tuple(name for name in self._request.library if name != DEFAULT_LIBRARY),
         )
-        program = self._request.programs[name]
+        program = self._request.without_plans[name]
         try:
             write_job(folder, job_files(program, options))
         except InvalidInput as error:

@@ -192,7 +192,7 @@ def _measure(
     facts: Facts,
     fault: InjectedFault | None,
 ) -> Outcome:
-    sizes = library_sizes(request, next(iter(request.programs.values())).collective.name)
+    sizes = library_sizes(request, next(iter(request.without_plans.values())).collective.name)
     order = run_order(request, sizes)
     tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
     deadline = time.monotonic() + START_LIMIT_S

@@ -115,7 +115,7 @@ def collect_measurements(
 ) -> dict[str, tuple[SizeMeasurement, ...]]:
     """Return the results by name; `seconds` of each entry of `order`. Every result must have been right."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
-    names = [*request.programs, *map(library_result, request.library)]
+    names = [*request.without_plans, *map(library_result, request.library)]
     times_s: dict[tuple[str, int], list[float]] = {}
     sizes: dict[tuple[str, int], int] = {}
     for entry, time_s in zip(order, seconds, strict=True):
@@ -133,11 +133,11 @@ def collect_measurements(
 
 def _programs(request: RunRequest, size: int) -> list[tuple[str, int | None, int, int, int]]:
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
-    counts = [program.chunks for program in request.programs.values()]
+    counts = [program.chunks for program in request.without_plans.values()]
     elements = divisible_size(request.sizes_bytes[size], element_bytes, counts) // element_bytes
     return [
         (name, number, size, elements, _parts(request, name, program, elements))
-        for number, (name, program) in enumerate(request.programs.items())
+        for number, (name, program) in enumerate(request.without_plans.items())
     ]
 
 
@@ -176,7 +176,7 @@ class InjectedFault:
 
 def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: InjectedFault | None = None) -> str:
     """Return the task of `rank`: every program, then every run in order."""
-    programs = list(request.programs.values())
+    programs = list(request.without_plans.values())
     collective = programs[0].collective
     channels = max(program.channels for program in programs)
     element_type = DataType[request.dtype.upper()].value
@@ -205,7 +205,7 @@ def collect_traces(
     """Return the trace of the median repetition for each program and size; `texts`: the files of all ranks."""
     rows = [{int(line.split(" ", 1)[0]): line for line in text.splitlines()} for text in texts]
     traces: dict[str, list[list[ExecutionTrace]]] = {
-        name: [[] for _ in request.sizes_bytes] for name in request.programs
+        name: [[] for _ in request.sizes_bytes] for name in request.without_plans
     }
     for number, entry in enumerate(order):
         if entry.measured and entry.program is not None and request.trace:

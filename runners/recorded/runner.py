@@ -86,11 +86,11 @@ class RecordedRunner:
 
     def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
         fabric = self._fabric(request.topology)
-        for name, program in request.programs.items():
+        for name, program in request.without_plans.items():
             settings = request.settings.get(name) or _settings_in_name(program)
             configuration = self._configuration(fabric, name, program, settings)
             yield name, tuple(self._at(request, name, configuration, size) for size in request.sizes_bytes)
-        program = next(iter(request.programs.values()))
+        program = next(iter(request.without_plans.values()))
         for algorithm in request.library:
             configuration = self._library(fabric, program, algorithm)
             name = library_result(algorithm)

@@ -48,7 +48,7 @@ class SimulatedRunner:
         if (fault := validate_request(request, self.library)) is not None:
             return RunFailure(*fault, environment=environment)
         results = {}
-        for name, program in request.programs.items():
+        for name, program in request.without_plans.items():
             measured = self._replay(name, program, request, environment)
             if isinstance(measured, RunFailure):
                 return measured
@@ -66,7 +66,7 @@ class SimulatedRunner:
         self, name: str, program: Program, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
-        counts = [other.chunks for other in request.programs.values()]
+        counts = [other.chunks for other in request.without_plans.values()]
         measurements = []
         own = request.settings.get(name)
         buffer_bytes = self._buffer_bytes if own is None or own.buffer_bytes is None else own.buffer_bytes

@@ -87,14 +87,15 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
     return replace(program, max_bytes=max_bytes)
 
 
-def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
+def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
     """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
 
     The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
     without a block and the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
-    found = other or [*structure_violations(program), *_unconnected(program, reachability(topology))]
+    structure = structure_violations(program) if isinstance(program, Program) else _structure(program)
+    found = other or [*structure, *_unconnected(program, reachability(topology))]
     return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
 
 

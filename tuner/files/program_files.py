@@ -26,7 +26,7 @@ from chorale.tuner.files.topology_specs import load_topology
 
 SUFFIX, PLAN_SUFFIX = ".xml", ".json"
 _ADD_SPEC = "add --spec, such as --spec torus:4x4"
-_PLAN = "a plan for MSCCL++ is run by the executor_test of MSCCL++"
+_PLAN = "a plan for MSCCL++ is run by its executor_test, and by `chorale run` on the local runner"
 
 
 def is_program_file(path: str) -> bool:
@@ -43,18 +43,18 @@ def load_program(path: str, network: Topology | None) -> tuple[Topology, Program
     """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
     topology, program = load_code(path, network)
     if not isinstance(program, Program):
-        raise InvalidInput("what is run or exported must be a schedule or an XML program", path, _PLAN)
+        raise InvalidInput("what is exported must be a schedule or an XML program", path, _PLAN)
     return topology, program
 
 
-def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram]:
+def load_code(path: str, network: Topology | None, any_network: bool = False) -> tuple[Topology, AnyProgram]:
     """Return the checked program in a file, and the network that it runs on.
 
     Where `network` is None it is read from the name that `chorale lower` gives a program. InvalidInput if the name has
-    none, CheckFailed unless the program does what its collective says on the network. A program that hangs above some
-    size is returned for vectors of up to that size.
+    none, unless `any_network` lets all ranks be linked with each other; CheckFailed unless the program does what its
+    collective says on the network. A program that hangs above some size is returned for vectors of up to that size.
     """
-    topology, lifted = load_unchecked(path, network)
+    topology, lifted = load_unchecked(path, network, any_network)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
@@ -62,17 +62,21 @@ def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram
     return topology, bounded(lifted.program, verdict.max_bytes)
 
 
-def load_unchecked(path: str, network: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:
+def load_unchecked(
+    path: str, network: Topology | None, any_network: bool = False
+) -> tuple[Topology, Lifted[AnyProgram]]:
     """Return what a program file holds, not yet checked, and its network as `load_code` does."""
     lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES))
-    return network or load_topology(_spec_in_name(path, lifted.program)), lifted
+    return network or load_topology(_spec_of(path, lifted.program, any_network)), lifted
 
 
-def _spec_in_name(path: str, program: AnyProgram) -> str:
+def _spec_of(path: str, program: AnyProgram, any_network: bool) -> str:
     """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2]:
+        if any_network and len(program.ranks) > 1:
+            return f"complete:{len(program.ranks)}"
         raise InvalidInput("a program file needs the topology it runs on", path, _ADD_SPEC)
     return words[2]
 
@@ -82,12 +86,15 @@ class Runnable:
     """A checked program and its network; `settings` is None where the file does not say how it was built."""
 
     topology: Topology
-    program: Program
+    program: AnyProgram
     settings: ProgramSettings | None = None
 
 
-def load_runnable(file: str, network: Topology | None, target: LoweringOptions) -> Runnable:
-    """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_program`."""
+def load_runnable(file: str, network: Topology | None, target: LoweringOptions, any_network: bool = False) -> Runnable:
+    """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_code`.
+
+    any_network: whether a program that names no network may run where all ranks are linked with each other
+    """
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify_schedule(load_schedule(file))
         topology = verified.schedule.topology
@@ -96,5 +103,5 @@ def load_runnable(file: str, network: Topology | None, target: LoweringOptions) 
             raise InvalidInput(rule, network.spec, "leave it out")
         settings = ProgramSettings(k=verified.schedule.trees_per_root)
         return Runnable(topology, build_program(verified, target).program, settings)
-    topology, program = load_program(file, network)
+    topology, program = load_code(file, network, any_network)
     return Runnable(topology, program)

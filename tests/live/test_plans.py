@@ -1,0 +1,119 @@
+"""Plans of MSCCL++ on real processes: every rule of the executor, and collectives of more ranks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
+from chorale.runners.local.runner import LocalRunner
+from chorale.runners.plans.facts import MEMORY, PORTS, SWITCH
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import build_schedule
+from chorale.synth.collective import parse_collective
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.topology.spec import parse_topology
+from tests.conformance.plan_cases import CASES, document_of
+
+PAIR = parse_topology("complete:2")
+SIZES = (4096, 100_000)  # the second is no multiple of anything
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with LocalRunner() as opened:
+        yield opened
+
+
+def case(name: str, wrong: str | None = None) -> ExecutionPlan:
+    return parse_plan(json.dumps(document_of(name, wrong)).encode())
+
+
+def submit(runner: LocalRunner, plan: ExecutionPlan, timeout_s: float = 60.0, **more) -> Outcome:
+    """Several calls with other data each: what is left in scratch and counters by one must not harm the next."""
+    request = RunRequest(PAIR, {"plan": plan}, SIZES, repeats=4, warmup=1, timeout_s=timeout_s, **more)
+    return runner.submit(request)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_right_plans_give_right_results(runner, name):
+    outcome = submit(runner, case(name))
+    assert isinstance(outcome, Measurement), outcome
+    assert [size.correct for size in outcome.results["plan"]] == [True, True]
+
+
+WRONG_AT_ONCE = [
+    ("put", "a chunk too many"),
+    ("put", "another chunk"),
+    ("read and reduce", "a sum of other chunks"),
+    ("res", "one source twice"),
+    ("switch", "both do the same chunk"),
+    ("switch stores", "another chunk"),
+    ("switch sums", "the chunk of the other"),
+    ("groups and barriers", "both do the same part"),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG_AT_ONCE, ids=[f"{name}: {wrong}" for name, wrong in WRONG_AT_ONCE])
+def test_wrong_results_are_seen(runner, name, wrong):
+    outcome = submit(runner, case(name, wrong))
+    assert outcome.kind is FailureKind.WRONG_RESULT, outcome
+    assert check_program(case(name, wrong))
+
+
+HANGS = [("packets", "nobody sends", "upkt"), ("packets through a port", "nothing to send on", "rppkt")]
+
+
+@pytest.mark.parametrize(("name", "wrong", "operation"), HANGS)
+def test_a_plan_that_hangs_is_ended_and_says_where(runner, name, wrong, operation):
+    outcome = submit(runner, case(name, wrong), timeout_s=2.0)
+    assert outcome.kind is FailureKind.TIMEOUT
+    assert f"rank 0 block 0 instruction 0: {operation} waits for packets" in outcome.message
+    assert isinstance(submit(runner, case("packets")), Measurement)  # what failed leaves nothing behind
+
+
+def test_what_breaks_a_rule_of_structure_is_refused(runner):
+    outcome = submit(runner, case("put", "a chunk outside"))
+    assert outcome.kind is FailureKind.REJECTED
+    assert "o[2..2] of rank 1 is outside its 2 chunks" in outcome.message
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "bfloat16"])
+def test_elements_of_other_types_are_summed(runner, dtype):
+    plans = {name: case(name) for name in ("reduce and send packets", "switch")}
+    outcome = runner.submit(RunRequest(PAIR, plans, (1 << 16,), repeats=2, timeout_s=60, dtype=dtype))
+    assert isinstance(outcome, Measurement), outcome
+
+
+def test_the_environment_names_what_stands_for_hardware(runner):
+    switch = submit(runner, case("switch")).environment
+    assert (switch["memory_channels"], switch["switch_channels"]) == (MEMORY, SWITCH)
+    port = submit(runner, case("port put with signal")).environment
+    assert port["port_channels"] == PORTS
+    assert "switch_channels" not in port
+
+
+def test_plans_are_refused_where_ranks_share_no_memory():
+    with LocalRunner(where="emulated") as emulated:
+        outcome = submit(emulated, case("put"))
+    assert outcome.kind is FailureKind.REJECTED
+    assert "set where to loopback" in outcome.message
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce", "broadcast"])
+def test_plans_of_more_ranks_and_their_programs_side_by_side(collective):
+    network = parse_topology("complete:4")
+    verified = build_schedule(ScheduleRequest(network, parse_collective(collective), "auto")).verified
+    program = lower(verified, LoweringOptions("msccl-xml"))
+    plan = plan_of(program)
+    with LocalRunner() as opened:
+        outcome = opened.submit(RunRequest(network, {"program": program, "plan": plan}, SIZES, 3, timeout_s=60))
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.environment["network"] == "loopback"
+    assert {size.correct for sizes in outcome.results.values() for size in sizes} == {True}
