@@ -17,13 +17,18 @@ import psutil
 from chorale.runners.mpi.framing import DIED, READY_FOR_MORE, Message, decode_line, encode_pieces
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.mpi.mpiexec import SCRIPT
+from chorale.runners.process_launch.local import end_group_in_order
+from chorale.runners.process_launch.slurm import STEP_GRACE_S, end_steps, launcher_environment, new_step_name
+from chorale.synth.errors import Unavailable
 
 _GUARD = (
-    'folder=$1; commands=$2; shift 2; exec 3<&0; (read _ <&3; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
+    "folder=$1; commands=$2; grace=$3; shift 3; exec 3<&0; (trap '' TERM; read _ <&3; "
+    '[ "$grace" = 0 ] || { kill -TERM 0; sleep "$grace"; }; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
     'exec 3<&-; exec "$@" <"$commands"'
 )
 """The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, the folder is
-removed and all are killed. A launcher that is gone takes the ranks along, wherever they are."""
+removed and all are killed. A launcher that is gone takes the ranks along, wherever they are; one whose ranks are steps
+of a Slurm job has to end these first."""
 
 _KEPT_LINES = 200
 _LEAVE_S = 3.0
@@ -43,10 +48,11 @@ class MpiJob:
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._received = b""
         self._documents: deque[Message] = deque()
+        self._step_name = new_step_name() if launch.in_steps else None
         commands, self._commands = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module behind a launcher
-                ["/bin/sh", "-c", _GUARD, "sh", self._folder.name, f"/dev/fd/{commands}", *self._argv(launch)],
+                ["/bin/sh", "-c", _GUARD, *self._guard_arguments(commands), *self._argv(launch)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -99,6 +105,8 @@ class MpiJob:
                 self._process.wait(_LEAVE_S)
         # The guard lives as long as its pipe, so that until here the group's number belongs to nobody else.
         descendants = self._descendants()
+        if self._step_name is not None and self._process.poll() is None:
+            end_group_in_order(self._process.pid, STEP_GRACE_S)
         os.killpg(self._process.pid, signal.SIGKILL)
         for process in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -108,6 +116,13 @@ class MpiJob:
                 stream.close()
         self._process.wait()
         self._clean()
+        if self._step_name is not None and not end_steps(self._step_name):
+            way_out = f"see `squeue --steps`, cancel the step {self._step_name}, then measure again"
+            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
+
+    def _guard_arguments(self, commands: int) -> list[str]:
+        grace_s = 0.0 if self._step_name is None else STEP_GRACE_S
+        return ["sh", self._folder.name, f"/dev/fd/{commands}", f"{grace_s:g}"]
 
     def _descendants(self) -> list[psutil.Process]:
         """Return what the launcher has started here, which may be in groups of its own."""
@@ -117,13 +132,18 @@ class MpiJob:
 
     def _environment(self, launch: MpiLaunch) -> dict[str, str]:
         """Return the variables with which an MPI puts its files where they are removed, whatever its end."""
+        if self._step_name is not None:
+            return launcher_environment(str(self._script), self._step_name)
         return {"TMPDIR": self._folder.name} if launch.is_here else {}
 
+    @property
+    def _script(self) -> Path:
+        return Path(self._folder.name) / "launcher"
+
     def _argv(self, launch: MpiLaunch) -> list[str]:
-        script = Path(self._folder.name) / "launcher"
-        script.write_text(launch.script)
-        script.chmod(0o700)
-        return [str(script) if word == SCRIPT else word for word in launch.argv]
+        self._script.write_text(launch.script)
+        self._script.chmod(0o700)
+        return [str(self._script) if word == SCRIPT else word for word in launch.argv]
 
     def _clean(self) -> None:
         self._errors.close()

@@ -6,13 +6,15 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.measurement.machine import Facts
+from chorale.runners.mpi.hosts import rank_hosts
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.runners.process_launch.base import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, in_slurm_job, require_one_process
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -29,6 +31,8 @@ class MpiLaunch:
     facts:       what the environment of a measurement says about it
     is_here:     whether the ranks are processes of this machine
     honest_bytes: the smallest message that the network does not carry too fast
+    hosts:       the host of each rank, where that is determined
+    in_steps:    whether the launcher starts steps of a Slurm job, which have to be ended, too
     """
 
     argv: tuple[str, ...]
@@ -37,6 +41,8 @@ class MpiLaunch:
     facts: Facts = field(default_factory=dict)
     is_here: bool = False
     honest_bytes: int = 0
+    hosts: tuple[str, ...] = ()
+    in_steps: bool = False
 
 
 def mpi_launch_of(
@@ -54,8 +60,8 @@ def mpi_launch_of(
             allocation of the scheduler's job that this process is part of
     command: what each rank does, by default to be a rank of the mpi runner
 
-    InvalidInput for an unknown kind, an ambiguous fabric or a file of hosts that cannot be read; Unavailable without
-    MPI, or if there is no such network.
+    InvalidInput for an unknown kind, an ambiguous fabric, a file of hosts that cannot be read, or where a launcher has
+    started this process several times; Unavailable without MPI, or if there is no such network.
     """
     require_network_kind(where)
     mpiexec = find_mpiexec()
@@ -67,11 +73,23 @@ def mpi_launch_of(
         return _in_fabric(mpiexec, found, command)
     has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
     if has_cluster and where != FABRIC and fabric is None:
-        return _on_hosts(mpiexec, ranks, command, hosts, CLUSTER)
+        require_one_process()
+        return _on_cluster(mpiexec, ranks, command, hosts)
     rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
     way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
     raise Unavailable(rule, f"none for {wanted}", way_out)
+
+
+def _on_cluster(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None) -> MpiLaunch:
+    """Return how to start `ranks` on a cluster; in a job of Slurm by steps that keep the order of hosts."""
+    determined = rank_hosts(hosts, ranks)
+    launch = _on_hosts(mpiexec, ranks, command, determined.names, CLUSTER)
+    launch = replace(launch, hosts=determined.expected)
+    if not in_slurm_job():
+        return launch
+    options = mpi_version(mpiexec).launcher.in_slurm
+    return replace(launch, argv=(mpiexec, *options, *launch.argv[1:]), script=HYDRA_SCRIPT, in_steps=True)
 
 
 def _on_hosts(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None, network: str) -> MpiLaunch:

@@ -41,6 +41,11 @@ class Launcher(Protocol):
         ...
 
     @property
+    def in_slurm(self) -> tuple[str, ...]:
+        """Options for a job of Slurm, whose steps `HYDRA_SCRIPT` starts for those that can be told so."""
+        ...
+
+    @property
     def fabric_environment(self) -> Mapping[str, str]:
         """Variables that keep messages on the links of a fabric."""
         ...
@@ -55,6 +60,7 @@ class MpichLauncher:
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": NODE_DEVICE,
     }
+    in_slurm = ("-launcher", "slurm", "-launcher-exec", SCRIPT)
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         if hosts is None:
@@ -78,6 +84,7 @@ class OpenMpiLauncher:
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
         "OMPI_MCA_mpi_yield_when_idle": "1",  # it takes each node for a machine of its own
     }
+    in_slurm: tuple[str, ...] = ()  # see `launcher_environment`
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()

@@ -17,6 +17,7 @@ from chorale.runners.mpi.control import ControlChannel, ControlRelay, serve_cloc
 from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.rank_programs import RankPrograms
 from chorale.runners.mpi.runs import RankRun
+from chorale.runners.process_launch.placement import this_host
 
 NEVER = float("inf")
 _WAIT_S = 0.0005  # between looks for a command
@@ -62,7 +63,9 @@ class MpiRank:
     def serve(self) -> None:
         """Work until the runner ends the job."""
         gc.disable()  # no pauses while messages are timed
-        self._reply({"answer": "hello", "pid": os.getpid(), "mpi": mpi_version()})
+        host = this_host()
+        words = [host.name, *sorted(host.aliases - {host.name})]
+        self._reply({"answer": "hello", "pid": os.getpid(), "mpi": mpi_version(), "host": words})
         while not self._has_left:
             received = self._receive_command() if self._relay is None else self._relay.poll()
             if not received:

@@ -16,6 +16,7 @@ from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.job import JobEnded, MpiJob
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.mpi.native_libraries import NativeLibraries
+from chorale.runners.process_launch.placement import RankHost
 from chorale.synth.programs.program import Program
 
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
@@ -41,6 +42,7 @@ class MpiRankGroup:
             raise
         self.pids = [hellos[rank]["pid"] for rank in self.ranks]
         self.mpi = str(hellos[0]["mpi"])
+        self.rank_hosts = {rank: RankHost.of_words(hellos[rank]["host"]) for rank in self.ranks}
         self._processes = [psutil.Process(pid) for pid in self.pids] if launch.is_here else []
 
     def load(

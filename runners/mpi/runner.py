@@ -16,6 +16,7 @@ from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
 from chorale.runners.mpi.native_libraries import native_libraries
 from chorale.runners.mpi.rank_group import MpiRankGroup
+from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -108,7 +109,11 @@ class MpiRunner:
             raise RunStopped(FailureKind.REJECTED, reason)
         native = native_libraries()
         group = self._group_for(request.topology, launch)
+        if (fault := placement_fault(launch.hosts, 1, group.rank_hosts)) is not None:
+            raise RunStopped(FailureKind.UNAVAILABLE, fault)
         facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}
+        if not launch.is_here:
+            facts["nodes"] = host_names(group.rank_hosts)
         if self._transport[0] != "mpi":
             facts["transport"] = self._transport[0]
         environment.update(facts)

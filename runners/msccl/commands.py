@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chorale.runners.msccl.options import DTYPES, JobOptions
-from chorale.runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
+from chorale.runners.msccl.runtimes import JOB, MPI_TYPE, MSCCL, PART, STEP, Runtime
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -125,8 +125,22 @@ def launch_command(ranks: int, options: JobOptions) -> list[str]:
     if options.launcher == "mpich":
         command = ["mpiexec", "-n", str(ranks), "-ppn", str(per_node)]
         return [*command, "-hosts", hosts] if hosts else command
-    command = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", f"--ntasks={ranks}", f"--ntasks-per-node={per_node}"]
-    return [*command, f"--nodelist={hosts}"] if hosts else command
+    return srun_command(ranks, per_node, options)
+
+
+def srun_command(ranks: int, per_node: int, options: JobOptions) -> list[str]:
+    """Return the command of Slurm's launcher; a shell has to put in what begins with `$`.
+
+    Steps share what other steps of the job hold, such as the one that this command may be in. srun keeps an order of
+    nodes only where it is told the node of every rank; otherwise the number of nodes is said, as it would take all of a
+    larger allocation, and so is the order of ranks, which a site may have changed.
+    """
+    command = ["srun", f"--mpi={options.mpi or MPI_TYPE}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
+    command += [f"--nodes={ranks // per_node}", f"--ntasks={ranks}"]
+    if options.hosts:
+        nodes = ",".join(host for host in options.hosts for _ in range(per_node))
+        return [*command, "--distribution=arbitrary", f"--nodelist={nodes}"]
+    return [*command, f"--ntasks-per-node={per_node}", "--distribution=block"]
 
 
 Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]

@@ -56,6 +56,10 @@ class MscclConfig(RunnerConfig):
     shared_folder: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Folder that all nodes see under one path, for jobs; needed on several nodes."
     )
+    mpi: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None,
+        description="What srun sets up for MPI (`srun --mpi=list`); by default what the test programs take.",
+    )
     iterations: int = Field(default=50, ge=1, le=10**6, description="Calls that a launch times; a repetition each.")
     variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
         default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."

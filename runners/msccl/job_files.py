@@ -13,7 +13,6 @@ from chorale.runners.msccl.commands import (
     PINNED_ALGORITHMS,
     PROOF_ITERATIONS,
     Mode,
-    gpus_per_node,
     launch_command,
     mode_environment,
     perf_command,
@@ -22,7 +21,24 @@ from chorale.runners.msccl.commands import (
     unwanted_variables,
 )
 from chorale.runners.msccl.options import JobOptions
-from chorale.runners.msccl.runtimes import ALGORITHMS, EXECUTOR, JOB, MSCCL, PART, Runtime, runtime_for
+from chorale.runners.msccl.runtimes import (
+    ALGORITHMS,
+    EXECUTOR,
+    JOB,
+    MPI_TYPE,
+    MSCCL,
+    PART,
+    STEP,
+    Runtime,
+    runtime_for,
+)
+from chorale.runners.msccl.slurm_scripts import (
+    HYDRA_FILE,
+    batch_script,
+    mpiexec_settings,
+    step_settings,
+)
+from chorale.runners.process_launch.slurm import HYDRA_SCRIPT
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
@@ -98,19 +114,25 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
     return "\n".join(f"{number}. {point}" for number, point in enumerate(points, 1))
 
 
-_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, LIBRARY_PATH_SUFFIX))) + ")")
+_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, STEP, MPI_TYPE, LIBRARY_PATH_SUFFIX))) + ")")
 EXECUTABLE = (".sh", ".sbatch")
 """Files whose names end so are to be executed."""
 
 _RANK_SCRIPT = """\
 #!/bin/sh
-# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
+# One rank: ./rank.sh MODE PART COMMAND... says where it is, sets the environment of the mode and becomes the command.
 set -eu
 CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 mode=$1
 CHORALE_PART=$2
 export CHORALE_JOB CHORALE_PART
 shift 2
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}
+if [ -n "$rank" ]; then
+  host=$(hostname)
+  aliases="$host $(hostname -I 2>/dev/null || true)"
+  echo "${SLURMD_NODENAME:-$host} $aliases" > "$CHORALE_JOB/hosts/$mode.$CHORALE_PART.$rank"
+fi
 . "$CHORALE_JOB/environment/$mode.sh"
 exec "$@"
 """
@@ -123,6 +145,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.commands`
     rank.sh, run.sh:        what one rank does, and the launch of all
     job.sbatch:             the same for Slurm's queue, with the launcher srun
+    hydra-srun.sh:          how MPICH's mpiexec starts its proxies within a job of Slurm
     README.md:              the commands, and how to see that the program ran
 
     Raises InvalidInput where the runtime is not one for the program, would not use it for one of the sizes, or where
@@ -140,8 +163,10 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
         "run.sh": _launch_script(program, options),
         "README.md": readme_text(program, runtime, options),
     }
+    if options.launcher == "mpich":
+        files[HYDRA_FILE] = HYDRA_SCRIPT
     if options.launcher == "srun":
-        files["job.sbatch"] = _batch_script(program, options)
+        files["job.sbatch"] = batch_script(len(program.ranks), options)
     return {name: text.encode() for name, text in files.items()}
 
 
@@ -166,7 +191,7 @@ def _quoted(value: str) -> str:
 
 def _launch_script(program: Program, options: JobOptions) -> str:
     ranks = len(program.ranks)
-    launch = shlex.join(launch_command(ranks, options))
+    launch = " ".join(map(_quoted, launch_command(ranks, options)))
     lines = [
         "#!/bin/sh",
         "# ./run.sh MODE: one launch over all sizes. Modes: program (timed), proof (with a log that shows whether the",
@@ -179,31 +204,14 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
         '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
         "esac",
-        'mkdir -p "$CHORALE_JOB/logs"',
-        'rm -f "$CHORALE_JOB/logs/$mode".*',
+        'mkdir -p "$CHORALE_JOB/logs" "$CHORALE_JOB/hosts"',
+        'rm -f "$CHORALE_JOB/logs/$mode".* "$CHORALE_JOB/hosts/$mode".*',
     ]
+    if options.launcher != "srun":
+        lines += mpiexec_settings(options.launcher)
+    if options.launcher == "srun":
+        lines += step_settings(perf_command(program, options, size_progressions(options.sizes_bytes)[0])[0], options)
     for part, sizes in enumerate(size_progressions(options.sizes_bytes)):
         command = shlex.join(perf_command(program, options, sizes))
         lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')
     return "\n".join(lines) + "\n"
-
-
-def _batch_script(program: Program, options: JobOptions) -> str:
-    ranks = len(program.ranks)
-    per_node = gpus_per_node(ranks, options)
-    return f"""\
-#!/bin/sh
-#SBATCH --job-name=chorale
-#SBATCH --nodes={ranks // per_node}
-#SBATCH --ntasks-per-node={per_node}
-#SBATCH --gpus-per-node={per_node}
-#SBATCH --exclusive
-# sbatch job.sbatch, from this folder: proof first, then program and library in turns.
-set -eu
-cd "$SLURM_SUBMIT_DIR"
-./run.sh proof > proof.txt
-for turn in 1 2 3 4 5; do
-  ./run.sh library > "library-$turn.txt"
-  ./run.sh program > "program-$turn.txt"
-done
-"""

@@ -34,6 +34,7 @@ DTYPES: Mapping[str, str] = {
 """Element types as the test programs call them."""
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -53,6 +54,9 @@ class JobOptions:
     pinned:         algorithms of the library that the job can be launched with besides, see `PINNED_ALGORITHMS`
     iterations, warmup: calls that a test program times and does before, for each size and placement
     environment:    further variables of every process, such as NCCL_SOCKET_IFNAME
+    mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for one that the test programs take
+    batch_options:  further options of sbatch in the batch script, such as `--partition=gpu`
+    batch_prologue: lines of it that come before the launches, such as `module load`
     """
 
     sizes_bytes: tuple[int, ...]
@@ -68,6 +72,9 @@ class JobOptions:
     iterations: int = 50
     warmup: int = 20
     environment: Mapping[str, str] = field(default_factory=dict)
+    mpi: str | None = None
+    batch_options: tuple[str, ...] = ()
+    batch_prologue: tuple[str, ...] = ()
 
     @property
     def element_bytes(self) -> int:
@@ -92,6 +99,11 @@ class JobOptions:
         for folder in (self.tests_folder, self.library_folder):
             if folder is not None and not folder.startswith("/"):
                 raise InvalidInput("folders of a job must be absolute", folder, "every node looks from elsewhere")
+        self._check_words()
+
+    def _check_words(self) -> None:
+        if self.mpi is not None and not _MPI_TYPE.fullmatch(self.mpi):
+            raise InvalidInput("a kind of MPI must be one that srun has", self.mpi, "see `srun --mpi=list`")
         for name, value in self.environment.items():
             if not _VARIABLE.fullmatch(name) or not value.isprintable():
                 raise InvalidInput(

@@ -114,7 +114,8 @@ _VERSION = re.compile(r"(NCCL|RCCL) version[ :]+(\S+)|nccl-library=(\d+)")
 _FAILURE = re.compile(
     r"Test (NCCL |CUDA |HIP )?failure|error while loading shared libraries|Segmentation fault|[Cc]ommand not found"
     r"|No such file or directory|not enough slots|srun: error|unhandled \w+ error|No (CUDA|HIP|ROCm) device"
-    r"|invalid device ordinal|hostname contains invalid|Usage: \S+_perf",
+    r"|invalid device ordinal|hostname contains invalid|Usage: \S+_perf"
+    r"|unsupported PMI version|[Cc]an ?not load PMI|PMI\w*_Init failed",
 )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.api.units import format_size
 from chorale.runners.msccl.output_parser import LaunchOutput, parse_output
 from chorale.runners.msccl.runtimes import Runtime
+from chorale.runners.process_launch.placement import RankHost
 
 SAME_TIME_TOLERANCE = 0.03
 """Medians that are no further apart at any size may be of one and the same algorithm."""
@@ -51,6 +52,7 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
 
 
 COMMAND_NOT_FOUND = 127
+_OTHER_MPI = "set `mpi` to another of `srun --mpi=list`, one that the test programs were built for"
 _MISSING = ("error while loading shared libraries", "ommand not found", "No such file", "device", "not enough slots")
 
 
@@ -59,12 +61,14 @@ class LaunchResult:
     """A launch of test programs that ended, or was ended: `exit_code` is None then.
 
     logs: of the library, for each test program in it those of all processes
+    rank_hosts: where ranks ran, of those that said so
     """
 
     exit_code: int | None
     output: str
     errors: str
     logs: tuple[tuple[str, ...], ...] = ()
+    rank_hosts: Mapping[int, RankHost] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,9 @@ def _process_fault(launched: LaunchResult, printed: LaunchOutput, tables: int, r
         reason = _reason(launched, printed)
         missing = launched.exit_code == COMMAND_NOT_FOUND or any(sign in reason for sign in _MISSING)
         kind = FailureKind.UNAVAILABLE if missing else FailureKind.CRASH
-        return LaunchFault(kind, f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}")
+        way_out = f"; {_OTHER_MPI}" if "PMI" in reason else ""
+        message = f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}{way_out}"
+        return LaunchFault(kind, message)
     if not printed.is_complete or len(printed.verdicts) < tables:
         return LaunchFault(FailureKind.CRASH, f"the output breaks off; {_how_far(printed)}")
     return None

@@ -22,6 +22,7 @@ from chorale.runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Sess
 from chorale.runners.process_launch.base import GpuCluster, Host
 from chorale.runners.process_launch.local import LocalHost
 from chorale.runners.process_launch.mpich import MpichHost
+from chorale.runners.process_launch.slurm import SlurmHost, in_slurm_job, require_one_process
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -58,7 +59,7 @@ class MscclRunner:
     ) -> None:
         self._options = options
         self._folder = folder
-        self._host = host or LocalHost()
+        self._host = host or (SlurmHost() if in_slurm_job() else LocalHost())
         self._cluster = cluster
         self._proofs = ExecutionProofs()
 
@@ -156,8 +157,9 @@ def _identified(environment: Facts) -> Facts:
 def msccl_runner(config: MscclConfig, node: ResourceRequest) -> MscclRunner:
     """Return the runner. node: what each node of a Ray cluster must have besides GPUs, where the launcher is `ray`.
 
-    Raises InvalidInput for what `JobOptions` refuses.
+    Raises InvalidInput for what `JobOptions` refuses, and where this is one of several processes of a launcher.
     """
+    require_one_process()
     folder = None if config.shared_folder is None else Path(config.shared_folder)
     return MscclRunner(job_options(config), folder, cluster=_lender(config, node))
 
@@ -177,6 +179,7 @@ def job_options(config: MscclConfig) -> JobOptions:
         buffer_bytes=config.buffer_bytes,
         iterations=config.iterations,
         environment=dict(config.variables),
+        mpi=config.mpi,
     )
 
 

@@ -14,6 +14,12 @@ JOB = "$CHORALE_JOB"
 PART = "$CHORALE_PART"
 """The number of the test program in a launch, in values of variables."""
 
+STEP = "$CHORALE_STEP"
+"""The name of the steps of Slurm that a launch starts."""
+
+MPI_TYPE = "$CHORALE_MPI"
+"""The kind of MPI that srun sets up for them."""
+
 ALGORITHMS = "algorithms"
 """The folder with the program, and nothing else: a runtime that finds another file there may crash."""
 

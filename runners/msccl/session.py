@@ -10,13 +10,21 @@ from pathlib import Path
 import numpy as np
 
 from chorale.runners.api.base import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
-from chorale.runners.msccl.commands import PROOF_ITERATIONS, Mode, is_library, served_size, size_progressions
+from chorale.runners.msccl.commands import (
+    PROOF_ITERATIONS,
+    Mode,
+    gpus_per_node,
+    is_library,
+    served_size,
+    size_progressions,
+)
 from chorale.runners.msccl.job_files import EXECUTABLE, job_files
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.output_parser import parse_output
 from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times, log_fault, time_fault
 from chorale.runners.msccl.runtimes import Runtime, runtime_for
 from chorale.runners.process_launch.base import STDERR, STDOUT, Host, ProcessSpec
+from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Program
@@ -48,7 +56,14 @@ def launch(host: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) 
         errors = started.read(STDERR).decode(errors="replace")
     finally:
         started.close()
-    return LaunchResult(code, output, errors, tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts)))
+    logs = tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts))
+    return LaunchResult(code, output, errors, logs, _rank_hosts(folder, mode))
+
+
+def _rank_hosts(folder: Path, mode: Mode) -> dict[int, RankHost]:
+    """Return what the ranks of the last launch in `mode` said of their hosts."""
+    said = {path: path.read_text(errors="replace").split() for path in sorted((folder / "hosts").glob(f"{mode}.*"))}
+    return {int(path.suffix[1:]): RankHost.of_words(words) for path, words in said.items() if words}
 
 
 def _logs(folder: Path, names: str) -> tuple[str, ...]:
@@ -181,6 +196,9 @@ class Session:
         sizes, ranks = variant.options.sizes_bytes, len(variant.program.ranks)
         parts = len(size_progressions(sizes))
         launched = launch(self._host, variant.folder, variant.mode, parts, deadline_s)
+        per_host = gpus_per_node(ranks, variant.options)
+        if (fault := placement_fault(variant.options.hosts, per_host, launched.rank_hosts)) is not None:
+            raise SessionStopped(LaunchFault(FailureKind.UNAVAILABLE, fault))
         measured = launch_times(launched, sizes, parts, ranks, variant.program.in_place)
         if isinstance(measured, LaunchFault):
             what = (
@@ -190,7 +208,10 @@ class Session:
             )
             raise SessionStopped(replace(measured, message=f"{what}: {measured.message}"))
         parsed = parse_output(launched.output)
+        nodes = host_names(launched.rank_hosts)
         self.printed_facts |= {"gpu": parsed.device, "library_version": parsed.version}
+        if nodes is not None:
+            self.printed_facts["nodes"] = nodes
         return launched, measured
 
     def _require_own_times(self, times: Mapping[str, VariantTimes], library: VariantTimes) -> None:

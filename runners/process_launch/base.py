@@ -29,6 +29,8 @@ class ProcessSpec:
     argv:        the command; `./name` runs one of `files`.
     environment: variables besides those that the host has anyway.
     files:       plain name -> content, put into the folder before the start; all may be executed.
+    grace_s:     how long it may take to end by itself (SIGTERM) before it is killed: for one that has others to end
+                 elsewhere.
 
     What the process writes to its standard streams is in the files `STDOUT` and `STDERR` of the folder. Its
     standard input is empty.
@@ -37,6 +39,7 @@ class ProcessSpec:
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    grace_s: float = 0.0
 
 
 class ProcessHandle(Protocol):

@@ -19,6 +19,7 @@ _LAUNCHER = """\
 # Stand-in for a launcher: starts one process, which plays all ranks.
 echo "$0 $*" >> "{folder}/launches.txt"
 while [ "${{1##*/}}" != rank.sh ]; do
+  [ $# -gt 0 ] || exit 0
   case $1 in
     -np | -n) STAND_IN_RANKS=$2 ;;
     --ntasks=*) STAND_IN_RANKS=${{1#--ntasks=}} ;;

@@ -217,8 +217,8 @@ def row(call: Call, size: int, ranks: int, cells: list[tuple[float, int]]) -> st
 def main(argv: list[str]) -> int:
     call = Call.of(argv)
     fault, table = os.environ.get("STAND_IN_FAULT", ""), os.environ.get("STAND_IN_TABLE", "old")
-    ranks = int(os.environ.get("STAND_IN_RANKS") or os.environ["PMI_SIZE"])
-    if os.environ.get("PMI_RANK", "0") != "0":
+    ranks = int(os.environ.get("STAND_IN_RANKS") or os.environ.get("PMI_SIZE") or os.environ["SLURM_NTASKS"])
+    if (os.environ.get("PMI_RANK") or os.environ.get("SLURM_PROCID", "0")) != "0":
         return 0  # where there is a process for each rank, the first plays all
     if fault == "missing library":
         print("all_reduce_perf: error while loading shared libraries: libnccl.so.2", file=sys.stderr)

@@ -75,7 +75,7 @@ def test_loopback_needs_nothing() -> None:
 def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _until_ranks(mpi_launch_of(RING, None, None, "a,b").argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
     assert _until_ranks(mpi_launch_of(RING, "cluster", None, "@h.txt").argv) == ("mpiexec", "-f", "h.txt", "-n", "4")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PBS_NODEFILE", "nodes")
     found = mpi_launch_of(RING, None, None, None)
     assert _until_ranks(found.argv) == ("mpiexec", "-n", "4")
     assert found.facts == {"network": "cluster"}
@@ -108,7 +108,7 @@ def test_open_mpi_in_a_fabric_uses_tcp_and_the_script() -> None:
 
 @pytest.mark.usefixtures("_fabric")
 def test_a_fabric_that_is_up_comes_before_an_allocation_and_hosts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PBS_NODEFILE", "nodes")
     found = mpi_launch_of(RING, None, None, None)
     assert found.argv[:3] == ("env", "NODE=it's 0", "mpiexec")
     assert found.facts == {"network": "fabric", "fabric": "lab", "link_mbps": 50.0}

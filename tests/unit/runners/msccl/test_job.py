@@ -194,6 +194,7 @@ def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
         *("mpiexec", "-n", "16", "-ppn", "8", "-hosts", "a,b"),
     ]
     assert launch_command(16, replace(options, launcher="srun")) == [
-        *("srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--ntasks=16", "--ntasks-per-node=8", "--nodelist=a,b"),
+        *("srun", "--mpi=$CHORALE_MPI", "--overlap", "--kill-on-bad-exit=1", "--job-name=$CHORALE_STEP", "--nodes=2"),
+        *("--ntasks=16", "--distribution=arbitrary", f"--nodelist={','.join(['a'] * 8 + ['b'] * 8)}"),
     ]
     assert launch_command(8, replace(OPTIONS, hosts=())) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]

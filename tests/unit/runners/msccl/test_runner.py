@@ -200,8 +200,11 @@ def test_what_was_proven_is_not_proven_again(cluster: Cluster) -> None:
     assert [index for index, mode in enumerate(_modes(folder)) if mode == "proof"] == [0, 5]
 
 
-def test_a_machine_without_launcher_or_test_programs_is_unavailable(cluster: Cluster) -> None:
+def test_a_machine_without_launcher_or_test_programs_is_unavailable(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = cluster()
+    monkeypatch.setenv("PATH", str(folder))  # the machine of the tests may have launchers
     (folder / "all_reduce_perf").unlink()
     assert "no all_reduce_perf here" in failed(_submit(_request()), FailureKind.UNAVAILABLE).message
     (folder / "srun").unlink()

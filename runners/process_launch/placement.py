@@ -1,0 +1,68 @@
+"""Where ranks ran: what each says of its host, compared with what was asked."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chorale.runners.process_launch.slurm import node_name
+
+
+@dataclass(frozen=True, slots=True)
+class RankHost:
+    """What a rank says of its host: the name that counts, and all names and addresses, without those of loopback."""
+
+    name: str
+    aliases: frozenset[str]
+
+    @staticmethod
+    def of_words(words: Sequence[str]) -> RankHost:
+        """Return the host whose name is the first of `words`."""
+        return RankHost(words[0], frozenset(words))
+
+    def is_called(self, host: str) -> bool:
+        """Whether `host`, as a user wrote it, is this host; names count without their domain."""
+        short = {name.partition(".")[0] for name in self.aliases if not name[:1].isdigit()} | self.aliases
+        if host in self.aliases or host.partition(".")[0] in short or _is_loopback(host):
+            return True
+        try:
+            return socket.gethostbyname(host) in self.aliases
+        except OSError:
+            return False
+
+
+def this_host() -> RankHost:
+    """Return the host of this process: as Slurm names it within a job, else as it names itself."""
+    name, addresses = socket.gethostname(), []
+    with contextlib.suppress(OSError):
+        addresses = socket.gethostbyname_ex(name)[2]
+    return RankHost.of_words([node_name(), name, *addresses])
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.")
+
+
+def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
+    """Return in one line which rank is not where it should be, None if none is.
+
+    hosts:    of the ranks, `per_host` on each, as the user named them; empty where only so many share a host
+    ranks:    what those ranks say that could
+    """
+    for rank, actual in sorted(ranks.items()):
+        if hosts and not actual.is_called(hosts[rank // per_host]):
+            asked = f"instead of {hosts[rank // per_host]}"
+            return f"rank {rank} ran on {actual.name} {asked}: the launcher chose other hosts or another order"
+        first = ranks.get(rank // per_host * per_host, actual)
+        if first.name != actual.name:
+            begun = f"{per_host} ranks were to share a host, but ranks {rank // per_host * per_host} and {rank} ran on"
+            return f"{begun} {first.name} and {actual.name}"
+    return None
+
+
+def host_names(ranks: Mapping[int, RankHost]) -> str | None:
+    """Return the names of the hosts of `ranks` in rank order, each once in a row; None where none is known."""
+    names = [ranks[rank].name for rank in sorted(ranks)]
+    return ",".join(name for index, name in enumerate(names) if names[index - 1 : index] != [name]) or None

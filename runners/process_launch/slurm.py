@@ -1,0 +1,196 @@
+"""Slurm from inside a job: its nodes, its steps, and processes whose steps end with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from chorale.runners.process_launch.base import ProcessHandle, ProcessSpec
+from chorale.runners.process_launch.local import LocalHost
+from chorale.synth.errors import InvalidInput, Unavailable
+
+STEP_VARIABLE = "CHORALE_STEP"
+"""The name of the steps that a launch starts, by which they are found again."""
+
+STEP_GRACE_S = 5.0
+"""How long srun may take to end its step when it is told to, before it is killed."""
+
+_ANSWER_LIMIT_S = 30.0
+_STEP_END_LIMIT_S = 30.0
+_POLL_S = 0.2
+_TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+"""Variables that say of how many processes this one was started as one: by srun, MPICH and its kin, Open MPI."""
+
+
+def in_slurm_job() -> bool:
+    """Whether this process is part of a job of Slurm."""
+    return "SLURM_JOB_ID" in os.environ
+
+
+def node_name() -> str:
+    """Return the name of this node: as Slurm knows it within a job, else as the machine does."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def require_one_process() -> None:
+    """Raise InvalidInput where a launcher has started this command several times: each would start all ranks."""
+    for variable in _TASK_COUNTS:
+        count = os.environ.get(variable, "1")
+        if count.isdigit() and int(count) > 1:
+            rule = "a command that starts ranks itself must be started once"
+            raise InvalidInput(rule, f"{count} times ({variable})", "leave the launcher out, or start it with srun -n1")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmAllocation:
+    """The nodes of a job in the order in which Slurm lists them, and how many tasks it has on each, 1 if not known."""
+
+    nodes: tuple[str, ...]
+    tasks_per_node: int
+
+    @staticmethod
+    def current() -> SlurmAllocation:
+        """Return the allocation of the job that this process is part of; Unavailable where Slurm does not answer.
+
+        All nodes of the job, also where this process is a step on some of them.
+        """
+        names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
+        nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
+        tasks = os.environ.get("SLURM_TASKS_PER_NODE", "") if "SLURM_STEP_NUM_TASKS" not in os.environ else ""
+        first = tasks.partition(",")[0].partition("(")[0]
+        return SlurmAllocation(nodes, int(first) if first.isdigit() else 1)
+
+    def hosts_of(self, ranks: int) -> tuple[tuple[str, int], ...]:
+        """Return (node, ranks there) so that `ranks` fill one node after the other, evenly or as its tasks are."""
+        per_node = max(self.tasks_per_node, -(-ranks // len(self.nodes)))
+        used = -(-ranks // per_node)
+        counts = [min(per_node, ranks - index * per_node) for index in range(used)]
+        return tuple(zip(self.nodes, counts, strict=False))
+
+
+def slurm_output(*argv: str) -> str:
+    """Return what a command of Slurm prints; Unavailable, with its words, where it fails."""
+    rule, way_out = "Slurm must answer", "see `sinfo`, and whether the commands of Slurm are on the PATH"
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(rule, error, way_out) from error
+    if done.returncode != 0:
+        raise Unavailable(rule, f"{argv[0]}: {done.stderr.strip() or done.stdout.strip()}", way_out)
+    return done.stdout
+
+
+def new_step_name() -> str:
+    """Return a name for the steps of a launch that no other has."""
+    return f"chorale-{uuid.uuid4().hex[:12]}"
+
+
+def end_steps(name: str) -> bool:
+    """End the steps called `name` of this job that still run; return whether none is left when the patience is over."""
+    deadline_s = time.monotonic() + _STEP_END_LIMIT_S
+    while steps := _steps_named(name):
+        if time.monotonic() > deadline_s:
+            return False
+        subprocess.run(["scancel", "--signal=KILL", *steps], capture_output=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603, S607
+        time.sleep(_POLL_S)
+    return True
+
+
+def _steps_named(name: str) -> list[str]:
+    if not in_slurm_job() or shutil.which("squeue") is None:
+        return []
+    job = os.environ["SLURM_JOB_ID"]
+    lines = slurm_output("squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j").splitlines()
+    return [step for step, step_name in (line.split(None, 1) for line in lines) if step_name.strip() == name]
+
+
+class SlurmHost:
+    """Implements `Host`: processes on this node that start steps with the name in `STEP_VARIABLE`, which end with them.
+
+    srun leaves its step running where it is killed, and the next one then waits for the nodes: so it is asked to end
+    first, and steps that are left are cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._host = LocalHost()
+        self.address = self._host.address
+
+    def start(self, spec: ProcessSpec) -> SlurmProcess:
+        """Start a process; see `Host.start`."""
+        name = new_step_name()
+        environment: Mapping[str, str] = {**spec.environment, STEP_VARIABLE: name}
+        return SlurmProcess(self._host.start(replace(spec, environment=environment, grace_s=STEP_GRACE_S)), name)
+
+
+class SlurmProcess:
+    """Implements `chorale.runners.process_launch.base.ProcessHandle`."""
+
+    def __init__(self, process: ProcessHandle, step_name: str) -> None:
+        self._process = process
+        self._step_name = step_name
+        self._is_ended = False
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        return self._process.poll()
+
+    def read(self, name: str) -> bytes:
+        """Return what a file of the working folder holds now."""
+        return self._process.read(name)
+
+    def kill(self) -> None:
+        """End the process and its steps; Unavailable where a step does not end."""
+        was_running = self._process.poll() is None
+        self._process.kill()
+        if was_running and not self._is_ended and not end_steps(self._step_name):
+            way_out = f"see `squeue --steps`, cancel the step {self._step_name}, then measure again"
+            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
+        self._is_ended = True
+
+    def close(self) -> None:
+        """End what runs and remove the folder."""
+        try:
+            self.kill()
+        finally:
+            self._process.close()
+
+
+HYDRA_SCRIPT = """\
+#!/bin/sh
+# In place of srun for the mpiexec of MPICH: its proxies start in the order of its hosts, beside what the job runs. They
+# go by the number of their node, which srun counts in its own order, so that the number of their task takes its place.
+unset SLURM_HOSTFILE
+words=$#
+while [ "$words" -gt 0 ]; do
+  case $1 in
+    hydra_*_proxy | */hydra_*_proxy)
+      set -- "$@" sh -c 'SLURM_NODEID=$SLURM_PROCID; export SLURM_NODEID; exec "$@"' sh ;;
+  esac
+  set -- "$@" "$1"
+  shift
+  words=$((words - 1))
+done
+exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribution=arbitrary "$@"
+"""
+"""What HYDRA_LAUNCHER_EXEC names in a job: srun orders nodes itself and waits for what the step around it holds."""
+
+OPEN_MPI_ARGUMENTS = "--overlap --job-name="
+"""What Open MPI's mpirun has to tell srun, before the name of the step."""
+
+
+def launcher_environment(script: str, step_name: str) -> dict[str, str]:
+    """Return the variables with which an mpiexec in a job starts its daemons; `script` has `HYDRA_SCRIPT` in it."""
+    open_mpi = OPEN_MPI_ARGUMENTS + step_name
+    return {
+        STEP_VARIABLE: step_name,
+        "HYDRA_LAUNCHER": "slurm",
+        "HYDRA_LAUNCHER_EXEC": script,
+        "PRTE_MCA_plm_slurm_args": open_mpi,
+        "OMPI_MCA_plm_slurm_args": open_mpi,
+    }
