@@ -31,7 +31,7 @@ class MscclConfig(RunnerConfig):
     preconditions: ClassVar[tuple[str, ...]] = ("gpus", "gpu launcher", "nccl-tests")
     capabilities: ClassVar[Capabilities] = Capabilities(protocols=True, buffers=True, launches_repetitions=True)
     is_nested: ClassVar[bool] = True
-    not_compared: ClassVar[frozenset[str]] = frozenset({"shared_folder"})
+    not_compared: ClassVar[frozenset[str]] = frozenset({"shared_folder", "mpi"})
 
     runtime: Literal["msccl", "executor", "rccl"] | None = Field(
         default=None,
