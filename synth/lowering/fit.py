@@ -23,7 +23,9 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     if blocks > limits.resident_threadblocks:
         bound = limits.resident_threadblocks
         return f"rank {largest}: thread blocks that must run at once: {blocks} is above the limit {bound}"
-    return "" if limits.one_sided_operations is None else exceeded_plan_limit(plan_of(program))
+    if limits.one_sided_operations is None:
+        return ""
+    return exceeded_plan_limit(plan_of(program), limits.resident_threadblocks)
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:

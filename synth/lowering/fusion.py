@@ -45,6 +45,8 @@ def fuse_ops(
     dst: Column,
     needed_cells: NDArray[np.bool_],
     apart: Collection[tuple[int, int]] = (),
+    *,
+    stores_sums: bool = False,
 ) -> tuple[UnscheduledOps, Joins]:
     """Return the instructions of one rank with receives and sends fused, and which directions then share a block.
 
@@ -52,7 +54,7 @@ def fuse_ops(
     after the last instruction; apart: channel and sending rank of receives that stay alone. A send is fused with the
     receive that wrote all it sends, but only between two directions where that leaves few instructions over, because
     in one block these take turns. The order of messages on each connection stays as it is. Sums that nobody reads here
-    afterwards are sent without being stored.
+    afterwards are sent without being stored, unless `stores_sums`.
     O(cells touched + instructions * log(instructions)).
     """
     receives, sends = _candidates(unfused, src, dst, len(needed_cells))
@@ -78,7 +80,7 @@ def fuse_ops(
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
     remaining = UnscheduledOps(*(getattr(replace(unfused, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
-    needless = ~is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS)
+    needless = ~is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
     remaining = replace(
         remaining, op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
     )

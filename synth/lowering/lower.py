@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -29,6 +30,7 @@ from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector
 from chorale.synth.programs.columns import ColumnBlocks
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.memory import BufferShape
+from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 from chorale.synth.programs.program import (
     EMPTY_RANK,
     QUEUE_DEPTH,
@@ -40,6 +42,7 @@ from chorale.synth.programs.program import (
 )
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.registry import target_named
+from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.verify.verified import VerifiedSchedule
 
 LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
@@ -85,6 +88,9 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
 
 
 def _require_possible(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> None:
+    if limits.one_sided_operations is None and options.moves_differently:
+        rule = f"{options.target} must have no reads, groups, pipelines or boxes: its runtime sends and receives"
+        raise InvalidInput(rule, "one of them", "leave them out, or use mscclpp-json")
     if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
         raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
@@ -212,6 +218,8 @@ def _prepared(
     fragments = fragments_of(placement, messages, cuts)
     generator = OpGenerator(fragments, placement, cuts.longest, sends_first=options.fuse)
     max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
+    # What adds packets stores the sum.
+    stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     head = Program(
         name=_name(schedule),
         target=options.target,
@@ -224,12 +232,23 @@ def _prepared(
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
+        plan=_plan_options(schedule, options, limits),
     )
 
     def make(rank: int) -> RankProgram:
-        return _rank_program(placement, generator.of_rank(rank), rank, max_blocks, options.fuse, unfused.get(rank, ()))
+        grouping = _Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums)
+        return _rank_program(placement, generator.of_rank(rank), rank, grouping)
 
     return ProgramStream(head, make)
+
+
+def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:
+    """Return how a one-sided target moves what is sent, with the boxes of the ranks where there are several."""
+    if limits.one_sided_operations is None:
+        return WHOLE_CHUNKS
+    boxes = boxes_of(schedule.topology, options.ranks_per_box)
+    several = boxes if max(boxes) else ()
+    return PlanOptions(options.reads, options.block_group, options.pipeline_bytes, several)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
@@ -249,7 +268,8 @@ def _fragment_limits(
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
-    longest = 1 if streams and vector.is_single_shard else most
+    by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
+    longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
     # Puts never wait for their receiver, so that exchanges need no cuts.
     return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
@@ -259,21 +279,25 @@ def _require_at_most(what: str, value: int, largest: int) -> None:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
-def _rank_program(
-    placement: Placement,
-    ops: UnscheduledOps,
-    rank: int,
-    max_blocks: int,
-    fuse: bool,
-    unfused: Collection[tuple[int, int]],
-) -> RankProgram:
+class _Grouping(NamedTuple):
+    """How the instructions of a rank become blocks; stores_sums: whether sums are stored that only others need."""
+
+    max_blocks: int
+    fuse: bool
+    unfused: Collection[tuple[int, int]]
+    stores_sums: bool
+
+
+def _rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: _Grouping) -> RankProgram:
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
-    if fuse:
+    if grouping.fuse:
         layout = placement.shape.layout(rank, scratch)
-        ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), unfused)
+        result = placement.result_cells(rank, layout)
+        operands = operand_cells(ops, layout)
+        ops, joins = fuse_ops(ops, *operands, result, grouping.unfused, stores_sums=grouping.stores_sums)
         ops, scratch = with_dense_scratch(ops)
-    blocks = assign_blocks(ops, max_blocks, joins)
+    blocks = assign_blocks(ops, grouping.max_blocks, joins)
     if not blocks.keys:
         # Runtimes cannot launch a rank without a block.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.plans.options import PlanOptions
 from chorale.synth.programs.program import Protocol, as_protocol
 
 MAX_CHANNELS = 1024
@@ -28,6 +29,8 @@ class LoweringOptions:
     chunks:    into how many chunks each instance cuts a shard, see `chorale.synth.lowering.vector_layout`; None for
                those of the schedule
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
+    reads, block_group, pipeline_bytes: choices of one-sided targets, see `chorale.synth.programs.plans.options`
+    ranks_per_box: how many ranks see each other's memory, for one-sided targets; None: as the topology says
     """
 
     target: str
@@ -40,11 +43,16 @@ class LoweringOptions:
     sm_count: int | None = None
     fuse: bool = False
     chunks: int | None = None
+    reads: bool = False
+    block_group: int = 1
+    pipeline_bytes: int = 0
+    ranks_per_box: int | None = None
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MAX_CHANNELS)
         _between("instances", self.instances, 1, MAX_INSTANCES)
         as_protocol(self.protocol)
+        PlanOptions(self.reads, self.block_group, self.pipeline_bytes)
         if self.chunks is not None:
             _between("chunks", self.chunks, 1, MAX_CHUNKS)
         if self.sm_count is not None:
@@ -54,6 +62,11 @@ class LoweringOptions:
         if self.max_bytes and self.max_bytes < self.min_bytes:
             values = f"min_bytes {self.min_bytes}, max_bytes {self.max_bytes}"
             raise InvalidInput("max_bytes must not be below min_bytes", values, "use 0 for no upper limit")
+
+    @property
+    def moves_differently(self) -> bool:
+        """Whether it says how a one-sided target moves what is sent."""
+        return (self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box) != (False, 1, 0, None)
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -179,6 +180,7 @@ class Program:
                 reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
     channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
     origin:     content id of the schedule it was lowered from, "" for a program read from elsewhere.
+    plan:       how a one-sided runtime moves what is sent; without meaning elsewhere.
     """
 
     name: str
@@ -192,6 +194,7 @@ class Program:
     min_bytes: int = 0
     max_bytes: int = 0  # 0: no limit
     origin: str = ""
+    plan: PlanOptions = WHOLE_CHUNKS
 
     @property
     def one_sided(self) -> bool:

@@ -1,8 +1,7 @@
 """The JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs.
 
-The format has no version; the loaders of 0.8.0 to 0.10 are its definition. Lowering writes for 0.9.0 the operations
-nop, signal, wait, put, copy, re, sem_acquire and sem_release over memory channels, which need peers to see each other's
-memory: the GPUs of one box. Reading takes all operations. Keys that the loader ignores (`root`, `origin`) are ours.
+The format has no version; the loaders of 0.8.0 to 0.10 are its definition, and what lowering writes is read by all of
+them. Reading takes all operations. Keys that the loader ignores (`root`, `origin`) are ours.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ LIMITS = TargetLimits(
     resident_threadblocks=108,
     waitable_threadblocks=1024,
     blocks_per_direction=1024,
-    steps=MAX_BLOCK_OPERATIONS,
-    waits=MAX_BLOCK_OPERATIONS,
+    steps=2**20,  # longer blocks are cut
+    waits=2**20,
     single_wait=False,
     count=2**20,
     offset=2**20,

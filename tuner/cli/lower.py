@@ -52,6 +52,18 @@ Split = Annotated[
     int,
     typer.Option(min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."),
 ]
+Reads = Annotated[
+    bool,
+    typer.Option("--reads", help="MSCCL++: receivers read what stays where it is, instead of being written to."),
+]
+BlockGroup = Annotated[int, typer.Option(help="MSCCL++: thread blocks that share the chunks of each block.")]
+PipelineBytes = Annotated[
+    str, typer.Option(metavar="BYTES", help="MSCCL++: parts in which chunks go through the steps of a block; 0: none.")
+]
+RanksPerBox = Annotated[
+    int | None,
+    typer.Option(help="MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]"),
+]
 SizesOfProgram = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +90,10 @@ def lower(
     sm_count: SmCount = None,
     fuse: Fuse = False,
     split: Split = 1,
+    reads: Reads = False,
+    block_group: BlockGroup = 1,
+    pipeline_bytes: PipelineBytes = "0",
+    ranks_per_box: RanksPerBox = None,
     sizes: SizesOfProgram = None,
     dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
     size: PredictedSize = None,
@@ -92,8 +108,10 @@ def lower(
     """
     channel_count = 1 if channels is None else channels
     options = LoweringOptions(
-        target, channel_count, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
-    )
+        target, channel_count, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse,
+        reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
+        pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
+    )  # fmt: skip
     size_bytes = None if size is None else parse_size(size)
     verified = verify_schedule(load_schedule(file))
     chunks_per_shard = verified.schedule.chunks_per_shard

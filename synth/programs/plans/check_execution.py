@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chorale.synth.programs.plans.moves import MAX_PIECES, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.plans.run import PlanRun
 from chorale.synth.programs.program import ProgramViolation
 
@@ -49,12 +49,19 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
         ("chunks moved by all operations", moved * pieces, MAX_MOVES),
         ("packets moved by all operations", packets * pieces, MAX_PACKETS),
         ("chunks of memory on all ranks", _cells(plan) * pieces, max_cells),
-        ("clock entries", owners * (len(steps) + owners), MAX_CLOCK_ENTRIES),
+        ("clock entries", owners * (sum(map(_told, steps)) + owners), MAX_CLOCK_ENTRIES),
     )
     for what, value, largest in sizes:
         if value > largest:
             return f"{what}: {value} are more than the {largest} that can be checked"
     return ""
+
+
+def _told(operation: Operation) -> int:
+    """Return how many clocks an operation leaves for others."""
+    if operation.action.packets:
+        return 1
+    return len(operation.channels) * operation.action.signals + len(operation.semaphores)
 
 
 def _cells(plan: ExecutionPlan) -> int:

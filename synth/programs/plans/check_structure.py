@@ -40,11 +40,16 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     return found or [*_signals(plan), *_semaphores(plan), *_barriers(plan)]
 
 
-def exceeded_plan_limit(plan: ExecutionPlan) -> str:
-    """Return which limit of the executor the longest block of `plan` exceeds, "" for none."""
-    longest = max(sum(1 for _ in block.every_operation()) for body in plan.ranks for block in body.blocks)
-    if longest > MAX_BLOCK_OPERATIONS:
-        return f"operations of a thread block: {longest} is above the limit {MAX_BLOCK_OPERATIONS}"
+def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
+    """Return which limit of the executor a rank of `plan` exceeds, "" for none; all its blocks must run at once."""
+    rank, body = max(enumerate(plan.ranks), key=lambda item: len(item[1].blocks))
+    if len(body.blocks) > resident_blocks:
+        blocks = len(body.blocks)
+        return f"rank {rank}: thread blocks that must run at once: {blocks} is above the limit {resident_blocks}"
+    for rank, body in enumerate(plan.ranks):
+        for index, block in enumerate(body.blocks):
+            for violation in _numbering(body, rank, index, block):
+                return violation.message
     return ""
 
 

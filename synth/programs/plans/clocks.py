@@ -54,7 +54,8 @@ class PlanClocks:
                 self._released[rank, number].extend(nothing * min(value, MOST_REPEATS * calls * acquired[number]))
 
     def begin(self, rank: int, call: int) -> None:
-        """All blocks of `rank` end their call, if there was one, know what they know together, and begin `call`."""
+        """All blocks of `rank` end their call, if there was one, know what they know together, and begin `call`. A call
+        ends when the ports of the rank have read what they were given."""
         blocks = [block for block, owner in enumerate(self.owner) if owner == rank]
         for block in blocks:
             self.join(block)
@@ -62,6 +63,9 @@ class PlanClocks:
             return
         known = self.clock[blocks].max(axis=0)
         known[:, self.begun + rank] = call
+        for port in range(len(self._plan.ranks[rank].port_peers)):
+            proxy = self.proxy[rank, port]
+            known[HAPPENED, proxy] = self._time[proxy]
         self.clock[blocks] = known
 
     def try_advance(self, block: int, operation: Operation) -> bool:

@@ -70,16 +70,19 @@ def test_what_an_exchange_overwrites_waits_in_scratch():
     assert max(body.scratch_chunks for body in plan.ranks) >= 6
 
 
-def test_too_many_operations_are_refused_with_channels_that_fit():
+def test_long_blocks_are_cut_until_there_are_too_many():
     schedule = verified("ring:16", "allreduce", "ring")
-    with pytest.raises(InvalidInput, match=r"operations of a thread block: .* above the limit 64.*channels 2, .* fits"):
-        lower(schedule, LoweringOptions("mscclpp-json"))
-    assert check_program(plan_of(lower(schedule, LoweringOptions("mscclpp-json", channels=2)))) == []
+    whole = plan_of(lower(schedule, LoweringOptions("mscclpp-json", channels=2)))
+    cut = plan_of(lower(schedule, LoweringOptions("mscclpp-json", sm_count=7)))
+    for plan in (whole, cut):
+        assert check_program(plan) == []
+        assert max(len(block.operations) for body in plan.ranks for block in body.blocks) <= 64
+    assert len(cut.ranks[0].blocks) > len(lower(schedule, LoweringOptions("mscclpp-json")).ranks[0].blocks)
+    with pytest.raises(InvalidInput, match=r"thread blocks that must run at once: 7 is above the limit 6"):
+        lower(schedule, LoweringOptions("mscclpp-json", sm_count=6))
 
 
-def test_packets_and_wrapping_offsets_are_refused():
-    with pytest.raises(InvalidInput, match="protocol Simple"):
-        made("ring:3", "allreduce", protocol="LL")
+def test_wrapping_offsets_are_refused():
     with pytest.raises(InvalidInput, match="offsets have 32 bits"):
         made("ring:8", "allreduce", method="ring", max_bytes=2**32 - 1, instances=2, in_place=False, fuse=True)
 

@@ -208,7 +208,7 @@ class WeakRun:
                 yield False
             self.locks[rank, local] -= 1
             return
-        kind = op["channel_type"]
+        kind = op.get("channel_type", "memory")
         number = self._channel(body, kind, local)
         if name.endswith("wait"):
             while self.signals[rank, kind, number] < 1:
@@ -218,8 +218,10 @@ class WeakRun:
             self._signal(key, kind, number, relaxed=name == "rlxsignal")
 
     def _signal(self, key: Any, kind: str, number: int, relaxed: bool) -> None:
+        end = self._other_end(key[0], kind, number)
+
         def tell() -> None:
-            self.signals[1 - key[0], kind, number] += 1
+            self.signals[end] += 1
 
         if kind == "port" or not relaxed:
             self._release(key)
@@ -227,6 +229,24 @@ class WeakRun:
             self.proxies[key[0], number].append(tell)
         else:
             tell()
+
+    def _other_end(self, rank: int, kind: str, number: int) -> tuple[int, str, int]:
+        """Return the other end of a channel: the n-th with a peer is its n-th with this rank."""
+        peers = self._peers(rank, kind)
+        peer, before = peers[number], peers[:number].count(peers[number])
+        return peer, kind, [n for n, each in enumerate(self._peers(peer, kind)) if each == rank][before]
+
+    def _peers(self, rank: int, kind: str) -> list[int]:
+        channels = [each for each in self.plan["gpus"][rank]["channels"] if each["channel_type"] == kind]
+        return [peer for each in channels for peer in each["connected_to"]]
+
+    def _remote(self, key: Any, op: Any, number: int) -> tuple[int, str]:
+        """Return rank and type of a remote buffer of a block."""
+        gpu, kind = self.plan["gpus"][key[0]], op.get("channel_type", "memory")
+        references = gpu["threadblocks"][key[1]]["remote_buffer_refs"]
+        numbers = next(each["remote_buffer_ids"] for each in references if each["access_channel_type"] == kind)
+        remote = gpu["remote_buffers"][numbers[number]]
+        return remote["rank"], remote["type"]
 
     def _channel(self, body: Any, kind: str, local: int) -> int:
         return next(c["channel_ids"] for c in body["channels"] if c["channel_type"] == kind)[local]
@@ -245,7 +265,7 @@ class WeakRun:
             ]
             owners = [(each, buffer) for each in range(self.ranks)]
         elif "buffer_id" in operand:
-            owners = [(1 - rank, self.plan["gpus"][rank]["remote_buffers"][0]["type"])]
+            owners = [self._remote(key, op, operand["buffer_id"])]
         else:
             owners = [(rank, operand["type"])]
         return [[(owner, buffer, first + n) for n in range(span)] for owner, buffer in owners]
@@ -271,7 +291,7 @@ class WeakRun:
         sources = [self._places(key, op, operand, repeat) for operand in op["src_buff"]]
         targets = [self._places(key, op, operand, repeat) for operand in op["dst_buff"]]
         name, thread = op["name"], key[2]
-        if op["channel_type"] == "port":
+        if op.get("channel_type", "memory") == "port":
             yield from self._through_port(key, body, op, sources, targets, at)
             return
         pairs = [(sources, targets)]

@@ -1,0 +1,153 @@
+"""Which thread blocks and channels a plan has: blocks with too many operations are cut into segments.
+
+A segment is a run of the instructions of a block of the program and becomes a thread block, or a group of them. The
+messages of a connection between a segment of its sender and one of its receiver are a lane, which becomes a channel:
+only one block may signal on a channel, and only one may wait.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from chorale.synth.programs.plans.causality import InstructionId
+from chorale.synth.programs.plans.deliveries import Carrier, Connection, Deliveries, Delivery
+from chorale.synth.programs.plans.plan import Kind
+from chorale.synth.programs.program import Program, ThreadBlock
+
+BlockId = tuple[int, int]
+"""Rank and block of the program."""
+Cuts = Mapping[BlockId, Sequence[int]]
+"""The first instruction of each segment of the blocks that are cut."""
+
+
+class Lane(NamedTuple):
+    """Messages of a connection from one segment to another."""
+
+    connection: Connection
+    sender_segment: int
+    receiver_segment: int
+
+
+class SegmentId(NamedTuple):
+    """A segment of a block of the program."""
+
+    rank: int
+    block: int
+    number: int
+
+
+class PlanWiring:
+    """Segments and lanes of `program`, cut at `cuts`."""
+
+    def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts) -> None:
+        self._program, self._cuts = program, cuts
+        self._incoming: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
+        self._outgoing: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
+        self._numbers: dict[tuple[int, Kind], dict[Lane, int]] = defaultdict(dict)
+        self.written: set[Lane] = set()  # lanes whose sender, or a port, writes to the receiver
+        self.read: set[Lane] = set()  # lanes whose receiver reads
+        for delivery in deliveries.of_send.values():
+            lane = self.lane_of(delivery)
+            (self.read if delivery.carrier is Carrier.RECEIVER else self.written).add(lane)
+            self._outgoing[self.segment_of(delivery.send)][lane] = None
+        for delivery in sorted(deliveries.of_receive.values(), key=lambda each: each.receive):
+            self._incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
+        self._number_channels()
+
+    def segment_of(self, item: InstructionId) -> SegmentId:
+        """Return the segment that an instruction is in."""
+        rank, block, step = item
+        cuts = self._cuts.get((rank, block), (0,))
+        return SegmentId(rank, block, bisect_right(cuts, step) - 1)
+
+    def segments_of(self, rank: int, block: int) -> list[SegmentId]:
+        """Return all segments of a block in order."""
+        return [SegmentId(rank, block, number) for number in range(len(self._cuts.get((rank, block), (0,))))]
+
+    def steps_of(self, segment: SegmentId, body: ThreadBlock) -> range:
+        """Return the numbers of its instructions."""
+        cuts = [*self._cuts.get((segment.rank, segment.block), (0,)), len(body.instructions)]
+        return range(cuts[segment.number], cuts[segment.number + 1])
+
+    def lane_of(self, delivery: Delivery) -> Lane:
+        """Return the lane that a message is on."""
+        ends = (self.segment_of(delivery.send).number, self.segment_of(delivery.receive).number)
+        return Lane(delivery.connection, *ends)
+
+    def incoming(self, segment: SegmentId) -> list[Lane]:
+        """Return the lanes that lead to `segment`."""
+        return list(self._incoming[segment])
+
+    def outgoing(self, segment: SegmentId) -> list[Lane]:
+        """Return the lanes that begin in `segment`."""
+        return list(self._outgoing[segment])
+
+    def kind_of(self, lane: Lane) -> Kind:
+        """Return the kind of its channels."""
+        sender, receiver, _ = lane.connection
+        return "port" if self._program.plan.joined_by_port(sender, receiver) else "memory"
+
+    def peers(self, rank: int, kind: Kind) -> tuple[int, ...]:
+        """Return the peer of each channel of `rank`: one channel for each lane and member of a group."""
+        group = self._program.plan.group
+        lanes = self._numbers[rank, kind]
+        return tuple(_peer(rank, lane) for lane in lanes for _ in range(group))
+
+    def channel(self, rank: int, lane: Lane, member: int) -> int:
+        """Return the channel of `lane` at `rank` for a member of the group."""
+        return self._numbers[rank, self.kind_of(lane)][lane] * self._program.plan.group + member
+
+    def _number_channels(self) -> None:
+        """Number lanes by peer and connection, so that both ends have those with one peer in one order."""
+        ends = {(lane.connection[end], lane) for lane in (*self.written, *self.read) for end in (0, 1)}
+        for rank, lane in sorted(ends, key=lambda end: (end[0], _peer(*end), end[1].connection[2], end[1])):
+            numbers = self._numbers[rank, self.kind_of(lane)]
+            numbers[lane] = len(numbers)
+
+
+class RankSemaphores(NamedTuple):
+    """Semaphores of a rank: how many, which are acquired before an instruction and released after it, by block and
+    number, and which leads from each segment to the next."""
+
+    semaphores: int
+    acquired: Mapping[tuple[int, int], Sequence[int]]
+    released: Mapping[tuple[int, int], Sequence[int]]
+    chained: Mapping[SegmentId, int]
+
+
+def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
+    """Return one semaphore for each pair of segments of which one waits for the other, and for segments in a row."""
+    numbers: dict[tuple[SegmentId, SegmentId], int] = {}
+    latest: dict[tuple[int, int], int] = {}
+    acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
+    released: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, block in enumerate(blocks):
+        for step, item in enumerate(block.instructions):
+            for wait in item.waits:
+                # What an earlier wait includes needs no other.
+                if wait.block == index or wait.step <= latest.get((wait.block, index), -1):
+                    continue
+                latest[wait.block, index] = wait.step
+                ends = wiring.segment_of((rank, wait.block, wait.step)), wiring.segment_of((rank, index, step))
+                number = numbers.setdefault(ends, len(numbers))
+                acquired[index, step].append(number)
+                released[wait.block, wait.step].append(number)
+    chained = {
+        segment: len(numbers) + number
+        for number, segment in enumerate(
+            segment for index in range(len(blocks)) for segment in wiring.segments_of(rank, index)[1:]
+        )
+    }
+    return RankSemaphores(len(numbers) + len(chained), _sorted(acquired), _sorted(released), chained)
+
+
+def _sorted(items: Mapping[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[int, ...]]:
+    return {key: tuple(sorted(numbers)) for key, numbers in items.items()}
+
+
+def _peer(rank: int, lane: Lane) -> int:
+    sender, receiver, _ = lane.connection
+    return receiver if sender == rank else sender
