@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 
 
@@ -18,11 +19,16 @@ class CollectiveName(StrEnum):
     BROADCAST = "broadcast"
     REDUCE = "reduce"
     ALLTOALL = "alltoall"
+    CUSTOM = "custom"
 
     @property
     def reduces(self) -> bool:
         """Whether the operation adds contributions of several ranks."""
         return self in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE, CollectiveName.REDUCE)
+
+
+STANDARD = tuple(name for name in CollectiveName if name is not CollectiveName.CUSTOM)
+"""The collectives whose name says what they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +42,31 @@ class Collective:
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
+    custom: what `custom` says, and only then; for programs, which there are no schedules for.
     """
 
     name: CollectiveName
     root: int | None = None
+    custom: CustomCollective | None = None
 
     @property
     def reduces(self) -> bool:
         """Whether the operation adds contributions of several ranks."""
-        return self.name.reduces
+        return self.name.reduces if self.custom is None else self.custom.reduces
 
     @property
     def is_rooted(self) -> bool:
         return self.name in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
 
     def __str__(self) -> str:
+        if self.custom is not None:
+            return f"{self.name.value} {self.custom.name}"
         return self.name.value if self.root is None else f"{self.name.value}(root={self.root})"
+
+
+def custom_collective(custom: CustomCollective) -> Collective:
+    """Return the collective that `custom` defines."""
+    return Collective(CollectiveName.CUSTOM, custom=custom)
 
 
 ALLGATHER = Collective(CollectiveName.ALLGATHER)
@@ -76,9 +91,9 @@ def parse_collective(text: str, root: int = 0) -> Collective:
     Collective(name=<CollectiveName.BROADCAST: 'broadcast'>, root=2)
     """
     try:
-        name = CollectiveName(text)
-    except ValueError:
-        supported = ", ".join(name.value for name in CollectiveName)
+        name = next(name for name in STANDARD if name.value == text)
+    except StopIteration:
+        supported = ", ".join(name.value for name in STANDARD)
         raise InvalidInput("a collective must be one that is known", text, f"choose from {supported}") from None
     collective = Collective(name)
     return Collective(name, root) if collective.is_rooted else collective

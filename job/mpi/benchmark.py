@@ -26,7 +26,7 @@ from chorale.job.settings import read_table
 from chorale.runners.api.units import parse_sizes
 from chorale.runners.mpi.job import JobEnded, MpiJob
 from chorale.runners.mpi.launch import mpi_launch_of, rank_command
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import STANDARD
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m chorale.job.mpi.benchmark", description=__doc__)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--collective", choices=[name.value for name in CollectiveName], default="allreduce")
+    parser.add_argument("--collective", choices=[name.value for name in STANDARD], default="allreduce")
     parser.add_argument("--sizes", default="4KiB:4MiB:x4", help="of the whole vector")
     parser.add_argument("--repeats", type=int, default=10, help="of each size in a launch")
     parser.add_argument("--turns", type=int, default=2, help="launches without the table, and with it")

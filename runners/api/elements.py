@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 
 Vector = NDArray[Any]
@@ -93,7 +94,10 @@ def input_data(collective: Collective, pattern: DataPattern, rank: int, elements
 
 
 def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
-    """Return what `rank` must hold afterwards, None where the collective leaves it open."""
+    """Return what `rank` must hold afterwards, None where the collective leaves it open.
+
+    See `required_pieces` for custom collectives.
+    """
     ranks = range(pattern.ranks)
     shard = _shard(rank, elements, pattern.ranks)
     match collective.name:
@@ -111,6 +115,20 @@ def expected_output(collective: Collective, pattern: DataPattern, rank: int, ele
             )
         case CollectiveName.ALLTOALL:
             return np.concatenate([pattern.contribution(peer, *shard) for peer in ranks])
+        case CollectiveName.CUSTOM:
+            raise InvalidInput("a custom collective requires pieces", "all of it", "use required_pieces")
+
+
+def required_pieces(
+    custom: CustomCollective, pattern: DataPattern, rank: int, elements: int
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield what the output of `rank` must hold after a custom collective: from which element on, and what."""
+    length = elements // custom.chunks
+    for each in custom.required_of(rank):
+        summands = [
+            pattern.contribution(source, chunk * length, (chunk + 1) * length) for source, chunk in each.sources
+        ]
+        yield each.chunk * length, np.sum(summands, axis=0, dtype=np.int64)
 
 
 def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:

@@ -17,6 +17,8 @@ _COLLECTIVES = (
     CollectiveName.REDUCE,
     CollectiveName.ALLTOALL,
 )
+_SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
+"""Collectives that the engine does not know, and what has the same buffers: it executes instructions, whatever for."""
 _OPS = {
     Op.SEND: 0,
     Op.RECV: 1,
@@ -38,7 +40,17 @@ def encode_rank(
     depth: how many messages a sender may be ahead of its receiver on a connection
     """
     root = -1 if collective.root is None else collective.root
-    words = array("q", [_VERSION, _COLLECTIVES.index(collective.name), root, ranks, chunks, int(in_place)])
+    words = array(
+        "q",
+        [
+            _VERSION,
+            _COLLECTIVES.index(_SAME_BUFFERS.get(collective.name, collective.name)),
+            root,
+            ranks,
+            chunks,
+            int(in_place),
+        ],
+    )
     words.extend((part.scratch_chunks, depth, len(part.blocks)))
     for block in part.blocks:
         peers = (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chorale.runners.api.elements import UNTOUCHED, DataPattern, Vector, expected_output, input_data
+from chorale.runners.api.elements import UNTOUCHED, DataPattern, Vector, expected_output, input_data, required_pieces
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.program import Buffer
 
@@ -56,12 +56,21 @@ class RankMemory:
 
     def mismatch(self) -> str | None:
         """Return in one line what is wrong with the result, None if every element is right."""
-        expected = expected_output(self._layout.collective, self._pattern, self._rank, self._elements)
+        expected = self._expected()
         found = None if expected is None else _difference("output", self._buffers["o"], expected)
         if found is None and not self._layout.in_place:
             before = input_data(self._layout.collective, self._pattern, self._rank, self._elements)
             found = _difference("input, which must stay as it was,", self._buffers["i"], before)
         return found
+
+    def _expected(self) -> Vector | None:
+        custom = self._layout.collective.custom
+        if custom is None:
+            return expected_output(self._layout.collective, self._pattern, self._rank, self._elements)
+        expected = self._buffers["o"].copy()  # what is not required may be anything
+        for first, values in required_pieces(custom, self._pattern, self._rank, self._elements):
+            expected[first : first + len(values)] = values
+        return expected
 
     @property
     def _lengths(self) -> Mapping[Buffer, int]:

@@ -16,6 +16,7 @@ from chorale.runners.execution.rank_memory import DataLayout, RankMemory
 from chorale.runners.plans.encoding import encode_plan
 from chorale.runners.plans.rank_plans import PlanBuffers, RankPlans
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
@@ -60,7 +61,12 @@ class RankPart:
         layout = self.layout
         collective = [layout.collective.name.value, layout.collective.root]
         words = base64.b64encode(self.words).decode()
-        document = {"layout": [*collective, layout.ranks, layout.chunks, layout.in_place], "words": words}
+        document: dict[str, Any] = {
+            "layout": [*collective, layout.ranks, layout.chunks, layout.in_place],
+            "words": words,
+        }
+        if layout.collective.custom is not None:
+            document["custom"] = layout.collective.custom.to_json()
         return document if self.plan is None else document | {"plan": self.plan.to_json()}
 
     @staticmethod
@@ -68,7 +74,8 @@ class RankPart:
         """Return what `to_json` wrote."""
         name, root, *shape = value["layout"]
         plan = PlanBuffers.from_json(value["plan"]) if "plan" in value else None
-        layout = DataLayout(Collective(CollectiveName(name), root), *shape)
+        custom = CustomCollective.from_json(value["custom"]) if "custom" in value else None
+        layout = DataLayout(Collective(CollectiveName(name), root, custom), *shape)
         return RankPart(layout, base64.b64decode(value["words"]), plan)
 
 

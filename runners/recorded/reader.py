@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from chorale.runners.api.units import format_size
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 
 
@@ -127,7 +127,7 @@ def _text(row: Mapping[str, str | None], column: str, line: int) -> str:
 
 def _collective(row: Mapping[str, str | None], line: int) -> str:
     value = _text(row, "collective", line)
-    known = [name.value for name in CollectiveName]
+    known = [name.value for name in STANDARD]
     if value not in known:
         rule = f"line {line} of a table of runs must name a collective that is known"
         raise InvalidInput(rule, value, f"write one of {', '.join(known)}")

@@ -98,10 +98,11 @@ class OrderOfAdditions:
 def order_of_additions(program: Program, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
     """Return how `program`, in which `check_execution` finds nothing wrong, adds.
 
-    None for collectives that add nothing, and for programs that move more than `most_moves` chunks. InvalidInput for a
-    program that hangs, or whose result comes from what was never written. O(chunks moved).
+    None for collectives that add nothing, for custom ones, and for programs that move more than `most_moves` chunks.
+    InvalidInput for a program that hangs, or whose result comes from what was never written. O(chunks moved).
     """
-    if not program.collective.reduces or chunks_moved(program) > most_moves:
+    collective = program.collective
+    if collective.custom is not None or not collective.reduces or chunks_moved(program) > most_moves:
         return None
     execution = _Execution(program)
     if not execution.run():

@@ -8,7 +8,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.column_rules import RECEIVES, SENDS, RankShape, is_sound
 from chorale.synth.programs.columns import NO_PEER, RankColumns, columns_held, ends_of
 from chorale.synth.programs.limits import TargetLimits, limit_violations
-from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
+from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, declared_chunks, layout_of
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import BufferRef, Instruction, Program, ProgramViolation, RankProgram, ThreadBlock
 
@@ -54,6 +54,12 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
     if program.collective.name in SPLIT_BY_RANK and program.chunks % ranks:
         message = f"{program.chunks} chunks of the vector are not a multiple of {ranks} ranks"
         yield ProgramViolation.at("chunks", message)
+    custom = program.collective.custom
+    if custom is not None and custom.ranks != ranks:
+        yield ProgramViolation.at("ranks", f"the program has {ranks} ranks, its collective {custom.ranks}")
+    if custom is not None and program.chunks % custom.chunks:
+        message = f"{program.chunks} chunks of the vector are not a multiple of the {custom.chunks} of its collective"
+        yield ProgramViolation.at("chunks", message)
     if program.collective.root is not None and program.collective.root >= ranks:
         yield ProgramViolation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
 
@@ -71,10 +77,12 @@ def _channels(rank_program: RankProgram) -> list[int]:
 
 
 def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
-    exact = buffer_chunks(program.collective.name, program.chunks, len(program.ranks))
+    exact = declared_chunks(program.collective, program.chunks, len(program.ranks))
     declared = (rank_program.input_chunks, rank_program.output_chunks)
+    # The loader of MSCCL wants whole vectors of a custom collective, that of its executor takes anything.
+    also = 0 if program.collective.custom is None else program.chunks
     for name, count, whole in zip(("input", "output"), declared, exact, strict=True):
-        if count not in (0, whole):
+        if count not in (0, whole, also):
             yield ProgramViolation.at("buffers", f"{name} has {count} chunks, must have 0 (unused) or {whole}", rank)
     if not rank_program.blocks:
         yield ProgramViolation.at("idle rank", "has no thread block; a rank without work needs one without steps", rank)

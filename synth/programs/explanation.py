@@ -9,7 +9,13 @@ from typing import NamedTuple
 from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plain_execution import Done, PlainExecution
-from chorale.synth.programs.postconditions import ChunkValues, expected_outputs, initial_inputs
+from chorale.synth.programs.postconditions import (
+    ChunkValues,
+    contribution_names,
+    custom_of,
+    expected_outputs,
+    initial_inputs,
+)
 from chorale.synth.programs.program import Program, ProgramViolation
 
 MAX_MOVES = 2**20
@@ -31,7 +37,8 @@ class Explanation:
 
 
 class _Part(NamedTuple):
-    """What a chunk holds: the sum of what `ranks` (a bit each) contribute to chunk `identity`.
+    """What a chunk holds: the sum of what `ranks` (a bit each) contribute to chunk `identity`; of a custom collective,
+    of the members of family `identity`.
 
     twice: the ranks that contribute more than once; mixed: whether another chunk was added, which is left out here
     """
@@ -82,7 +89,9 @@ class _History(PlainExecution[_Part]):
             first = self.first_cell[rank] + layout.input_base
             parts = _parts(program, initial_inputs(program, rank), rank)
             self.memory[first : first + len(parts)] = parts
-            self._origins.update(((part.identity, rank), first + k) for k, part in enumerate(parts))
+            self._origins.update(
+                ((part.identity, member), first + k) for k, part in enumerate(parts) for member in _bits(part.ranks)
+            )
 
     def sum_of(self, value: _Part, other: _Part) -> _Part:
         """Return the union of the contributions; those of another chunk are left out."""
@@ -142,7 +151,7 @@ class _History(PlainExecution[_Part]):
         for source in _bits(missing):
             fates.setdefault(self._fate(identity, source, rank), []).append(source)
         for (text, positions), sources in list(fates.items())[:MAX_EXPLAINED]:
-            yield f"chunk {identity} of {_ranks(sources)} {text}", positions
+            yield f"{self._names(identity, sources)} {text}", positions
         if len(fates) > MAX_EXPLAINED:
             yield f"and {len(fates) - MAX_EXPLAINED} more parts are missing", ()
 
@@ -195,13 +204,22 @@ class _History(PlainExecution[_Part]):
         index = next(k for k, part in enumerate(done.values) if part is not None and (part.twice or part.mixed))
         part = done.values[index]
         assert part is not None
-        text = "the summands are parts of different chunks" if part.mixed else _doubled(part)
+        text = "the summands are parts of different chunks"
+        if not part.mixed:
+            text = f"{self._names(part.identity, list(_bits(part.twice)))} is in both summands"
         positions: list[Position] = []
         for verb, origin in (("one was sent by", done.sender), ("the other was put there by", writers[index])):
             if origin is not None:
                 positions.append(self.position(*origin))
                 text += f"; {verb} {_named(positions[-1])}"
         return Explanation(text, tuple(positions))
+
+    def _names(self, identity: int, sources: Sequence[int]) -> str:
+        """Return what `sources` contribute to chunk `identity`; of custom collectives, members of that family."""
+        custom = custom_of(self.program)
+        if custom is not None:
+            return contribution_names(custom, identity, sources)
+        return f"chunk {identity} of {_ranks(sources)}"
 
     def _cell_name(self, cell: int) -> str:
         """Return rank, buffer and chunk of a cell of the memory of all ranks."""
@@ -219,6 +237,8 @@ class _History(PlainExecution[_Part]):
 
 def _parts(program: Program, values: ChunkValues, owner: int | None) -> list[_Part]:
     """Return `values` as parts; where chunks have one contribution only, that is the `owner`'s, or bit of its own."""
+    if values.members.shape[1] == 0 and program.collective.custom is not None:
+        return [_Part(int(k), 1) for k in values.identity]
     if values.members.shape[1] == 0:
         share = program.chunks // len(program.ranks) if program.collective.name.value == "allgather" else program.chunks
         return [_Part(int(k), 1 << (int(k) // share if owner is None else owner)) for k in values.identity]
@@ -229,10 +249,6 @@ def _parts(program: Program, values: ChunkValues, owner: int | None) -> list[_Pa
 
 def _bits(mask: int) -> Iterable[int]:
     return (rank for rank in range(mask.bit_length()) if mask >> rank & 1)
-
-
-def _doubled(part: _Part) -> str:
-    return f"chunk {part.identity} of {_ranks(list(_bits(part.twice)))} is in both summands"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.program import Buffer, BufferRef, Program
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
@@ -94,6 +94,15 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
     if collective == CollectiveName.REDUCE_SCATTER:
         return chunks, chunks // ranks
     return chunks, chunks
+
+
+def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
+    """Return the chunks of input and output that a rank declares; those of a custom collective need not be the whole
+    vector, although memory has room for it."""
+    if collective.custom is None:
+        return buffer_chunks(collective.name, chunks, ranks)
+    parts = max(1, chunks // collective.custom.chunks)
+    return collective.custom.input_chunks * parts, collective.custom.output_chunks * parts
 
 
 def layout_of(program: Program, rank: int) -> Layout:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.postconditions import AnyProgram
@@ -106,14 +107,24 @@ class RawProgram:
 
 
 class XmlAttributes:
-    """The attributes of one element, read with checks. Errors name the element and its line."""
+    """The attributes of one element, read with checks. Errors name the element and its line.
 
-    __slots__ = ("_element", "_line", "_values")
+    collective: what the program is to do, where somebody says so besides the file
+    """
 
-    def __init__(self, element: str, line: int, values: Mapping[str, str]) -> None:
+    __slots__ = ("_element", "_line", "_values", "collective")
+
+    def __init__(
+        self, element: str, line: int, values: Mapping[str, str], collective: CustomCollective | None = None
+    ) -> None:
         self._element = element
         self._line = line
         self._values = values
+        self.collective = collective
+
+    def for_collective(self, collective: CustomCollective | None) -> XmlAttributes:
+        """Return the attributes of a program that is for `collective`, whatever `coll` says."""
+        return XmlAttributes(self._element, self._line, self._values, collective)
 
     @property
     def location(self) -> str:

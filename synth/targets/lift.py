@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.columns import columns_held
@@ -45,9 +46,12 @@ def lift(text: bytes) -> Program:
     return lifted.program
 
 
-def lift_with_findings(text: bytes) -> Lifted[Program]:
-    """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
-    document = read_xml(text)
+def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
+    """Return the program as `lift` does, with all faults of the text that a Program cannot express.
+
+    collective: what it is to do, where the text cannot say so
+    """
+    document = read_xml(text, collective)
     return document.target.assemble(document.attributes, document.body)
 
 
@@ -60,7 +64,7 @@ class XmlDocument:
     body: DocumentBody
 
 
-def read_xml(text: bytes) -> XmlDocument:
+def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
     """Return what `text` holds; InvalidInput for text that is no program of a known target.
 
     Text as it is written here is read as columns, all other by the XML parser. O(bytes).
@@ -68,9 +72,10 @@ def read_xml(text: bytes) -> XmlDocument:
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
     try:
-        return _read_canonical(text)
+        document = _read_canonical(text)
     except NotCanonicalError:
-        return _parse(text)
+        document = _parse(text)
+    return replace(document, attributes=document.attributes.for_collective(collective))
 
 
 def _read_canonical(text: bytes) -> XmlDocument:
@@ -156,13 +161,16 @@ class LiftResult:
         return target_named(self.program.target).emit(self.program)
 
 
-def read_program(text: bytes, topology: Topology) -> LiftResult:
-    """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
+def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
+    """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target.
+
+    collective: what it is to do, where the text cannot say so
+    """
     if _is_plan_text(text):
-        plan = parse_plan(text)
+        plan = parse_plan(text, collective=collective)
         targets = [] if plan_structure_violations(plan) else [plan.target]
         return LiftResult(plan, judge(Lifted(plan, ()), topology), tuple(targets))
-    document = read_xml(text)
+    document = read_xml(text, collective)
     lifted = document.target.assemble(document.attributes, document.body)
     verdict = judge(lifted, topology)
     return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(_fitting(document)))
@@ -178,9 +186,11 @@ def read_checked(text: bytes, topology: Topology) -> AnyProgram:
     return bounded(lifted.program, verdict.max_bytes)
 
 
-def read_unchecked(text: bytes) -> Lifted[AnyProgram]:
-    """Return the program that `text` holds, before any check of what it does."""
-    return Lifted(parse_plan(text), ()) if _is_plan_text(text) else lift_with_findings(text)
+def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
+    """Return the program that `text` holds, before any check of what it does; `collective` as in `read_program`."""
+    if _is_plan_text(text):
+        return Lifted(parse_plan(text, collective=collective), ())
+    return lift_with_findings(text, collective)
 
 
 def _is_plan_text(text: bytes) -> bool:

@@ -105,10 +105,18 @@ class MscclExecutorXml:
         return max_bytes
 
 
+_KNOWN = frozenset(
+    f"allreduce allgather {REDUCE_SCATTER} alltoall alltoallv broadcast reduce send recv gather scatter".split()
+)
+"""What the loader takes for `coll`."""
+
+
 def _header_findings(attributes: XmlAttributes, header: ProgramHeader) -> Iterator[ProgramViolation]:
     for name in _REQUIRED:
         if name not in attributes:
             yield ProgramViolation.at("header", f"{attributes.location} must have {name}, which the loader requires")
+    if attributes.collective is not None and attributes.text("coll") not in _KNOWN:
+        yield ProgramViolation.at("header", f'the loader knows no coll="{attributes.text("coll")}"')
     if attributes.text("coll") == CollectiveName.REDUCE_SCATTER:
         yield ProgramViolation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')
     if not (attributes.flag("inplace") or attributes.flag("outofplace", False)):

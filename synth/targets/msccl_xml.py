@@ -99,7 +99,12 @@ class MscclXml:
         return max_bytes + 1
 
 
+_KNOWN = frozenset(CollectiveName)
+
+
 def _header_findings(attributes: XmlAttributes, program: Program, above: int) -> Iterator[ProgramViolation]:
+    if attributes.text("coll") not in _KNOWN:
+        yield ProgramViolation.at("header", f'the loader knows no coll="{attributes.text("coll")}"')
     if "name" not in attributes:
         yield ProgramViolation.at("header", f"{attributes.location} must have name, which the loader requires")
     if program.name == SPECIAL_NAME and program.collective.name == CollectiveName.ALLTOALL:

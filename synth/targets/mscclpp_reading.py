@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import STANDARD, Collective, custom_collective
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.plans.plan import (
     Action,
@@ -26,22 +27,23 @@ MAX_CHUNKS = 2**24
 MAX_GROUP = 2**16
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
-_COLLECTIVES = {name.value: name for name in CollectiveName} | {
-    spelling: name for name, spelling in COLLECTIVE_NAMES.items()
-}
+_COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
 _BUFFERS: dict[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
 _KINDS: dict[str, Kind] = {"memory": "memory", "port": "port", "switch": "switch"}
 
 
-def parse_plan(text: bytes, most_bytes: int = MAX_BYTES) -> ExecutionPlan:
-    """Return the plan that `text` holds; InvalidInput for anything that is no such plan."""
+def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomCollective | None = None) -> ExecutionPlan:
+    """Return the plan that `text` holds; InvalidInput for anything that is no such plan.
+
+    collective: what it is to do, whatever it says
+    """
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
     try:
         root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:
         raise InvalidInput("a plan must be JSON in UTF-8", str(error), "write the file again") from None
-    return _plan(root)
+    return _plan(root, collective)
 
 
 def is_plan_text(text: bytes) -> bool:
@@ -57,14 +59,17 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _plan(root: JsonFields) -> ExecutionPlan:
+def _collective(root: JsonFields) -> Collective:
     spelling = root.text("collective")
     if spelling not in _COLLECTIVES:
-        rule = "the collective of a plan must be one that is known"
-        raise root.error(rule, spelling, f"known are {', '.join(_COLLECTIVES)}")
+        rule = f"a plan for another collective than {', '.join(_COLLECTIVES)} needs a file that says what must be where"
+        raise root.error(rule, spelling, "add --collective-file FILE, or correct it")
     collective = Collective(_COLLECTIVES[spelling])
-    if collective.is_rooted:
-        collective = Collective(collective.name, root.integer("root", 0))
+    return Collective(collective.name, root.integer("root", 0)) if collective.is_rooted else collective
+
+
+def _plan(root: JsonFields, custom: CustomCollective | None) -> ExecutionPlan:
+    collective = _collective(root) if custom is None else custom_collective(custom)
     ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
     if not ranks:
         raise root.error("a plan must have gpus", "none", "write one for each rank")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import STANDARD, Collective, custom_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import (
@@ -43,12 +43,13 @@ def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collect
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
     text = attributes.text("coll")
-    try:
-        name = CollectiveName(alias.get(text, text))
-    except ValueError:
-        names = ", ".join(name.value for name in CollectiveName)
-        rule = "the collective of a program must be one that is known"
-        raise InvalidInput(rule, text, f"known are {names}") from None
+    if attributes.collective is not None:
+        return custom_collective(attributes.collective)
+    name = next((each for each in STANDARD if each.value == alias.get(text, text)), None)
+    if name is None:
+        names = ", ".join(each.value for each in STANDARD)
+        rule = f"a program for another collective than {names} needs a file that says what must be where"
+        raise InvalidInput(rule, f'coll="{text}"', "add --collective-file FILE, or correct coll")
     collective = Collective(name)
     return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
 

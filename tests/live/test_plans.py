@@ -72,7 +72,7 @@ HANGS = [("packets", "nobody sends", "upkt"), ("packets through a port", "nothin
 
 @pytest.mark.parametrize(("name", "wrong", "operation"), HANGS)
 def test_a_plan_that_hangs_is_ended_and_says_where(runner, name, wrong, operation):
-    outcome = submit(runner, case(name, wrong), timeout_s=2.0)
+    outcome = submit(runner, case(name, wrong), timeout_s=6.0)  # the ranks start within it
     assert outcome.kind is FailureKind.TIMEOUT
     assert f"rank 0 block 0 instruction 0: {operation} waits for packets" in outcome.message
     assert isinstance(submit(runner, case("packets")), Measurement)  # what failed leaves nothing behind

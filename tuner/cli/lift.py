@@ -17,9 +17,10 @@ from chorale.synth.targets.lift import LiftResult, read_program
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.lower import PredictedSize, program_table
 from chorale.tuner.cli.network_options import LinkGbps
-from chorale.tuner.cli.options import AsJson, PlotFile
+from chorale.tuner.cli.options import AsJson, CollectiveFile, PlotFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import Fix, explained, sound_enough, verdict_document, write_bounded
+from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lowering import prediction
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
 def lift(
     file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
     spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
+    collective_file: CollectiveFile = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
     fix: Fix = False,
     plot: PlotFile = None,
@@ -47,11 +49,13 @@ def lift(
     program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes. --plot
     draws the instructions in their order and marks those that are wrong, or behind what is wrong.
 
+    A program for a collective that has no name, or another than the file says, is checked against --collective-file.
+
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
     require_plot_format(plot)
     topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
-    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology)
+    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology, load_collective(collective_file))
     violations = reading.verdict.violations
     if fix:
         write_bounded(file, reading.verdict, output)

@@ -16,6 +16,10 @@ ReadableFile = Annotated[
 ]
 ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
 SpecOfProgram = Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")]
+CollectiveFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="What a program for a collective of its own must do (chorale-collective/1)."),
+]
 Sizes = Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
 Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
 Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]

@@ -19,18 +19,19 @@ from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once
 from chorale.runners.measurement.link_limit import link_limit
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, parse_budget, parse_precision
 from chorale.runners.simulated.calibration import calibrate, observations_of
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, RunnableFile, Sizes
+from chorale.tuner.cli.options import AsJson, CollectiveFile, RunnableFile, Sizes
 from chorale.tuner.cli.output import people
 from chorale.tuner.cli.run_report import print_failure, print_report
 from chorale.tuner.costs.pricing import calibration_programs
+from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
-from chorale.tuner.files.schedule_files import SUFFIXES
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import report_executions, require_trace_files
 
@@ -74,6 +75,7 @@ def run(
     spec: Annotated[
         str | None, typer.Option(help="The topology of a program; local: complete, if it names none.")
     ] = None,
+    collective_file: CollectiveFile = None,
     link_mbps: LinkMbps = None,
     fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None,
     where: Where = None,
@@ -104,14 +106,14 @@ def run(
     running = config.create(Home.from_environment().root)
     try:
         target = config.lowering()
-        runnable = load_runnable(
-            file, None if spec is None else load_topology(spec), target, runner == LocalConfig.name
-        )
+        network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
+        is_local = runner == LocalConfig.name
+        runnable = load_runnable(file, network, target, any_network=is_local, collective=collective)
         topology, program = runnable.topology, runnable.program
         if spec is None and is_program_file(file) and program.name.split()[-1:] != [topology.spec]:
             people.print(f"the program names no network: it runs on {topology.spec}; --spec chooses another")
         others = calibration_programs(_calibrated(program, file), topology, target.target) if wants_calibration else {}
-        runnables = {file: runnable, **_reference_program(reference, file, topology, target)}
+        runnables = {file: runnable, **_reference_program(reference, file, topology, (target, collective))}
         programs = {**{name: item.program for name, item in runnables.items()}, **others}
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
@@ -164,13 +166,15 @@ def _runner_options(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any
 
 
 def _reference_program(
-    reference: str | None, file: str, topology: Topology, target: LoweringOptions
+    reference: str | None, file: str, topology: Topology, reading: tuple[LoweringOptions, CustomCollective | None]
 ) -> dict[str, Runnable]:
     if reference is None or reference.startswith(LIBRARY):
         return {}
     if reference == file:
         raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
-    other = load_runnable(reference, None if Path(reference).suffix in SUFFIXES else topology, target)
+    target, collective = reading
+    network = topology if is_program_file(reference) else None
+    other = load_runnable(reference, network, target, collective=collective)
     if other.topology.id != topology.id:
         rule = f"a reference must be for the same network, {topology.spec}"
         raise InvalidInput(rule, f"{reference} for {other.topology.spec}", "choose another reference")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.schedule.schedule import AnySchedule
@@ -15,10 +16,11 @@ from chorale.synth.targets.judge import judge
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
-from chorale.tuner.cli.options import AsJson, ReadableFile, SpecOfProgram
+from chorale.tuner.cli.options import AsJson, CollectiveFile, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import Fix, explained, verdict_document, verdict_rows, write_bounded
 from chorale.tuner.costs.program_costs import program_loads
+from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
@@ -33,6 +35,7 @@ def register(app: typer.Typer) -> None:
 def verify(
     file: ReadableFile,
     spec: SpecOfProgram = None,
+    collective_file: CollectiveFile = None,
     fix: Fix = False,
     output: Annotated[str | None, typer.Option("--output", "-o", help="File that --fix writes.")] = None,
     as_json: AsJson = False,
@@ -47,7 +50,10 @@ def verify(
     if fix != (output is not None):
         raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
     if is_program_file(file):
-        title, document = _verify_program(file, None if spec is None else load_topology(spec), output if fix else None)
+        network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
+        title, document = _verify_program(file, network, collective, output if fix else None)
+    elif collective_file is not None:
+        raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
     else:
         title, document = _verify_schedule(file, spec, fix)
     if as_json:
@@ -74,8 +80,10 @@ def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, dict[
     return title, _document(violations, verified)
 
 
-def _verify_program(file: str, network: Topology | None, output: str | None) -> tuple[str, dict[str, Any]]:
-    topology, lifted = load_unchecked(file, network)
+def _verify_program(
+    file: str, network: Topology | None, collective: CustomCollective | None, output: str | None
+) -> tuple[str, dict[str, Any]]:
+    topology, lifted = load_unchecked(file, network, collective=collective)
     program = lifted.program
     verdict = judge(lifted, topology)
     if output is not None:

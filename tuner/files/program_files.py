@@ -8,6 +8,7 @@ from pathlib import Path
 from chorale.runners.api.base import ProgramSettings
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import LONGEST_NAME
 from chorale.synth.lowering.options import LoweringOptions
@@ -47,14 +48,20 @@ def load_program(path: str, network: Topology | None) -> tuple[Topology, Program
     return topology, program
 
 
-def load_code(path: str, network: Topology | None, any_network: bool = False) -> tuple[Topology, AnyProgram]:
+def load_code(
+    path: str,
+    network: Topology | None,
+    *,
+    any_network: bool = False,
+    collective: CustomCollective | None = None,
+) -> tuple[Topology, AnyProgram]:
     """Return the checked program in a file, and the network that it runs on.
 
     Where `network` is None it is read from the name that `chorale lower` gives a program. InvalidInput if the name has
     none, unless `any_network` lets all ranks be linked with each other; CheckFailed unless the program does what its
     collective says on the network. A program that hangs above some size is returned for vectors of up to that size.
     """
-    topology, lifted = load_unchecked(path, network, any_network)
+    topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
@@ -63,10 +70,14 @@ def load_code(path: str, network: Topology | None, any_network: bool = False) ->
 
 
 def load_unchecked(
-    path: str, network: Topology | None, any_network: bool = False
+    path: str,
+    network: Topology | None,
+    *,
+    any_network: bool = False,
+    collective: CustomCollective | None = None,
 ) -> tuple[Topology, Lifted[AnyProgram]]:
     """Return what a program file holds, not yet checked, and its network as `load_code` does."""
-    lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES))
+    lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES), collective)
     return network or load_topology(_spec_of(path, lifted.program, any_network)), lifted
 
 
@@ -90,18 +101,29 @@ class Runnable:
     settings: ProgramSettings | None = None
 
 
-def load_runnable(file: str, network: Topology | None, target: LoweringOptions, any_network: bool = False) -> Runnable:
+def load_runnable(
+    file: str,
+    network: Topology | None,
+    target: LoweringOptions,
+    *,
+    any_network: bool = False,
+    collective: CustomCollective | None = None,
+) -> Runnable:
     """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_code`.
 
     any_network: whether a program that names no network may run where all ranks are linked with each other
+    collective:  what a program file does, where it cannot say so
     """
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify_schedule(load_schedule(file))
         topology = verified.schedule.topology
+        if collective is not None:
+            rule = "a schedule says itself which collective it is for"
+            raise InvalidInput(rule, "--collective-file", "leave it out, or run a program")
         if network is not None and network.id != topology.id:
             rule = f"--spec must be the topology of the schedule, {topology.spec}"
             raise InvalidInput(rule, network.spec, "leave it out")
         settings = ProgramSettings(k=verified.schedule.trees_per_root)
         return Runnable(topology, build_program(verified, target).program, settings)
-    topology, program = load_code(file, network, any_network)
+    topology, program = load_code(file, network, any_network=any_network, collective=collective)
     return Runnable(topology, program)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chorale.runners.msccl.output_parser import TableCell, parse_output
 from chorale.runners.recorded.reader import RecordedConfiguration, RecordedRun, ScheduleOrigin, read_runs
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 
 _LIBRARY = re.compile(r"(?<![a-z])(nccl|rccl)(?![a-z])", re.IGNORECASE)
@@ -73,9 +73,9 @@ def _cells(out_of_place: TableCell, in_place: TableCell) -> Iterator[tuple[bool,
 def _origin(name: str, fabric: str) -> ScheduleOrigin:
     plain = name.lower().replace("-", "_")
     joined = plain.replace("_", "")
-    collective = next((one.value for one in CollectiveName if one.value.replace("_", "") in joined), None)
+    collective = next((one.value for one in STANDARD if one.value.replace("_", "") in joined), None)
     if collective is None:
-        known = ", ".join(one.value for one in CollectiveName)
+        known = ", ".join(one.value for one in STANDARD)
         raise InvalidInput("the name of a log must have its collective in it", name, f"one of {known}")
     if library := _LIBRARY.search(plain.replace("_", " ")):
         return ScheduleOrigin(fabric, collective, library[1].upper(), library[1].lower())

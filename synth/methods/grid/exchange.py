@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from chorale.synth.collective import Collective, CollectiveName, require_collective
+from chorale.synth.collective import STANDARD, Collective, CollectiveName, require_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import LineReduceScatter, Positions, Turn, round_robin
 from chorale.synth.methods.grid.reduce_scatter import GridReduceScatter, ReduceToRoot, full_vector_sends, outer_sum
@@ -168,7 +168,7 @@ def subcollective_for(scatter: GridReduceScatter, collective: Collective, method
         return scatter
     if collective.name == CollectiveName.ALLGATHER:
         return TimeReversed(scatter)
-    require_collective(method, collective, [name for name in CollectiveName if name != CollectiveName.ALLTOALL])
+    require_collective(method, collective, [name for name in STANDARD if name != CollectiveName.ALLTOALL])
     return InSequence(scatter, TimeReversed(scatter))
 
 

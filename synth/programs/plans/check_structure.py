@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.check_structure import collective_violations
-from chorale.synth.programs.memory import buffer_chunks
+from chorale.synth.programs.memory import declared_chunks
 from chorale.synth.programs.plans.check_operations import operation_faults
 from chorale.synth.programs.plans.plan import (
     MAX_BARRIERS,
@@ -76,7 +76,7 @@ def _whole_plan(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _buffers(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[ProgramViolation]:
-    exact = buffer_chunks(plan.collective.name, plan.chunks, len(plan.ranks))
+    exact = declared_chunks(plan.collective, plan.chunks, len(plan.ranks))
     if (body.input_chunks, body.output_chunks) != exact:
         declared = f"{body.input_chunks} and {body.output_chunks}"
         message = f"input and output have {declared} chunks, must have {exact[0]} and {exact[1]}"

@@ -13,7 +13,7 @@ packets, of all that read it. Only in rooted collectives nothing leads back to t
 from __future__ import annotations
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.memory import buffer_chunks, layout_of
+from chorale.synth.programs.memory import declared_chunks, layout_of
 from chorale.synth.programs.plans.block_writer import BlockWriter
 from chorale.synth.programs.plans.deliveries import Deliveries, deliveries_of
 from chorale.synth.programs.plans.instructions import SegmentDraft, channels_by_kind, writer_for
@@ -99,7 +99,7 @@ class _RankWriter:
 
     def plan(self) -> RankPlan:
         """Return the plan."""
-        inputs, outputs = buffer_chunks(self._program.collective.name, self._program.chunks, len(self._program.ranks))
+        inputs, outputs = declared_chunks(self._program.collective, self._program.chunks, len(self._program.ranks))
         assembly = RankAssembly(self._rank, self._program.plan.group, self._links.semaphores, self._wiring)
         for index in range(len(self._blocks)):
             for segment in self._wiring.segments_of(self._rank, index):

@@ -8,7 +8,7 @@ from functools import cache
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.making import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import STANDARD, CollectiveName
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import target_named
 from tests.live.engine.programs import ALLTOALL_METHOD, random_program
@@ -35,7 +35,7 @@ def random_table(seed: int) -> bytes:
 
 def _choice(draw: random.Random) -> list[tuple[tuple[int, ...] | None, TableProgram, int, int]]:
     chosen: list[tuple[tuple[int, ...] | None, TableProgram, int, int]] = []
-    for name in CollectiveName:
+    for name in STANDARD:
         border = draw.choice((100, 4000, 30_000))
         first = _of_eight(draw, name)
         chosen.append((None, first, 0, border - 1))

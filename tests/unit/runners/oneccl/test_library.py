@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.oneccl.tasks import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import STANDARD, CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
 RANKS = 4
@@ -31,7 +31,7 @@ def test_without_algorithms_nothing_is_set() -> None:
 
 
 @given(
-    st.sampled_from(list(CollectiveName)),
+    st.sampled_from(list(STANDARD)),
     st.lists(st.integers(1, 10_000), min_size=1, max_size=5),
     st.sampled_from(list(BYTES)),
 )

@@ -1,0 +1,186 @@
+"""Collectives that no library has: which chunk must be at which rank and place afterwards, the sum of which chunks.
+
+A rank has an input and an output of chunks of equal size. What no rule names may hold anything afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any
+
+from chorale.synth.errors import InvalidInput
+
+Cell = tuple[int, int]
+"""A rank, and a chunk of one of its buffers."""
+
+MAX_RANKS = 2048
+MAX_CHUNKS = 2**20  # of a buffer
+MAX_CONTRIBUTIONS = 2**20  # of all outputs together
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredChunk:
+    """Chunk `chunk` of the output of `rank` must be the sum of `sources`, chunks of inputs, sorted."""
+
+    rank: int
+    chunk: int
+    sources: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class CustomCollective:
+    """What must be where afterwards.
+
+    input_chunks, output_chunks: of every rank; the larger one is how many chunks the vector has
+    required: sorted by rank and chunk, none twice; sums have at most as many summands as there are ranks
+    """
+
+    name: str
+    ranks: int
+    input_chunks: int
+    output_chunks: int
+    required: tuple[RequiredChunk, ...]
+
+    def __post_init__(self) -> None:
+        for what, value, largest in (
+            ("ranks", self.ranks, MAX_RANKS),
+            ("input_chunks", self.input_chunks, MAX_CHUNKS),
+            ("output_chunks", self.output_chunks, MAX_CHUNKS),
+        ):
+            if not 1 <= value <= largest:
+                raise InvalidInput(f"{what} of a collective must be 1 to {largest}", value, "change it")
+        if not self.required:
+            raise InvalidInput("a collective must require something", "no outputs", "say what must be where")
+        if sum(len(each.sources) for each in self.required) > MAX_CONTRIBUTIONS:
+            raise InvalidInput(f"outputs must have at most {MAX_CONTRIBUTIONS} sources", "more", "use fewer chunks")
+        for each in self.required:
+            self._check(each)
+        cells = [(each.rank, each.chunk) for each in self.required]
+        for first, second in pairwise(cells):
+            if first >= second:
+                rule = "outputs must be named once each, in order"
+                raise InvalidInput(rule, f"chunk {second[1]} of rank {second[0]}", "name it once")
+
+    def _check(self, each: RequiredChunk) -> None:
+        place = f"output chunk {each.chunk} of rank {each.rank}"
+        if not (0 <= each.rank < self.ranks and 0 <= each.chunk < self.output_chunks):
+            rule = f"outputs must be of {self.ranks} ranks and {self.output_chunks} chunks"
+            raise InvalidInput(rule, place, "name one of these")
+        if not each.sources or len(each.sources) > self.ranks:
+            rule = f"an output must be the sum of 1 to {self.ranks} chunks, as many as there are ranks"
+            raise InvalidInput(rule, f"{len(each.sources)} for {place}", "name its sources")
+        if len(set(each.sources)) < len(each.sources):
+            raise InvalidInput("a sum must take each chunk once", place, "name each source once")
+        for rank, chunk in each.sources:
+            if not (0 <= rank < self.ranks and 0 <= chunk < self.input_chunks):
+                rule = f"sources must be of {self.ranks} ranks and {self.input_chunks} input chunks"
+                raise InvalidInput(rule, f"chunk {chunk} of rank {rank} for {place}", "name one of these")
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of the vector."""
+        return max(self.input_chunks, self.output_chunks)
+
+    @property
+    def reduces(self) -> bool:
+        """Whether something is added."""
+        return any(len(each.sources) > 1 for each in self.required)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What tells the chunks of inputs apart. O(contributions + ranks * input chunks)."""
+        return _labels(self)
+
+    def required_of(self, rank: int) -> Iterator[RequiredChunk]:
+        """Yield what the output of `rank` must hold."""
+        return iter(_by_rank(self).get(rank, ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        required = [[each.rank, each.chunk, [list(cell) for cell in each.sources]] for each in self.required]
+        counts = [self.ranks, self.input_chunks, self.output_chunks]
+        return {"name": self.name, "counts": counts, "required": required}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> CustomCollective:
+        """Return what `to_json` wrote."""
+        required = (
+            RequiredChunk(rank, chunk, tuple((source[0], source[1]) for source in sources))
+            for rank, chunk, sources in value["required"]
+        )
+        ranks, input_chunks, output_chunks = value["counts"]
+        return CustomCollective(value["name"], ranks, input_chunks, output_chunks, tuple(required))
+
+    def in_parts(self, parts: int) -> CustomCollective:
+        """Return the same of chunks that are cut into so many parts each."""
+        if parts == 1:
+            return self
+        required = (
+            RequiredChunk(
+                each.rank,
+                each.chunk * parts + part,
+                tuple((rank, chunk * parts + part) for rank, chunk in each.sources),
+            )
+            for each in self.required
+            for part in range(parts)
+        )
+        return replace(
+            self,
+            input_chunks=self.input_chunks * parts,
+            output_chunks=self.output_chunks * parts,
+            required=tuple(required),
+        )
+
+
+@lru_cache(maxsize=16)
+def _by_rank(collective: CustomCollective) -> dict[int, list[RequiredChunk]]:
+    found: dict[int, list[RequiredChunk]] = {}
+    for each in collective.required:
+        found.setdefault(each.rank, []).append(each)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Chunks of inputs that some sum has in common, directly or through other sums, are members of one family.
+
+    family: by rank and input chunk, the number of the family: rank * chunks + chunk of its first member
+    member: by rank and input chunk, which member of the family it is
+    members: of each family, in that order
+    """
+
+    family: Mapping[Cell, int]
+    member: Mapping[Cell, int]
+    members: Mapping[int, tuple[Cell, ...]]
+
+    @property
+    def largest(self) -> int:
+        """Members of the largest family."""
+        return max(map(len, self.members.values()))
+
+
+def _labels(collective: CustomCollective) -> Labels:
+    parent: dict[Cell, Cell] = {}
+
+    def root(cell: Cell) -> Cell:
+        while (above := parent.setdefault(cell, cell)) != cell:
+            parent[cell] = parent[above]
+            cell = parent[cell]
+        return cell
+
+    for each in collective.required:
+        first = root(each.sources[0])
+        for other in each.sources[1:]:
+            low, high = sorted((first, root(other)))
+            parent[high] = first = low
+    groups: dict[Cell, list[Cell]] = {}
+    for rank in range(collective.ranks):
+        for chunk in range(collective.input_chunks):
+            groups.setdefault(root((rank, chunk)), []).append((rank, chunk))
+    members = {rank * collective.chunks + chunk: tuple(cells) for (rank, chunk), cells in groups.items()}
+    family = {cell: number for number, cells in members.items() for cell in cells}
+    member = {cell: index for cells in members.values() for index, cell in enumerate(cells)}
+    return Labels(family, member, members)

@@ -1,0 +1,69 @@
+"""Programs for collectives that no library has, on real processes: every chunk that is required is compared."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chorale.runners.api.base import FailureKind, Measurement, RunRequest
+from chorale.runners.local.runner import LocalRunner
+from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift_with_findings
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.files.collective_files import parse_collective_file
+from tests.command import chorale
+from tests.conformance.plan_cases import ENTRY, local, meet, move, plan, remote
+from tests.custom_programs import PROGRAMS, SCAN, scan_program
+
+TRIANGLE, PAIR = parse_topology("complete:3"), parse_topology("complete:2")
+SIZES = (4096, 100_000)
+
+SWAP = """
+{"format": "chorale-collective/1", "name": "swap", "ranks": 2, "input_chunks": 1, "output_chunks": 2,
+ "outputs": [{"rank": 0, "chunk": 1, "from": 1, "source": 0}, {"rank": 1, "chunk": 1, "from": 0, "source": 0}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def loopback():
+    with LocalRunner(where="loopback") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_right_programs_give_right_results(loopback, name):
+    collective, text = PROGRAMS[name]
+    program = lift_with_findings(text.encode(), parse_collective_file(collective)).program
+    outcome = loopback.submit(RunRequest(TRIANGLE, {name: program}, SIZES, repeats=2, timeout_s=60))
+    assert isinstance(outcome, Measurement), outcome
+
+
+def test_a_wrong_sum_is_seen(loopback):
+    text = scan_program([("r", "o", 0, "o", 0, 2)])  # rank 2 keeps its own contribution for itself
+    program = lift_with_findings(text.encode(), parse_collective_file(SCAN)).program
+    outcome = loopback.submit(RunRequest(TRIANGLE, {"scan": program}, SIZES, repeats=1, timeout_s=60))
+    assert (outcome.kind, outcome.rank) == (FailureKind.WRONG_RESULT, 2), outcome
+
+
+def test_plans_have_custom_collectives_too(loopback):
+    document = plan(
+        "swap",
+        (1, 2, 0),
+        lambda rank: [[*ENTRY, move("put", [local("i", 0)], [remote(1)]), *meet()]],
+        in_place=False,
+    )
+    swap = parse_plan(json.dumps(document).encode(), collective=parse_collective_file(SWAP))
+    assert check_program(swap) == []
+    outcome = loopback.submit(RunRequest(PAIR, {"swap": swap}, SIZES, repeats=2, timeout_s=60))
+    assert isinstance(outcome, Measurement), outcome
+
+
+def test_the_command_runs_a_program_against_its_collective(tmp_path, capsys):
+    (tmp_path / "scan.yaml").write_text(SCAN)
+    (tmp_path / "scan.xml").write_text(scan_program())
+    options = ("--runner", "local", "--sizes", "64KiB", "--set", "where=loopback", "--repeats", 2, "--json")
+    done = chorale(capsys, "run", tmp_path / "scan.xml", "--collective-file", tmp_path / "scan.yaml", *options)
+    assert done.code == 0, done.stderr
+    assert [row["correct"] for row in done.document["results"]] == [True]
