@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
+
+_MANY_RANKS = 512
+"""From so many ranks on it pays to look at symmetries, so that cuts around one rank of each orbit are enough."""
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
@@ -30,6 +34,7 @@ class CutSearch:
     units:   int64 per link, bandwidth in units of 1 / scale;  useful: links that are no self-loops
     busiest: the largest number of useful links into one node
     settled: ranks around which every cut is known to hold
+    typical: flags of ranks such that known symmetries take one of them to any other rank
     """
 
     topology: Topology
@@ -42,10 +47,14 @@ class CutSearch:
     graph: ResidualGraph
     half_arcs: Integers
     settled: Flags
+    typical: Flags
 
     @staticmethod
     def of(topology: Topology, weights: Integers) -> CutSearch:
-        """Return a search that has settled nothing yet. `weights` per rank. O(links log links)."""
+        """Return a search that has settled nothing yet. `weights` per rank. O(links log links).
+
+        Symmetries are looked at on large networks whose ranks all have the same weight.
+        """
         links = topology.links
         units, scale = links.integer_bandwidths()
         useful = np.flatnonzero(links.src != links.dst)
@@ -57,7 +66,10 @@ class CutSearch:
         everywhere[: topology.compute_count] = weights
         graph, half_arcs = residual_graph(topology.node_count, links.src[useful], links.dst[useful])
         settled = np.zeros(topology.node_count, dtype=np.bool_)
-        return CutSearch(topology, everywhere, units, scale, useful, busiest, ingress, graph, half_arcs, settled)
+        typical = _typical_ranks(topology, weights)
+        return CutSearch(
+            topology, everywhere, units, scale, useful, busiest, ingress, graph, half_arcs, settled, typical
+        )
 
     def narrowest_rank(self) -> Nodes:
         """Return the rank that must receive most for its bandwidth, as a cut. O(ranks log ranks)."""
@@ -111,6 +123,15 @@ class CutSearch:
         """Return the time that `cut` proves: the shards outside over the bandwidth into it. O(links)."""
         bandwidth = sum((value * count for value, count in self.entering(cut)), Fraction(0))
         return self.outside_weight(cut) / bandwidth
+
+
+def _typical_ranks(topology: Topology, weights: Integers) -> Flags:
+    """Return flags of the first rank of every orbit of known symmetries (each checked), if weights are equal."""
+    typical = np.ones(topology.compute_count, dtype=np.bool_)
+    if len(typical) >= _MANY_RANKS and topology.automorphisms and np.all(weights == weights[0]):
+        typical[:] = False
+        typical[np.unique(checked_orbits(topology)[: len(typical)], return_index=True)[1]] = True
+    return typical
 
 
 def _require_small(busiest: int, supply: int) -> None:

@@ -93,9 +93,9 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that does not carry k trees per shard, asking about all ranks anew."""
+    """Return a cut that does not carry k trees per shard, asking about the ranks of all orbits anew."""
     search.settled[:] = False
-    return search.violated_cut(rate, k)
+    return search.violated_cut(rate, k, search.typical)
 
 
 def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:

@@ -148,13 +148,14 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
     """Yield cuts with the time per shard that they prove, each larger than the last; the last is the optimum.
 
-    Newton's method on rationals (Dinkelbach): mostly one to three cuts.
+    Newton's method on rationals (Dinkelbach): mostly one to three cuts. A symmetry takes the cuts around a rank to
+    those around its image, so that one rank of each orbit of known symmetries is asked about.
     """
     cut: Nodes | None = search.narrowest_rank()
     while cut is not None:
         time = search.time_per_shard(cut)
         yield time, cut
-        cut = search.violated_cut(*integral_trees(search.topology, time))
+        cut = search.violated_cut(*integral_trees(search.topology, time), search.typical)
 
 
 def cut_direction(collective: Collective) -> Direction:
@@ -194,7 +195,7 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
     while failed is not None:
         cut = failed
         trees_per_bandwidth = smallest_rate(search, cut, k)
-        failed = search.violated_cut(trees_per_bandwidth, k)
+        failed = search.violated_cut(trees_per_bandwidth, k, search.typical)
     return Optimum(
         shards_of_vector(topology, collective), trees_per_bandwidth, k, cut_direction(collective), node_set(cut), True
     )

@@ -18,6 +18,9 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
+MIN_SYMMETRIC_ROOTS = 512
+"""Below, packing trees for every root takes a fraction of a second, and rows of all ranks are few."""
+
 
 def _bfb(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
     return bfb_allgather(topology, executor, options.chunks, progress, options.size_bytes)
@@ -84,12 +87,44 @@ def _compact(method: Method) -> Method:
     return replace(method, make=make)
 
 
+def _compact_trees(method: Method) -> Method:
+    """Return `method`, tree packing, in symmetric form on large fabrics where translations carry optimal trees."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> AnySchedule:
+        if _may_move_trees(topology, collective, options):
+            from chorale.synth.methods.forest.symmetric.symmetric_forest import (  # noqa: PLC0415 (as above)
+                symmetric_forest,
+            )
+
+            defaults = {"k": None, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
+            schedule = symmetric_forest(topology, collective, method.name, defaults)
+            if schedule is not None:
+                return schedule
+        return method.make(topology, collective, options, executor, progress)
+
+    return replace(method, make=make)
+
+
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return the form of the schedules that `method` makes of `collective` on `topology`."""
-    name = first_method(_NAMED, topology, collective, options or Options()) if method == AUTO else method
+    """Return the form of the schedules that `method` makes of `collective` on `topology`.
+
+    Of trees, "symmetric" means that this form is tried first; where that fails they have columns.
+    """
+    options = options or Options()
+    name = first_method(_NAMED, topology, collective, options) if method == AUTO else method
+    if name == "forest":
+        return "symmetric" if _may_move_trees(topology, collective, options) else "columns"
     return "symmetric" if name == "bfb" and prefers_symmetric_form(topology) else "columns"
+
+
+def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
+    """Whether it pays to try trees in symmetric form, and nothing is asked of them that they cannot do."""
+    is_plain = not collective.is_rooted and not options.non_default()
+    return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
 
 def _closed_form(algorithm: Algorithm) -> Method:
@@ -118,12 +153,14 @@ _ALL = (
         "expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand
     ),
     _faster_allreduce(
-        method_from_outward(
-            "forest",
-            "down trees that reach the optimum of the network exactly, through switches too",
-            (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
-            ("k", "objective", "seed", "seeds", "warm_start"),
-            _trees("forest"),
+        _compact_trees(
+            method_from_outward(
+                "forest",
+                "down trees that reach the optimum of the network exactly, through switches too",
+                (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
+                ("k", "objective", "seed", "seeds", "warm_start"),
+                _trees("forest"),
+            )
         )
     ),
     replace(

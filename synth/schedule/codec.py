@@ -25,7 +25,8 @@ from chorale.synth.schedule.schedule import (
     Transfers,
     shard_count,
 )
-from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricPart, SymmetricSchedule
+from chorale.synth.schedule.symmetric_trees import SymmetricTrees
 from chorale.synth.topology.formats.files import from_json, to_json
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
@@ -187,15 +188,23 @@ def _symmetric_metadata(schedule: SymmetricSchedule) -> dict[str, Any]:
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "parts": [
-            {
-                "name": "scatter" if part is schedule.scatter else "gather",
-                "steps": part.steps,
-                "chunks_per_shard": part.chunks_per_shard,
-                "certificate": dict(part.certificate),
-            }
+            {"name": "scatter" if part is schedule.scatter else "gather", **_part_metadata(part)}
             for part in schedule.parts
         ],
     }
+
+
+def _part_metadata(part: SymmetricPart) -> dict[str, Any]:
+    facts = {
+        "steps": part.steps,
+        "chunks_per_shard": part.chunks_per_shard,
+        "certificate": dict(part.certificate),
+    }
+    if isinstance(part, SymmetricTrees):
+        is_direct = part.routes.is_direct(len(part.topology.links))
+        routes = None if is_direct else _route_lists(part.routes)
+        facts |= {"generators": list(part.generators), "trees_per_root": part.trees_per_root, "routes": routes}
+    return facts
 
 
 def _topology_reference(topology: Topology) -> dict[str, Any]:
@@ -255,7 +264,7 @@ def _build_symmetric(
     document: Mapping[str, Any], owner: np.ndarray, columns: list[np.ndarray], parse_spec: ParseSpec
 ) -> SymmetricSchedule:
     topology = _read_topology(document["topology"], parse_spec)
-    parts: dict[str, SymmetricGather] = {}
+    parts: dict[str, SymmetricPart] = {}
     for index, facts in enumerate(document["parts"]):
         if facts["name"] not in ("scatter", "gather"):
             raise ValueError("the name of a part")
@@ -267,10 +276,19 @@ def _build_symmetric(
     )  # fmt: skip
 
 
-def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> SymmetricGather:
+def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> SymmetricPart:
     steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
     if steps < 0 or not 1 <= chunks < 2**31:
         raise ValueError("steps or chunks_per_shard")
+    if "generators" in facts:
+        routes = Routes.direct(len(topology.links)) if facts["routes"] is None else _read_routes(facts["routes"])
+        generators = tuple(int(index) for index in facts["generators"])
+        if not all(0 <= index < len(topology.automorphisms) for index in generators):
+            raise ValueError("generators")
+        base = _packed(ColumnBounds(steps, len(routes), topology.compute_count, chunks), columns)
+        return SymmetricTrees(
+            topology, generators, steps, chunks, base, routes, facts["certificate"], facts["trees_per_root"]
+        )
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     return SymmetricGather(topology, steps, chunks, _packed(bounds, columns), facts["certificate"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import lcm
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from chorale.synth.schedule.schedule import (
     Schedule,
     Transfers,
 )
+from chorale.synth.schedule.symmetric_trees import SymmetricTrees
 from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.transversal import Transversal
@@ -93,9 +94,12 @@ class SymmetricGather:
         return result
 
 
+SymmetricPart: TypeAlias = SymmetricGather | SymmetricTrees
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricSchedule:
-    """An allgather, reduce_scatter or allreduce of symmetric parts.
+    """An allgather, reduce_scatter or allreduce of symmetric parts, which are both of one kind.
 
     gather:  an allgather on `topology`, for allgather and allreduce
     scatter: an allgather on the transpose of `topology`, which runs backwards in time (see
@@ -104,8 +108,8 @@ class SymmetricSchedule:
 
     topology: Topology
     collective: Collective
-    scatter: SymmetricGather | None
-    gather: SymmetricGather | None
+    scatter: SymmetricPart | None
+    gather: SymmetricPart | None
     method: str
     parameters: Mapping[str, Parameter]
     id: str = field(init=False)
@@ -121,7 +125,7 @@ class SymmetricSchedule:
         object.__setattr__(self, "id", content_id(facts))
 
     @property
-    def parts(self) -> tuple[SymmetricGather, ...]:
+    def parts(self) -> tuple[SymmetricPart, ...]:
         """The parts in the order in which they run."""
         return tuple(part for part in (self.scatter, self.gather) if part is not None)
 
@@ -131,11 +135,12 @@ class SymmetricSchedule:
 
     @property
     def kind(self) -> Kind:
-        return "stepped"
+        return "pipelined" if any(isinstance(part, SymmetricTrees) for part in self.parts) else "stepped"
 
     @property
     def trees_per_root(self) -> int | None:
-        return None
+        trees = {part.trees_per_root if isinstance(part, SymmetricTrees) else None for part in self.parts}
+        return trees.pop() if len(trees) == 1 else None
 
     @property
     def steps(self) -> int:
@@ -162,11 +167,14 @@ class SymmetricSchedule:
         """Return the rows of `expand()` that are the images of the base rows at `rank`, without making the others.
 
         Of the gather part these are what `rank` receives, of the scatter part what it sends; every row belongs to
-        one rank. O(depth * N + rows of one rank), for a scatter part O(links log links) besides.
+        one rank. O(depth * N + rows of one rank), for a scatter part O(links log links) besides. Raises InvalidInput
+        for trees, whose rows go by root.
         """
         bounds = ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
         parts, first_step = [], 0
         for part in self.parts:
+            if isinstance(part, SymmetricTrees):
+                raise InvalidInput("rows of one rank are those of stepped schedules", self.method, "expand it")
             rows, factor = part.rank_transfers(rank), self.chunks_per_shard // part.chunks_per_shard
             step, route, reduce = rows.step.astype(np.int64), rows.route.astype(np.int64), rows.reduce
             if part is self.scatter:
@@ -209,7 +217,9 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
     return parts[collective.name]
 
 
-def _expanded(part: SymmetricGather, whole: SymmetricSchedule) -> Schedule:
+def _expanded(part: SymmetricPart, whole: SymmetricSchedule) -> Schedule:
+    if isinstance(part, SymmetricTrees):
+        return part.expand(whole.method, whole.parameters)
     routes = Routes.direct(len(part.topology.links))
     return Schedule(
         part.topology, ALLGATHER, "stepped", part.steps, part.chunks_per_shard, _all_transfers(part), routes,

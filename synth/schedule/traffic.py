@@ -93,7 +93,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
     Its rows are added up per step and route, O(rows log rows); in symmetric form without writing them out,
     O(steps * links).
     """
-    if isinstance(schedule, SymmetricSchedule):
+    if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
         return _symmetric_traffic(schedule)
     return _column_traffic(schedule.expand())
 
@@ -123,12 +123,12 @@ def _symmetric_traffic(schedule: SymmetricSchedule) -> Traffic:
     """Return what rank 0 receives over each in-link, on all images of that link."""
     links = schedule.topology.links
     steps: list[TrafficStep] = []
-    if schedule.scatter is not None:
+    if isinstance(schedule.scatter, SymmetricGather):
         scale = schedule.chunks_per_shard // schedule.scatter.chunks_per_shard
         _, original_link = transpose_with_links(schedule.topology)
         backwards = reversed(list(_link_amounts(schedule.scatter)))
         steps += [merged_step(original_link[link], amount * scale) for link, amount in backwards]
-    if schedule.gather is not None:
+    if isinstance(schedule.gather, SymmetricGather):
         scale = schedule.chunks_per_shard // schedule.gather.chunks_per_shard
         steps += [merged_step(link, amount * scale) for link, amount in _link_amounts(schedule.gather)]
     denominator = schedule.chunks_per_shard * schedule.topology.compute_count

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
-from chorale.synth.lazy_modules import csgraph, sparse
+from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.topology import Topology
 
-_FEW_NODES = 1024
-"""The orbits of so many are computed in less time than it takes to import SciPy."""
 _FEW = 32
 """So many numbers are sorted by insertion, which takes less than a call of the library."""
 
@@ -81,21 +79,7 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
     """Return int32 per node: equal for nodes that products of `permutations` take to one another."""
     src = np.tile(np.arange(node_count), len(permutations))
     dst = np.concatenate([np.arange(0), *permutations])
-    if node_count <= _FEW_NODES:
-        return _labels(node_count, src, dst)
-    graph = sparse.coo_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(node_count, node_count))
-    return csgraph.connected_components(graph, directed=False)[1]
-
-
-def _labels(node_count: int, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the component of each node, numbered by their first nodes, without SciPy."""
-    first, before = np.arange(node_count), None
-    while before is None or np.any(first != before):
-        before = first.copy()
-        np.minimum.at(first, dst, first[src])
-        np.minimum.at(first, src, first[dst])
-        first = first[first]
-    return np.unique(first, return_inverse=True)[1].astype(np.int32)
+    return connected_labels(node_count, src, dst)
 
 
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:

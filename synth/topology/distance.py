@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
 
 _FEW_LINKS = 2**14
-"""So many are swept in less time than it takes to import SciPy."""
+"""So many are swept in less time than it takes to load machine code."""
+_UNREACHED = 2**32 - 1
 
 Distances = Matrix[np.uint16] | Matrix[np.uint32]
 """Hops; uint32 only for networks of 65535 nodes or more."""
@@ -47,13 +47,12 @@ def require_strongly_connected(topology: Topology) -> None:
     """
     if len(topology.links) <= _FEW_LINKS and _reaches_all(topology):
         return
-    forward = _adjacency(topology)
-    count, _ = csgraph.connected_components(forward, directed=True, connection="strong")
-    if count == 1:
+    unreached = _first_unreached(topology, arcs_forward(topology))
+    source, target = 0, unreached
+    if unreached < 0:
+        source, target = _first_unreached(topology, arcs_backward(topology)), 0
+    if source < 0:
         return
-    source, target = 0, _first_unreached(forward)
-    if target < 0:
-        source, target = _first_unreached(sparse.csr_array(forward.T)), 0
     names = f"no path from {topology.node_ids[source]} to {topology.node_ids[target]} in {topology.spec}"
     raise InvalidInput("every node must have a path to every other", names, "add links or remove the node")
 
@@ -87,18 +86,12 @@ def reached_from(start: int, neighbours: Sequence[Sequence[int]]) -> dict[int, i
     return hops
 
 
-def _adjacency(topology: Topology) -> sparse.csr_array:
-    """Return the sparse matrix with a non-zero at (src, dst) of every link. O(nodes + links)."""
-    links = topology.links
-    shape = (topology.node_count, topology.node_count)
-    return sparse.csr_array((np.ones(len(links), dtype=np.int32), (links.src, links.dst)), shape=shape)
-
-
-def _first_unreached(forward: sparse.csr_array) -> int:
-    """Return the first node without a path from node 0, -1 if there is none."""
-    reached = np.zeros(forward.shape[0], dtype=bool)
-    reached[csgraph.breadth_first_order(forward, 0, return_predecessors=False)] = True
-    return -1 if reached.all() else int(np.argmin(reached))
+def _first_unreached(topology: Topology, arcs: Arcs) -> int:
+    """Return the first node to which no `arcs` lead from node 0, -1 if there is none. O(nodes + links)."""
+    hops = np.full((1, topology.node_count), _UNREACHED, dtype=np.uint32)
+    _search(*arcs, np.zeros(1, dtype=np.int64), _UNREACHED, hops)
+    missing = np.flatnonzero(hops[0] == _UNREACHED)
+    return int(missing[0]) if len(missing) else -1
 
 
 Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]

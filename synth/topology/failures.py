@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.abilities import moved_abilities
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.topology import Topology
 
@@ -242,6 +242,4 @@ def _pair_orbits(
         moved = symmetry[low].astype(np.int64), symmetry[high].astype(np.int64)
         here.append(np.arange(len(keys)))
         there.append(np.searchsorted(keys, np.minimum(*moved) * nodes + np.maximum(*moved)))
-    edges = np.concatenate(here), np.concatenate(there)
-    graph = sparse.coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(len(keys), len(keys)))
-    return np.asarray(csgraph.connected_components(graph, directed=False)[1])
+    return connected_labels(len(keys), np.concatenate(here), np.concatenate(there))

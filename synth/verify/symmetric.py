@@ -23,6 +23,7 @@ from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.verify.replay import NEVER
+from chorale.synth.verify.symmetric_trees import inspect_symmetric_trees
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation
 
 
@@ -31,11 +32,15 @@ def inspect_symmetric(
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
     """Return the violations of all kinds; the cost, at `size_bytes` too, and the loads where there are none."""
     violations = list(_whole_violations(schedule))
-    for part in schedule.parts if not violations else ():
+    if violations:
+        return violations, None
+    if schedule.kind == "pipelined":
+        return inspect_symmetric_trees(schedule, size_bytes)
+    for part in _gathers(schedule):
         violations += _symmetry_violations(part)
         violations = violations or list(_form_violations(part))
         violations = violations or list(_replay_violations(part))
-    if schedule.scatter is not None and not violations and _duplicates(schedule.scatter):
+    if isinstance(schedule.scatter, SymmetricGather) and not violations and _duplicates(schedule.scatter):
         # Backwards, a second delivery would be a second addition.
         violations.append(
             ScheduleViolation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time")
@@ -43,6 +48,10 @@ def inspect_symmetric(
     if violations:
         return violations, None
     return [], (_cost(schedule, size_bytes), _summary(schedule))
+
+
+def _gathers(schedule: SymmetricSchedule) -> tuple[SymmetricGather, ...]:
+    return tuple(part for part in schedule.parts if isinstance(part, SymmetricGather))
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
@@ -55,6 +64,8 @@ def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation
         yield ScheduleViolation("parts", "the gather part is on another network")
     if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
         yield ScheduleViolation("parts", "the scatter part is not on the transpose of the network")
+    if len({type(part) for part in schedule.parts}) > 1:
+        yield ScheduleViolation("parts", "one part has steps, the other has trees that stream")
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
@@ -152,7 +163,7 @@ def _cost(schedule: SymmetricSchedule, size_bytes: int | None) -> Cost:
     """Return the exact cost: steps follow one another, each as long as its slowest link, the same at every rank."""
     seconds = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
     time_per_byte = latency_s = time_s = Fraction(0)
-    for part in schedule.parts:
+    for part in _gathers(schedule):
         chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
         loads = part.loads()
         incoming = [part.topology.links[link] for link in range(loads.shape[1])]
@@ -174,7 +185,7 @@ def _summary(schedule: SymmetricSchedule) -> LoadSummary:
     """Return the loads of all links over the whole schedule. O(links * log degree)."""
     total = np.zeros(len(schedule.topology.links), dtype=np.int64)
     duplicates = 0
-    for part in schedule.parts:
+    for part in _gathers(schedule):
         scale = schedule.chunks_per_shard // part.chunks_per_shard
         of_link = scale * part.loads().sum(axis=0)[part.base_links()]
         if part is schedule.scatter:

@@ -136,7 +136,7 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
     if links.latencies_s == (Fraction(0),):
         return Fraction(0)
     if not schedule.routes.is_direct(len(links)):
-        return _route_latency_s(schedule)
+        return period_latency_s(schedule)
     total = Fraction(0)
     for period in loads:
         used = distinct(links.latency_class[period > 0])
@@ -144,9 +144,11 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
     return total
 
 
-def _route_latency_s(schedule: Schedule) -> Fraction:
-    """Like `_latency_s` where transfers cross several links one after the other. O(rows log rows + links of routes)."""
+def period_latency_s(schedule: Schedule) -> Fraction:
+    """Return the sum over steps of the largest latency along a route used. O(rows log rows + links of routes)."""
     routes = schedule.routes
+    if schedule.topology.links.latencies_s == (Fraction(0),):
+        return Fraction(0)
     of_route, parts = routes.latencies(schedule.topology.links)
     used = distinct(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
     longest = np.zeros(max(1, schedule.steps), dtype=object)

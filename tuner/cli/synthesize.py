@@ -15,6 +15,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import METHODS, form_of, method_named
 from chorale.synth.methods.method import Objective, Options
+from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
@@ -153,7 +154,9 @@ def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
     if request.options.size_bytes is not None:
         bytes_per_second(request.topology)
     if output is not None:
-        require_schedule_suffix(output, form_of(request.method, request.topology, request.collective, request.options))
+        is_small = request.topology.compute_count**2 <= MAX_JSON_ROWS
+        form = form_of(request.method, request.topology, request.collective, request.options)
+        require_schedule_suffix(output, "columns" if is_small else form)
 
 
 def _options(k: int | None, objective: str, options: Options) -> Options:

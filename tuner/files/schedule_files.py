@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
+from chorale.synth.schedule.codec import (
+    MAX_JSON_ROWS,
+    from_json_text,
+    from_parquet,
+    stated_id,
+    to_json_text,
+    to_parquet,
+)
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -13,7 +20,7 @@ from chorale.tuner.files.read_write import read_file, write_file
 from chorale.tuner.files.topology_specs import load_topology
 
 SUFFIXES = (".parquet", ".json")
-MAX_EXPANDED_ROWS = 2**22
+MAX_EXPANDED_ROWS = 2**25
 """Symmetric schedules with more transfers are not written out to be lowered or run."""
 
 
@@ -65,6 +72,6 @@ def read_parquet(content: bytes, require_id: bool = True) -> AnySchedule:
 def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
     """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
     schedule = verified.schedule
-    require_schedule_suffix(path, schedule.form)
+    require_schedule_suffix(path, schedule.form if schedule.transfer_count > MAX_JSON_ROWS else "columns")
     is_parquet = Path(path).suffix == ".parquet"
     write_file(path, to_parquet(schedule) if is_parquet else to_json_text(schedule).encode())

@@ -71,8 +71,10 @@ def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np
 
 
 _VERIFIED = {
-    "columns": "yes: every chunk replayed",
-    "symmetric": "yes: rank 0 replayed, symmetries checked",
+    ("columns", "stepped"): "yes: every chunk replayed",
+    ("columns", "pipelined"): "yes: every chunk replayed",
+    ("symmetric", "stepped"): "yes: rank 0 replayed, symmetries checked",
+    ("symmetric", "pipelined"): "yes: trees of one block replayed, symmetries checked",
 }
 
 
@@ -154,7 +156,7 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if "warm_start" in document:
         table.add_row("kept", _warm_start_text(document["warm_start"]))
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
-    table.add_row("verified", _VERIFIED[schedule["form"]])
+    table.add_row("verified", _VERIFIED[schedule["form"], schedule["kind"]])
     table.add_row("id", schedule["id"])
     if document["output"]:
         table.add_row("written to", document["output"])

@@ -132,7 +132,7 @@ MOST_WORK = 2**25
 MOST_NODES = 4096
 
 
-class _InArcShares(NamedTuple):
+class InArcShares(NamedTuple):
     """What one node takes: of the trees `lo` to `hi` - 1 of `root`, over `arc`; -1 where no arc can carry them."""
 
     root: Ranks
@@ -161,13 +161,14 @@ def layered_trees(
     offsets = np.searchsorted(network.dst, np.arange(nodes + 1)).astype(np.int64)
     if transversal is not None and _is_invariant(network, transversal):
         hops = hops_between_all(offsets, network.src)
-        base = _choices(network, offsets, hops, 0, beside=False)
+        base = in_arc_shares(network, offsets, _hops_around(network, offsets, hops, 0), 0, beside=False)
         if base.arc.min() >= 0:
             return _trees(network, _images(network, transversal, base))
     if nodes * len(network.src) > most_work:
         return no_trees(nodes)
     hops = hops_between_all(offsets, network.src)
-    pieces = [_choices(network, offsets, hops, node, beside=True) for node in range(nodes)]
+    around = (_hops_around(network, offsets, hops, node) for node in range(nodes))
+    pieces = [in_arc_shares(network, offsets, rows, node, beside=True) for node, rows in enumerate(around)]
     return _trees(network, pieces)
 
 
@@ -183,40 +184,49 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
     return True
 
 
-def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> _InArcShares:
-    """Return over which in-arc `node` takes each tree; `beside` allows neighbours at its own distance."""
+def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
+    """Return the rows of `hops` that `in_arc_shares` looks at."""
+    return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
+
+
+def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> InArcShares:
+    """Return over which in-arc `node` takes each tree.
+
+    hops:   [in-arcs of `node` + 1, nodes]: hops from every node to the tails of its in-arcs, and to `node` itself
+    beside: whether neighbours at its own distance may help
+    """
     row = slice(offsets[node], offsets[node + 1])
     tails = network.src[row]
     needs, left = network.supply.copy(), network.capacity[row].copy()
     needs[node] = 0
     demand = needs.copy()
-    allowed = np.ascontiguousarray((hops[tails] + 1 == hops[node]).T)
+    allowed = np.ascontiguousarray((hops[:-1] + 1 == hops[-1]).T)
     amounts = np.zeros_like(allowed, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
         points = np.append(tails, np.int32(node)).astype(np.int64)[:, None]
         ties = splitmix(points * network.nodes + np.arange(network.nodes))
-        allowed |= ((hops[tails] == hops[node]) & (ties[:-1] < ties[-1])).T
+        allowed |= ((hops[:-1] == hops[-1]) & (ties[:-1] < ties[-1])).T
         transport(allowed, needs, left, amounts)
     columns = np.column_stack([amounts, needs])
     arcs = np.append(np.arange(row.start, row.stop, dtype=np.int32), np.int32(-1))
     root, column = np.nonzero(columns)
     amount = columns[root, column]
     hi = np.cumsum(amount) - (np.cumsum(demand) - demand)[root]
-    return _InArcShares(root.astype(np.int32), arcs[column], hi - amount, hi)
+    return InArcShares(root.astype(np.int32), arcs[column], hi - amount, hi)
 
 
-def _images(network: ForestNetwork, transversal: Transversal, base: _InArcShares) -> list[_InArcShares]:
+def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
     """Return what all nodes take if node 0 takes `base`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []
     for node, image in enumerate(transversal.images(np.arange(network.nodes))):
         arc = np.searchsorted(keys, node * network.nodes + image[tails].astype(np.int64)).astype(np.int32)
-        pieces.append(_InArcShares(image[base.root], arc, base.lo, base.hi))
+        pieces.append(InArcShares(image[base.root], arc, base.lo, base.hi))
     return pieces
 
 
-def _trees(network: ForestNetwork, pieces: list[_InArcShares]) -> Trees:
+def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
     """Cut the trees of each root where some node changes from one in-arc to another; leave out those with gaps."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)

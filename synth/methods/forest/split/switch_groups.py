@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.distinct import distinct
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.arc_lengths import Distances, Wiring, spreading_lengths
+from chorale.synth.topology.components import connected_labels
 
 
 def levels(network: ForestNetwork) -> Integers:
@@ -88,8 +88,7 @@ def _magnitudes(values: Integers) -> dict[int, int]:
 
 
 def _components(nodes: int, src: Ranks, dst: Ranks) -> NDArray[np.int32]:
-    graph = sparse.csr_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(nodes, nodes))
-    return np.asarray(csgraph.connected_components(graph, directed=False)[1], dtype=np.int32)
+    return connected_labels(nodes, src, dst)
 
 
 class SwitchGroups(NamedTuple):

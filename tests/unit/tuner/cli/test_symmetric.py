@@ -13,7 +13,7 @@ from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from tests.command import chorale
 
 
@@ -81,3 +81,21 @@ def test_a_damaged_file_is_one_line(capsys, tmp_path, command):
     done = chorale(capsys, command, path, *extra)
     assert done.code == 2
     assert "Parquet" in done.stderr
+
+
+def test_trees_in_symmetric_form_are_saved_shown_and_lowered(capsys, tmp_path):
+    output = tmp_path / "switch.parquet"
+    done = chorale(capsys, "synth", "forest", "switch:512,10", "-o", output)
+    assert "trees of one block replayed, symmetries checked" in done.stderr
+    shown = chorale(capsys, "show", output, "--json")
+    assert shown.code == 0
+    program = tmp_path / "switch.xml"
+    lowered = chorale(capsys, "lower", output, "--target", "msccl-xml", "-o", program, "--json")
+    assert lowered.code == 0, lowered.stderr
+    assert program.stat().st_size > 512 * 511 * 50
+
+
+def test_small_trees_in_symmetric_form_are_written_as_json(capsys, tmp_path):
+    output = tmp_path / "torus.json"
+    assert chorale(capsys, "synth", "forest", "torus:16x32", "-o", output).code == 0
+    assert load_schedule(output).transfer_count == 512 * 511

@@ -1,0 +1,182 @@
+"""Groups of translations: commuting symmetries of which exactly one takes a rank to any other rank of its orbit.
+
+Rotations of the boxes of a cluster and of the GPUs in them, shifts of a torus and flips of a hypercube are such groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Translations:
+    """All products of commuting permutations of the nodes, which move every rank.
+
+    Element e = (a_1, a_2, …) in mixed radix of `orders`, the last exponent fastest, is the product of all
+    generator_i to the power of a_i.
+
+    orders:   order of each generator; their product is the number of elements
+    table:    int32[orbits, elements]: the image of the first node of each orbit under each element
+    orbit:    int32 per node: its orbit; orbits are numbered by their first nodes, so those of ranks come first
+    element:  int32 per node: an element that takes the first node of its orbit to it; for a rank, the only one
+    rank_orbits: number of orbits that hold ranks
+    """
+
+    orders: tuple[int, ...]
+    table: NDArray[np.int32]
+    orbit: NDArray[np.int32]
+    element: NDArray[np.int32]
+    rank_orbits: int
+
+    def __len__(self) -> int:
+        return prod(self.orders)
+
+    @property
+    def first_ranks(self) -> NDArray[np.int32]:
+        """The first rank of each orbit, ascending."""
+        return self.table[: self.rank_orbits, 0]
+
+    @staticmethod
+    def of(topology: Topology, generators: Sequence[int]) -> Translations:
+        """Return the group that these of the topology's symmetries generate. O(elements * orbits + nodes log).
+
+        Raises InvalidInput unless they commute, are independent, and only the identity keeps a rank in its place.
+        """
+        moves = [topology.automorphisms[index].astype(np.int64) for index in generators]
+        if not all(np.array_equal(one[other], other[one]) for one, other in combinations(moves, 2)):
+            raise _error(topology, "some do not commute")
+        orders = tuple(_order(move) for move in moves)
+        if prod(orders) > topology.compute_count:
+            raise _error(topology, f"{prod(orders)} products of {topology.compute_count} ranks")
+        orbit, firsts = _orbits(topology.node_count, moves, orders)
+        table = firsts[:, None].astype(np.int32)
+        for move, order in zip(moves, orders, strict=True):
+            table = _with_powers(table, move, order)
+        element = np.zeros(topology.node_count, dtype=np.int32)
+        element[table[:, ::-1]] = np.arange(table.shape[1], dtype=np.int32)[::-1]
+        rank_orbits = int(np.count_nonzero(firsts < topology.compute_count))
+        result = Translations(orders, table, orbit, element, rank_orbits)
+        ranks = np.sort(table[:rank_orbits], axis=None)
+        if not np.array_equal(ranks, np.arange(topology.compute_count)):
+            raise _error(topology, "some keep a rank in its place")
+        for move, order in zip(moves, orders, strict=True):
+            if not np.array_equal(_power(move, order), np.arange(topology.node_count)):
+                raise _error(topology, "some keep rank 0 in its place, and move other nodes")
+        return result
+
+    def sum(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Numbers:
+        """Return the elements that do one after the other, broadcast."""
+        return self._by_exponents(np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64), 1)
+
+    def negative(self, elements: NDArray[np.integer]) -> Numbers:
+        """Return the inverse elements."""
+        return self._by_exponents(np.zeros(1, dtype=np.int64), np.asarray(elements, dtype=np.int64), -1)
+
+    def _by_exponents(self, first: Numbers, second: Numbers, sign: int) -> Numbers:
+        result, stride = np.zeros(np.broadcast_shapes(first.shape, second.shape), dtype=np.int64), 1
+        for order in reversed(self.orders):
+            exponent = first // stride % order + sign * (second // stride % order)
+            result += exponent % order * stride
+            stride *= order
+        return result
+
+    def images(self, nodes: NDArray[np.integer], elements: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the images of `nodes` under `elements`, broadcast."""
+        images: NDArray[np.int32] = self.table[self.orbit[nodes], self.sum(self.element[nodes], elements)]
+        return images
+
+
+def _with_powers(table: NDArray[np.int32], move: Numbers, order: int) -> NDArray[np.int32]:
+    """Return `table` with each of its columns followed by its images under the powers of `move`."""
+    powers, step = table[:, :, None], move
+    while powers.shape[2] < order:
+        powers = np.concatenate([powers, step[powers].astype(np.int32)], axis=2)
+        step = step[step]
+    return powers[:, :, :order].reshape(len(table), -1)
+
+
+def _orbits(count: int, moves: Sequence[Numbers], orders: Sequence[int]) -> tuple[NDArray[np.int32], Numbers]:
+    """Return (int32[count]: the orbit of each point, the first point of each orbit, ascending). The moves commute."""
+    first = np.arange(count)
+    for move, order in zip(moves, orders, strict=True):
+        reach, step = 1, move
+        while reach < order:  # the smallest of the first `reach` images of each point, then of twice as many
+            first, reach, step = np.minimum(first, first[step]), 2 * reach, step[step]
+    firsts, orbit = np.unique(first, return_inverse=True)
+    return orbit.astype(np.int32), firsts
+
+
+def _order(move: Numbers) -> int:
+    """Return after how many moves rank 0 is back."""
+    image, count = int(move[0]), 1
+    while image != 0:
+        image, count = int(move[image]), count + 1
+    return count
+
+
+def _power(move: Numbers, exponent: int) -> Numbers:
+    result, square = np.arange(len(move)), move
+    while exponent:
+        if exponent % 2:
+            result = square[result]
+        square, exponent = square[square], exponent // 2
+    return result
+
+
+def _error(topology: Topology, value: str) -> InvalidInput:
+    rule = "translations are independent symmetries that commute and move every rank"
+    return InvalidInput(rule, f"symmetries of {topology.spec}: {value}", "use other symmetries, or none")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TranslatedLinks:
+    """How translations move links: by their ends; of parallel links, the first goes to the first, and so on.
+
+    orbit: int32 per link: its orbit;  sizes: int64 per orbit: links in it
+    """
+
+    topology: Topology
+    translations: Translations
+    orbit: NDArray[np.int32]
+    sizes: Numbers
+    keys: Numbers
+    parallel: NDArray[np.int32]
+
+    @staticmethod
+    def of(topology: Topology, generators: Sequence[int], translations: Translations) -> TranslatedLinks:
+        """Return the orbits of links under the group of `generators`. O(generators * links log links)."""
+        links = topology.links
+        keys = links.dst.astype(np.int64) * topology.node_count + links.src
+        parallel = links.parallel_index()
+        moved = []
+        for index in generators:
+            move = topology.automorphisms[index].astype(np.int64)
+            moved.append(np.searchsorted(keys, move[links.dst] * topology.node_count + move[links.src]) + parallel)
+        orbit = _orbits(len(links), moved, translations.orders)[0]
+        return TranslatedLinks(topology, translations, orbit, np.bincount(orbit), keys, parallel)
+
+    def images(self, links: NDArray[np.integer], elements: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the images of `links` under `elements`, broadcast. O(results * log links)."""
+        table = self.topology.links
+        src = self.translations.images(table.src[links], elements).astype(np.int64)
+        dst = self.translations.images(table.dst[links], elements).astype(np.int64)
+        first = np.searchsorted(self.keys, dst * self.topology.node_count + src)
+        return np.asarray(first + self.parallel[links], dtype=np.int32)
+
+    def totals(self, base: Numbers) -> Numbers:
+        """Return, per link, the sum over all elements of what `base` (int64 per link) has on the link's preimage."""
+        sums = np.zeros(len(self.sizes), dtype=np.int64)
+        np.add.at(sums, self.orbit, base)
+        totals: Numbers = sums[self.orbit] * (len(self.translations) // self.sizes[self.orbit])
+        return totals
