@@ -15,7 +15,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job test test-side-by-side test-in-pairs test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -42,6 +42,10 @@ quickstart: setup
 # Training on an emulated fabric with Gloo and with a tuning table: figures in chorale-data/demo-job.json.
 demo-job: setup
 	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
+
+# A cable is cut while a job trains, and a new table is published to it: figures in chorale-data/demo-watch.json.
+demo-watch: setup
+	$(BIN)/python -m chorale.experiments.watch_demo
 
 # Tests without servers beside those with them, which mostly wait and of which two run at once; then those that need the
 # machine for themselves.

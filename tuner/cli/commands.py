@@ -57,6 +57,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
+    "watch": (
+        "watch",
+        "Watch the links of a fabric; plan, compare and publish a new tuning table when they change.",
+    ),
     "record": (
         "record",
         "Run a job and write down which collectives it calls, at which sizes, how often and how long they take.",

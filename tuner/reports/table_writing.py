@@ -179,12 +179,13 @@ def _shape(program: Program) -> dict[str, Any]:
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return how far a schedule is from a bound on all schedules, with the bound's certificate, checked."""
     schedule = verified.schedule
-    return _certificate(schedule.topology, schedule.collective, verified.cost.time_per_byte) | {
+    return bound_certificate(schedule.topology, schedule.collective, verified.cost.time_per_byte) | {
         "schedule_id": schedule.id
     }
 
 
-def _certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
+def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
+    """Return how far `achieved`, a time per byte, is from the bound of a network, with the checked certificate."""
     bound = lower_bound(network, collective, achieved)
     certificate = bound.to_json(network)
     check_certificate(network, collective, certificate)
@@ -228,7 +229,7 @@ def _row_of_file(
         ranks = group.ranks if of_job and group.ranks is not None else tuple(range(program.ranks))
         require_links(file, text, ranks, network)
         if ranks == tuple(range(network.compute_count)):
-            certificate = _certificate(network, lifted.collective, program_time_per_byte(lifted, network))
+            certificate = bound_certificate(network, lifted.collective, program_time_per_byte(lifted, network))
             certificate |= {"schedule_id": lifted.origin} if lifted.origin else {}
     origin = {"name": lifted.name} | ({} if network is None else {"topology": {"spec": network.spec, "id": network.id}})
     row = RangeRow(program.collective, program.root, sizes, program, None, certificate, origin)

@@ -1,0 +1,148 @@
+"""The demo: a fabric, a watch and a training job as processes, and a fault between two steps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chorale.experiments.job_demo.ranks import run_ranks
+from chorale.experiments.watch_demo.figures import figures, has_enough
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "train.py"
+SIZE_BYTES = 1 << 20
+_JOB_LIMIT_S = 400.0
+_WAIT_LIMIT_S = 180.0
+_POLL_S = 0.1
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class WatchProcess:
+    """`chorale watch --json` on a file, and the events that it has printed."""
+
+    process: subprocess.Popen[str]
+    events: list[Json] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Keep the events until it ends; for a thread."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            sys.stderr.write(f"watch: {_short(event)}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchDemo:
+    """On a fabric that is up; folder: for the files of the run."""
+
+    topology: Topology
+    fabric: EmulatedFabric
+    folder: Path
+    link_mbps: int
+
+    def run(self, fault: Callable[[], None], steps_before: int) -> Json:
+        """Return the figures of a `fault` after `steps_before` steps. CheckFailed where something does not happen."""
+        log, stop = self.folder / "steps.jsonl", self.folder / "stop"
+        for path in (log, stop):
+            path.unlink(missing_ok=True)
+        with self._watch() as watch, self._job(log, stop, watch):
+            wait_until("the job has trained on the published table", lambda: len(_steps(log)) >= steps_before)
+            fault_s = time.time()
+            fault()
+            wait_until("a new table is published", lambda: _published(watch, fault_s) is not None)
+            table = str((_published(watch, fault_s) or {})["table"])
+            wait_until("the job has trained on the new table", lambda: has_enough(_steps(log), table))
+            stop.touch()
+        return figures(_steps(log), watch.events, fault_s, self.link_mbps, SIZE_BYTES)
+
+    @contextmanager
+    def _watch(self) -> Iterator[WatchProcess]:
+        path = self.folder / "fabric.yaml"
+        path.write_text(yaml.safe_dump(self._config()))
+        command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module
+        watch = WatchProcess(process)
+        reader = threading.Thread(target=watch.read)
+        reader.start()
+        try:
+            wait_until("the watch has published a table", lambda: _published(watch, 0.0) is not None)
+            yield watch
+        finally:
+            process.terminate()
+            process.wait()
+            reader.join()
+
+    def _config(self) -> Json:
+        return {
+            "name": "demo-watch",
+            "topology": self.topology.spec,
+            "fabric": self.fabric.name,
+            "table": str(self._table),
+            "sizes": [SIZE_BYTES // 4, SIZE_BYTES],
+        }
+
+    @property
+    def _table(self) -> Path:
+        return self.folder / "fabric.table"
+
+    @contextmanager
+    def _job(self, log: Path, stop: Path, watch: WatchProcess) -> Iterator[None]:
+        failures: list[CheckFailed] = []
+        arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
+        environment = {"CHORALE_TABLE": str(self._table), "CHORALE_RELOAD": "0.2"}
+
+        def train() -> None:
+            try:
+                run_ranks(self.topology, self.fabric, SCRIPT, arguments, _JOB_LIMIT_S, environment)
+            except CheckFailed as error:
+                failures.append(error)
+
+        job = threading.Thread(target=train)
+        job.start()
+        try:
+            yield
+        finally:
+            stop.touch()
+            job.join()
+        if failures:
+            raise failures[0]
+
+
+def wait_until(what: str, holds: Callable[[], bool]) -> None:
+    """Wait for it; CheckFailed if it does not come about."""
+    deadline_s = time.monotonic() + _WAIT_LIMIT_S
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise CheckFailed(f"within {_WAIT_LIMIT_S:g} s {what}", "it did not happen", "see what was printed above")
+        time.sleep(_POLL_S)
+
+
+def _published(watch: WatchProcess, after_s: float) -> Json | None:
+    return next((e for e in watch.events if e["event"] == "publish" and e["time_s"] > after_s), None)
+
+
+def _steps(log: Path) -> list[Json]:
+    """Return the steps that are written down; a line that is being written is not one yet."""
+    text = log.read_text() if log.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def _short(event: Json) -> str:
+    from chorale.tuner.cli.watch import event_line  # noqa: PLC0415 - it imports typer
+
+    return event_line(event)

@@ -1,0 +1,83 @@
+"""Changes on an emulated fabric that is up: links that are cut, mended or slowed, and routes around dead ones."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.holder import enter_command
+from chorale.runners.fabric.link_shape import bucket_burst_bytes, bucket_limit_bytes, window_frames
+from chorale.runners.fabric.plan import device_name, namespace_name, next_hops, rank_address
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
+
+_LIMIT_S = 30.0
+
+Pair = tuple[int, int]
+
+
+def cut(fabric: EmulatedFabric, nodes: Pair) -> None:
+    """Take the cable between two nodes out of service, in both directions."""
+    _run(fabric, _on_both_ends(nodes, "ip link set {device} down"))
+
+
+def mend(fabric: EmulatedFabric, nodes: Pair) -> None:
+    """Put the cable between two nodes back into service. Routes over it come with the next `reroute`."""
+    _run(fabric, _on_both_ends(nodes, "ip link set {device} up"))
+
+
+def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
+    """Hold both directions of the cable between two nodes to `link_mbps` at most."""
+    rate = int(link_mbps * 10**6)
+    size = max(bucket_burst_bytes(rate), fabric.links.mtu_bytes + 100)
+    bucket = f"tbf rate {rate}bit burst {size} limit {bucket_limit_bytes(rate)}"
+    _run(fabric, _on_both_ends(nodes, f"tc qdisc replace dev {{device}} root {bucket}"))
+
+
+def speed_up(fabric: EmulatedFabric, nodes: Pair) -> None:
+    """Undo `slow_down`."""
+    _run(fabric, _on_both_ends(nodes, "tc qdisc replace dev {device} root noqueue"))
+
+
+def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> None:
+    """Have every rank's packets take shortest paths of `remaining`, which has the ranks of `whole` and fewer links.
+
+    As routing protocols and subnet managers do it on real networks: connections stay, and what was lost is sent again.
+    """
+    _run(fabric, _routes(fabric, whole, remaining))
+
+
+def _routes(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Iterator[tuple[int, str]]:
+    rate = int(fabric.link_mbps * 10**6)
+    frames = window_frames(rate, Fraction(fabric.links.latency_us), fabric.links.mtu_bytes)
+    windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
+    for node, hops in enumerate(next_hops(remaining)):
+        source = f" src {rank_address(node)}" if node < whole.compute_count else ""
+        for rank, peer in enumerate(hops):
+            if rank != node:
+                target = f"{rank_address(rank)}/32 dev {device_name(peer)}"
+                yield node, f"ip route replace {target}{source} {windows}"
+
+
+def _on_both_ends(nodes: Pair, command: str) -> Iterator[tuple[int, str]]:
+    for node, peer in (nodes, nodes[::-1]):
+        yield node, command.format(device=device_name(peer))
+
+
+def _run(fabric: EmulatedFabric, commands: Iterable[tuple[int, str]]) -> None:
+    """Run commands, each on a node; Unavailable with what the first said that failed."""
+    by_node: dict[int, list[str]] = {}
+    for node, command in commands:
+        by_node.setdefault(node, []).append(command)
+    lines = ["set -e"]
+    for node, of_node in by_node.items():
+        lines += [f"nsenter --net=/run/netns/{namespace_name(fabric.name, node)} sh -e <<'NODE'", *of_node, "NODE"]
+    enter = [*enter_command(fabric.pid, fabric.in_user_namespace, "--mount", "--net"), "sh"]
+    done = subprocess.run(  # noqa: S603 - the script is our own
+        enter, input="\n".join([*lines, ""]), capture_output=True, text=True, check=False, timeout=_LIMIT_S
+    )
+    if done.returncode != 0:
+        rule = f"the links and routes of fabric {fabric.name} must be changed while it is up"
+        raise Unavailable(rule, (done.stderr or done.stdout).strip(), "see `chorale fabric status`")

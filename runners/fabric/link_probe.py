@@ -1,0 +1,189 @@
+"""A process that probes the links of an emulated fabric: `python -m chorale.runners.fabric.link_probe`.
+
+It reads a line of JSON that says which links there are, then lines `[number, packets]`: send so many packets over the
+link of that number now, in one go. It writes a line of JSON for each such probe: when it was sent, whether all packets
+arrived, and the times that the kernel gave to the first and the last, from which the rate of the link follows whatever
+else it carries, since nothing comes between packets that are queued together. It ends when its input ends.
+
+Every link has a socket of its own, bound to the link's device: a probe takes no detour. It needs the right to do so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+_PORT = 29399
+_HEADER = struct.Struct("!QIIHH")  # token of this run, link, number of the probe, index of the packet, packets
+_TIMESTAMP = struct.Struct("@qq")
+_SO_TIMESTAMPNS = 35
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_LARGEST_PACKET_BYTES = 65_536
+IP_UDP_BYTES = 28
+"""Of headers in every packet."""
+
+
+@dataclass(slots=True)
+class _Probe:
+    """One that is under way."""
+
+    link: int
+    packets: int
+    sent_ns: int
+    arrivals_ns: dict[int, int] = field(default_factory=dict)
+
+
+class LinkProber:
+    """Sends probes and says how they arrived; one thread."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        """task: `namespaces` of each node (files, a user's first if there is one), `links` as [src, dst, device,
+        address of dst], `payload_bytes` of a packet, `limit_s` until one is lost"""
+        self._links, self._limit_ns = task["links"], int(task["limit_s"] * 1e9)
+        self._payload = bytes(task["payload_bytes"] - _HEADER.size)
+        self._token = int.from_bytes(os.urandom(8), "big")
+        self._under_way: dict[int, _Probe] = {}
+        self._count = 0
+        receivers, senders = _sockets(task["namespaces"], self._links)
+        self._receivers, self._senders = receivers, senders
+
+    @property
+    def receivers(self) -> Sequence[socket.socket]:
+        """The sockets at which packets arrive."""
+        return self._receivers
+
+    def send(self, link: int, packets: int) -> dict[str, Any] | None:
+        """Send a probe; return its outcome if it is lost at once, because the device is down."""
+        number, self._count = self._count, self._count + 1
+        probe = _Probe(link, packets, time.time_ns())
+        payload = self._payload if packets > 1 else b""
+        try:
+            for index in range(packets):
+                header = _HEADER.pack(self._token, link, number, index, packets)
+                self._senders[link].sendto(header + payload, (self._links[link][3], _PORT))
+        except OSError:
+            return _outcome(probe)
+        self._under_way[number] = probe
+        return None
+
+    def receive(self, receiver: socket.socket) -> Iterator[dict[str, Any]]:
+        """Yield the outcomes of probes that are complete by what has arrived at a socket."""
+        while True:
+            try:
+                data, control, _, _ = receiver.recvmsg(_LARGEST_PACKET_BYTES, socket.CMSG_SPACE(_TIMESTAMP.size))
+            except BlockingIOError:
+                return
+            if len(data) < _HEADER.size:
+                continue
+            token, _, number, index, packets = _HEADER.unpack_from(data)
+            probe = self._under_way.get(number) if token == self._token else None
+            if probe is None or index >= packets or not control:
+                continue
+            seconds, nanoseconds = _TIMESTAMP.unpack(control[0][2])
+            probe.arrivals_ns[index] = seconds * 1_000_000_000 + nanoseconds
+            if len(probe.arrivals_ns) == probe.packets:
+                yield _outcome(self._under_way.pop(number))
+
+    def overdue(self) -> Iterator[dict[str, Any]]:
+        """Yield the outcomes of probes that are lost by now."""
+        before_ns = time.time_ns() - self._limit_ns
+        for number in [number for number, probe in self._under_way.items() if probe.sent_ns < before_ns]:
+            yield _outcome(self._under_way.pop(number))
+
+
+def _outcome(probe: _Probe) -> dict[str, Any]:
+    times = sorted(probe.arrivals_ns.values())
+    has_arrived = len(times) == probe.packets
+    return {
+        "link": probe.link,
+        "packets": probe.packets,
+        "sent_ns": probe.sent_ns,
+        "arrived": has_arrived,
+        "first_ns": times[0] if has_arrived else None,
+        "last_ns": times[-1] if has_arrived else None,
+    }
+
+
+def _sockets(
+    namespaces: Sequence[Sequence[str]], links: Sequence[Sequence[Any]]
+) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Return a socket that receives on each node, and one that sends on each link; a socket stays in its network."""
+    receivers: list[socket.socket] = []
+    senders: dict[int, socket.socket] = {}
+    if namespaces and len(namespaces[0]) > 1:
+        _enter(namespaces[0][0], _CLONE_NEWUSER)
+    for node, files in enumerate(namespaces):
+        _enter(files[-1], _CLONE_NEWNET)
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        receiver.setblocking(False)
+        receiver.bind(("0.0.0.0", _PORT))  # noqa: S104 - in the network of one emulated node
+        receivers.append(receiver)
+        for number, (src, _, device, _) in enumerate(links):
+            if src == node:
+                sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+                senders[number] = sender
+    return receivers, [senders[number] for number in range(len(links))]
+
+
+def _enter(path: str, kind: int) -> None:
+    with open(path, "rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), kind) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"the network of a node cannot be entered: {os.strerror(error)}")
+
+
+def main() -> None:
+    """Probe until the input ends."""
+    commands = sys.stdin.buffer
+    prober = LinkProber(json.loads(commands.readline()))
+    _say({"ready": True})
+    os.set_blocking(commands.fileno(), False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(commands, selectors.EVENT_READ)
+        for receiver in prober.receivers:
+            selector.register(receiver, selectors.EVENT_READ, receiver)
+        text = b""
+        while True:
+            for key, _ in selector.select(timeout=0.05):
+                if key.data is None:
+                    chunk = commands.read()
+                    if chunk == b"":
+                        return
+                    text = _obey(prober, text + (chunk or b""))
+                else:
+                    _say(*prober.receive(key.data))
+            _say(*prober.overdue())
+
+
+def _obey(prober: LinkProber, text: bytes) -> bytes:
+    """Send what the whole lines of `text` ask for; return the begin of a line after them."""
+    *lines, begun = text.split(b"\n")
+    for line in lines:
+        link, packets = json.loads(line)
+        lost = prober.send(link, packets)
+        if lost is not None:
+            _say(lost)
+    return begun
+
+
+def _say(*documents: dict[str, Any]) -> None:
+    output: BinaryIO = sys.stdout.buffer
+    for document in documents:
+        output.write(json.dumps(document).encode() + b"\n")
+    if documents:
+        output.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The file of `chorale watch`: which fabric, what is published for it, how changes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from chorale.synth.collective import parse_collective
+from chorale.tuner.config.values import CampaignSection, Sizes
+
+
+class ProbeSection(CampaignSection):
+    """How links are probed."""
+
+    ping_s: float = Field(default=0.25, ge=0.01, le=60, description="Seconds between two small packets on a link.")
+    share: float = Field(
+        default=0.001, gt=0, le=0.1, description="Of a link's time that probes of its rate may take; 0.001 is 0.1 %."
+    )
+    packets: int = Field(default=4, ge=3, le=64, description="Packets that are sent together to measure a rate.")
+    lost_s: float = Field(default=1.0, gt=0, le=60, description="Seconds after which a packet is lost.")
+
+
+class CanarySection(CampaignSection):
+    """How a new table is compared with the present one before it is published."""
+
+    seconds: float = Field(default=10.0, ge=0, le=600, description="Limit of all comparisons; 0 compares nothing.")
+    repeats: int = Field(default=6, ge=6, le=100, description="Measured repetitions of each program and size.")
+
+
+class PublishSection(CampaignSection):
+    """Where tables go besides the file."""
+
+    mlflow: bool = Field(default=False, description="Register each table as a version of the model NAME-table.")
+    webhook: str | None = Field(
+        default=None, pattern=r"^https?://", description="Gets a signed POST for each table that is published."
+    )
+    secret_variable: str = Field(
+        default="CHORALE_WEBHOOK_SECRET", description="Variable of the environment with the key of signatures."
+    )
+
+
+class WatchConfig(CampaignSection):
+    """All of the file."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Name of what is watched.")
+    topology: str = Field(description="Topology spec of the healthy fabric.")
+    fabric: str | None = Field(default=None, description="Name of the emulated fabric; by default the one that is up.")
+    table: Path = Field(description="File of the published tuning table, which jobs name in CHORALE_TABLE.")
+    collectives: list[str] = Field(default=["allreduce"], min_length=1, description="What the table has programs for.")
+    sizes: Sizes = Field(default=[65536, 1048576], description="Sizes at which methods are chosen and tables compared.")
+    methods: list[str] = Field(
+        default=["bfb", "forest"], min_length=1, description="Methods that compete at each size."
+    )
+    alpha_us: float = Field(default=100.0, ge=0, description="Predicted microseconds of a step besides its bytes.")
+    reroute: bool = Field(
+        default=True, description="Whether an emulated fabric sends what would cross a dead link over others."
+    )
+    plan_failures: bool = Field(default=True, description="Whether tables for single failures are made ahead.")
+    false_alarms_per_day: float = Field(default=1 / 30, gt=0, le=1000, description="Bound on their mean number.")
+    probe: ProbeSection = ProbeSection()
+    canary: CanarySection = CanarySection()
+    publish: PublishSection = PublishSection()
+    jobs: list[Path] = Field(default=[], description="Files that jobs keep in CHORALE_STATUS.")
+
+    @field_validator("collectives")
+    @classmethod
+    def _are_collectives(cls, names: list[str]) -> list[str]:
+        return [parse_collective(name).name.value for name in names]

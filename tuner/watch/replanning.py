@@ -1,0 +1,180 @@
+"""From what is left of a fabric to a tuning table: verified programs, and how far they are from what is possible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from chorale.job.table.layout import table_bytes
+from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.ranges import SizeRange
+from chorale.synth.build.build import build_program
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import build_schedule
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.program import Program
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.targets.lift import lift
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program
+from chorale.tuner.reports.table_writing import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
+
+TARGET = "oneccl-xml"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What tables have.
+
+    sizes_bytes: rising; at each the method that is predicted to be the fastest is chosen
+    model:       what messages cost, for these predictions
+    """
+
+    collectives: tuple[str, ...]
+    sizes_bytes: tuple[int, ...]
+    methods: tuple[str, ...]
+    model: NetworkModel
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A table for one state of a fabric.
+
+    costs:   by collective the least time per byte that a program achieves, the certified bound on it, both in
+             1 / bandwidth_unit, and the gap between them
+    seconds: that it took to synthesize, verify and write
+    """
+
+    spec: str
+    table: Table
+    data: bytes
+    digest: str
+    costs: Mapping[str, Mapping[str, str]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A checked program; certificate: how far it is from the bound of the network for which it is planned"""
+
+    entry: TableProgram
+    program: Program
+    certificate: Mapping[str, Any]
+
+
+Choice = Mapping[tuple[str, int], _Candidate]
+"""What runs for a collective at a size in bytes, and from half-way to the next lower size to half-way to the next."""
+
+
+class Planner:
+    """Plans for states of one fabric; what was planned before is looked up."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self._request = request
+        self._plans: dict[str, Plan] = {}
+
+    def plan(self, spec: str) -> Plan:
+        """Return the plan of the network `spec`. InvalidInput for one that is cut in two, or without any method."""
+        if spec not in self._plans:
+            self._plans[spec] = self._new_plan(spec)
+        return self._plans[spec]
+
+    def has(self, spec: str) -> bool:
+        """Return whether a plan is there already."""
+        return spec in self._plans
+
+    def with_present(self, plan: Plan, present: Table, sizes: Iterable[tuple[str, int]]) -> Plan:
+        """Return `plan` with the programs of `present` at `sizes`, of a collective each, where it has any."""
+        topology = parse_topology(plan.spec)
+        choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
+        choice |= {key: _of_table(present, topology, *key) for key in sizes}
+        return self._plan_of(plan.spec, topology, choice, time.perf_counter())
+
+    def _new_plan(self, spec: str) -> Plan:
+        began_s = time.perf_counter()
+        topology = parse_topology(spec)
+        candidates = {name: list(self._candidates(topology, name)) for name in self._request.collectives}
+        choice = {key: self._fastest(topology, candidates[key[0]], key[1]) for key in self._keys()}
+        return self._plan_of(spec, topology, choice, began_s)
+
+    def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> Plan:
+        rows = [row for name in self._request.collectives for row in self._rows(name, choice)]
+        table = assemble(rows, topology, JobGroup(), (ANY_DTYPE,), {"source": "watch"})
+        data = table_bytes(table)
+        digest = data.split(b"\n", 2)[1].split()[3].decode()
+        costs = {name: _costs(choice, name) for name in self._request.collectives}
+        return Plan(spec, table, data, digest, costs, time.perf_counter() - began_s)
+
+    def _keys(self) -> list[tuple[str, int]]:
+        return [(name, size) for name in self._request.collectives for size in self._request.sizes_bytes]
+
+    def _candidates(self, topology: Topology, collective: str) -> Iterator[_Candidate]:
+        """Yield a checked program of each method that suits; raises what the last said if none does."""
+        failure: ChoraleError | None = None
+        count = 0
+        for method in self._request.methods:
+            try:
+                candidate = _candidate(topology, collective, method)
+            except ChoraleError as error:  # the other methods may suit
+                failure = error
+                continue
+            count += 1
+            yield candidate
+        if not count and failure is not None:
+            raise failure
+
+    def _fastest(self, topology: Topology, candidates: Sequence[_Candidate], size_bytes: int) -> _Candidate:
+        model = self._request.model
+        return min(candidates, key=lambda each: simulate_program(each.program, topology, model, size_bytes, None).end_s)
+
+    def _rows(self, collective: str, choice: Choice) -> Iterator[RangeRow]:
+        """Yield a row for each range of sizes at which one program runs."""
+        sizes = self._request.sizes_bytes
+        first = 0
+        for index, size in enumerate(sizes):
+            candidate = choice[collective, size]
+            is_last = index == len(sizes) - 1
+            if not is_last and choice[collective, sizes[index + 1]].entry.digest == candidate.entry.digest:
+                continue
+            last = None if is_last else (size + sizes[index + 1]) // 2
+            yield RangeRow(collective, None, SizeRange(first, last), candidate.entry, certificate=candidate.certificate)
+            first = 0 if last is None else last + 1
+
+
+def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
+    """Return the certificate of the program that takes the least time per byte, without the cuts."""
+    certificates = [candidate.certificate for (name, _), candidate in choice.items() if name == collective]
+    best = min(certificates, key=lambda each: Fraction(each["achieved"]))
+    return {name: best[name] for name in ("achieved", "lower_bound", "gap")}
+
+
+def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
+    """Return the program that all ranks run at a size, None where it is the library's own."""
+    entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
+    return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
+
+
+def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int) -> _Candidate:
+    entry = table_entry(table, collective, size_bytes)
+    if entry is None:
+        rule = "a table that is kept at a size must have a program there"
+        raise InvalidInput(rule, f"{collective} at {size_bytes} bytes", "leave the size out")
+    program = lift(entry.text)
+    achieved = program_time_per_byte(program, topology)
+    return _Candidate(entry, program, bound_certificate(topology, program.collective, achieved))
+
+
+def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
+    built = build_schedule(ScheduleRequest(topology, parse_collective(collective), method))
+    program = build_program(built.verified, LoweringOptions(TARGET))
+    schedule = built.verified.schedule
+    entry = table_program(program.text.encode(), TARGET, schedule.method, {"chunks": schedule.chunks_per_shard})
+    return _Candidate(entry, program.program, schedule_certificate(built.verified))
