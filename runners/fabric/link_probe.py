@@ -28,6 +28,8 @@ _TIMESTAMP = struct.Struct("@qq")
 _SO_TIMESTAMPNS = 35
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LARGEST_PACKET_BYTES = 65_536
+_MOST_QUEUED = 8
+"""As many times the limit a probe may stand in a queue that moves."""
 IP_UDP_BYTES = 28
 """Of headers in every packet."""
 
@@ -47,11 +49,12 @@ class LinkProber:
 
     def __init__(self, task: dict[str, Any]) -> None:
         """task: `namespaces` of each node (files, a user's first if there is one), `links` as [src, dst, device,
-        address of dst], `payload_bytes` of a packet, `limit_s` until one is lost"""
+        address of dst], `payload_bytes` of a packet, `limit_s` of silence after which one is lost"""
         self._links, self._limit_ns = task["links"], int(task["limit_s"] * 1e9)
         self._payload = bytes(task["payload_bytes"] - _HEADER.size)
         self._token = int.from_bytes(os.urandom(8), "big")
         self._under_way: dict[int, _Probe] = {}
+        self._arrived_ns = [0] * len(self._links)
         self._count = 0
         receivers, senders = _sockets(task["namespaces"], self._links)
         self._receivers, self._senders = receivers, senders
@@ -89,15 +92,21 @@ class LinkProber:
             if probe is None or index >= packets or not control:
                 continue
             seconds, nanoseconds = _TIMESTAMP.unpack(control[0][2])
-            probe.arrivals_ns[index] = seconds * 1_000_000_000 + nanoseconds
+            arrived_ns = seconds * 1_000_000_000 + nanoseconds
+            probe.arrivals_ns[index] = self._arrived_ns[probe.link] = arrived_ns
             if len(probe.arrivals_ns) == probe.packets:
                 yield _outcome(self._under_way.pop(number))
 
     def overdue(self) -> Iterator[dict[str, Any]]:
-        """Yield the outcomes of probes that are lost by now."""
-        before_ns = time.time_ns() - self._limit_ns
-        for number in [number for number, probe in self._under_way.items() if probe.sent_ns < before_ns]:
-            yield _outcome(self._under_way.pop(number))
+        """Yield the outcomes of probes that are lost by now.
+
+        As long as earlier ones still arrive, a probe is waited for longer: it stands in a queue that others filled.
+        """
+        now_ns = time.time_ns()
+        for number, probe in list(self._under_way.items()):
+            silent_ns = now_ns - max(probe.sent_ns, self._arrived_ns[probe.link])
+            if silent_ns > self._limit_ns or now_ns - probe.sent_ns > _MOST_QUEUED * self._limit_ns:
+                yield _outcome(self._under_way.pop(number))
 
 
 def _outcome(probe: _Probe) -> dict[str, Any]:

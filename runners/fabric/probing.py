@@ -24,7 +24,7 @@ _END_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """limit_s: after which a packet is lost; it waits in queues behind what jobs send"""
+    """limit_s: of silence on a link after which a packet is lost"""
 
     limit_s: float = 1.0
 

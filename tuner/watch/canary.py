@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 from chorale.job.table.model import Table, TableProgram
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest
@@ -48,7 +49,7 @@ class CanaryReport:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Compares tables on one network.
+    """Compares tables on one network. Several threads may call it: one measures at a time.
 
     topology: as the fabric was built; measure: runs a request on it
     seconds:  limit of all comparisons of two tables together
@@ -60,6 +61,7 @@ class Canary:
     repeats: int
     seconds: float
     clock: Callable[[], float] = time.monotonic
+    _turn: Lock = field(default_factory=Lock)
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
         """Return times of both tables' programs, repetition by repetition; nothing where both run the same.
@@ -105,9 +107,12 @@ class Canary:
 
     def _measured(self, programs: Mapping[str, Program], sizes: tuple[int, ...], left_s: float) -> Measurement | str:
         """Return the measurement, or in words why there is none."""
-        if left_s <= 0:
+        if left_s <= 0 or not self._turn.acquire(timeout=left_s):
             return f"the {self.seconds:g} s for comparisons are over"
-        outcome = self.measure(RunRequest(self.topology, programs, sizes, self.repeats, 1, left_s))
+        try:
+            outcome = self.measure(RunRequest(self.topology, programs, sizes, self.repeats, 1, left_s))
+        finally:
+            self._turn.release()
         return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, RunFailure) else outcome
 
 

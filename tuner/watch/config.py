@@ -18,7 +18,9 @@ class ProbeSection(CampaignSection):
         default=0.001, gt=0, le=0.1, description="Of a link's time that probes of its rate may take; 0.001 is 0.1 %."
     )
     packets: int = Field(default=4, ge=3, le=64, description="Packets that are sent together to measure a rate.")
-    lost_s: float = Field(default=1.0, gt=0, le=60, description="Seconds after which a packet is lost.")
+    lost_s: float = Field(
+        default=1.0, gt=0, le=60, description="Seconds without any arrival after which a packet is lost."
+    )
 
 
 class CanarySection(CampaignSection):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,16 +63,21 @@ class _Work:
 
 @dataclass(slots=True)
 class Watch:
-    """One fabric under watch. `events` are made as they happen; call it from one thread."""
+    """One fabric under watch; call it from one thread.
+
+    pool:    does what takes longer: plans one after the other, and starts what measures beside them
+    present: what is published
+    """
 
     parts: WatchParts
+    pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="watch"))
     present: Plan | None = None
     _present_table: Table | None = None
     _state: FabricState | None = None
     _changed_s: float | None = None
     _since_s: float | None = None
+    _pending: tuple[FabricState, float] | None = None
     _work: _Work | None = None
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="watch-plan"))
     _ahead: Iterator[FabricState] | None = None
     _delivered_s: float = 0.0
 
@@ -84,7 +89,7 @@ class Watch:
             while not is_over():
                 yield from self.step()
         finally:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self.pool.shutdown(wait=True, cancel_futures=True)
             self.parts.prober.close()
             self.parts.close()
 
@@ -128,22 +133,30 @@ class Watch:
         if self._work is not None and self._work.result.done():
             work, self._work = self._work, None
             yield from work.result.result()
+        if self._changed_s is not None and self._has_settled(now_s):
+            yield from self._on_settled(FabricState.of(self.parts.monitors), self._since_s or now_s)
         if self._work is not None:
             return
-        if self._changed_s is not None and self._has_settled(now_s):
-            state, since_s = FabricState.of(self.parts.monitors), self._since_s or now_s
-            self._changed_s = self._since_s = None
-            if state != self._state:
-                self._state = state
-                self._work = _Work(state, since_s, self._pool.submit(self._renew, state, since_s))
+        if self._pending is not None:
+            (state, since_s), self._pending = self._pending, None
+            self._work = _Work(state, since_s, self.pool.submit(self._renew, state, since_s))
             return
         if now_s > self._delivered_s + _DELIVER_S:
             self._delivered_s = now_s
-            self._work = _Work(self._state or FabricState(), now_s, self._pool.submit(self._deliver))
+            self._work = _Work(self._state or FabricState(), now_s, self.pool.submit(self._deliver))
             return
         ahead = next(self._ahead, None) if self._ahead is not None else None
         if ahead is not None:
-            self._work = _Work(ahead, now_s, self._pool.submit(self._plan_ahead, ahead))
+            self._work = _Work(ahead, now_s, self.pool.submit(self._plan_ahead, ahead))
+
+    def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
+        """Route around what is dead, and plan as soon as the work before is done."""
+        self._changed_s = self._since_s = None
+        if state == self._state:
+            return
+        self._state = state
+        yield from self._reroute(state)
+        self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _has_settled(self, now_s: float) -> bool:
         since_s = now_s - (self._changed_s or now_s)
@@ -155,7 +168,6 @@ class Watch:
         events: list[Event] = []
         spec = state.spec(self.parts.healthy)
         try:
-            self._reroute(spec)
             was_ahead = self.parts.planner.has(spec)
             plan = self.parts.planner.plan(spec)
             facts = {"spec": spec, "state": str(state), "ahead": was_ahead, "seconds": plan.seconds}
@@ -168,9 +180,14 @@ class Watch:
             events.append(self._event("replan", spec=spec, state=str(state), error=str(error)))
         return events
 
-    def _reroute(self, spec: str) -> None:
-        if self.parts.reroute is not None:
-            self.parts.reroute(parse_topology(spec))
+    def _reroute(self, state: FabricState) -> Iterator[Event]:
+        """Send what would cross dead links over others at once: what is measured or planned may wait for it."""
+        if self.parts.reroute is None:
+            return
+        try:
+            self.parts.reroute(parse_topology(state.spec(self.parts.healthy)))
+        except ChoraleError as error:
+            yield self._event("undelivered", why=f"no routes around {state}: {error}")
 
     def _compared(self, plan: Plan, events: list[Event]) -> Plan:
         """Return `plan`, with the present table's programs at the sizes at which it is slower."""
@@ -194,7 +211,7 @@ class Watch:
         is_first = self.present is None
         self.present, self._present_table = plan, plan.table
         if is_first and self.parts.canary is not None:
-            self._pool.submit(self.parts.canary.warm_up, plan.table, self.parts.collectives)
+            self.pool.submit(self.parts.canary.warm_up, plan.table, self.parts.collectives)
         events.append(self._event("publish", table=plan.digest, why=why, spec=plan.spec, seconds=now_s - since_s))
         events += self._deliver()
 

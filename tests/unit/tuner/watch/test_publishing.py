@@ -1,0 +1,116 @@
+"""The file, signed messages, and versions in MLflow."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.watch.publishing import (
+    ALIAS,
+    SIGNATURE_HEADER,
+    Publication,
+    Publisher,
+    mlflow_registry,
+    signature,
+    webhook,
+)
+
+_SECRET = b"key"
+_FIRST = Publication("a" * 64, b"first", 1000.0, {"why": "link 0>1 is dead", "seconds": 1.5})
+_SECOND = Publication("b" * 64, b"second", 2000.0, {"why": "all links are healthy", "seconds": 0.5})
+
+
+class _Server(HTTPServer):
+    """Keeps what was posted; answers with `status`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.posts: list[tuple[str, bytes]] = []
+        self.status = 200
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.status == 200:
+            self.server.posts.append((self.headers[SIGNATURE_HEADER], body))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    with _Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.02,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def _url(server: _Server) -> str:
+    return f"http://127.0.0.1:{server.server_port}/hook"
+
+
+def test_a_message_is_signed(server: _Server) -> None:
+    webhook(_url(server), _SECRET)(_FIRST)
+    ((header, body),) = server.posts
+    assert header == signature(body, _SECRET) != signature(body, b"another key")
+    assert json.loads(body) == {"table": "a" * 64, "time_s": 1000.0, "why": "link 0>1 is dead", "seconds": 1.5}
+
+
+def test_what_could_not_be_delivered_is_delivered_later_in_order(server: _Server, tmp_path: Path) -> None:
+    publisher = Publisher(tmp_path / "table", {"webhook": webhook(_url(server), _SECRET)})
+    server.status = 503
+    for publication in (_FIRST, _SECOND):
+        publisher.publish(publication)
+        (line,) = publisher.deliver()
+        assert line.startswith("webhook: ")
+    assert (tmp_path / "table").read_bytes() == b"second"
+    server.status = 200
+    assert publisher.deliver() == []
+    assert [json.loads(body)["table"] for _, body in server.posts] == ["a" * 64, "b" * 64]
+    assert publisher.deliver() == []
+    assert len(server.posts) == 2
+
+
+def test_nobody_there_is_no_failure_of_the_file(tmp_path: Path) -> None:
+    publisher = Publisher(tmp_path / "table", {"webhook": webhook("http://127.0.0.1:9/", _SECRET)})
+    publisher.publish(_FIRST)
+    assert len(publisher.deliver()) == 1
+    assert (tmp_path / "table").read_bytes() == b"first"
+
+
+def test_without_its_folder_nothing_is_published(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput):
+        Publisher(tmp_path / "none" / "table").publish(_FIRST)
+
+
+def test_versions_in_the_registry_have_an_alias_and_the_bytes(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    register = mlflow_registry(uri, tmp_path / "artifacts", "cube")
+    for publication in (_FIRST, _SECOND):
+        register(publication)
+    store = MlflowStore(uri, tmp_path / "artifacts")
+    versions = store.versions("cube-table")
+    assert sorted(version.tags["chorale.table"][0] for version in versions) == ["a", "b"]
+    published = store.aliased("cube-table", ALIAS)
+    assert published is not None
+    assert store.download(published)["table"] == b"second"
+
+
+def test_a_registry_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        mlflow_registry("http://127.0.0.1:9", tmp_path, "cube")(_FIRST)

@@ -1,0 +1,213 @@
+"""The loop with a fake fabric, whose probes take no time: what it publishes, and when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chorale.job.settings import read_table
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.api.probes import Link, ProbeOutcome
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
+from chorale.tuner.watch.link_monitor import LinkMonitor, MonitorOptions
+from chorale.tuner.watch.probe_schedule import ProbeSchedule
+from chorale.tuner.watch.publishing import Publisher
+from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
+from chorale.tuner.watch.watcher import Event, Watch, WatchParts
+
+_RATE, _SIZE = 1e8, 1 << 20
+_NET = parse_topology("complete:4")
+
+
+@dataclass
+class _FakeFabric:
+    """Stands in for links and clock: probes arrive at once, or are lost after a second."""
+
+    links: tuple[Link, ...]
+    packet_bytes: int = 9000
+    now_s: float = 1000.0
+    dead: set[Link] = field(default_factory=set)
+    slow: dict[Link, float] = field(default_factory=dict)
+    flapping: Link | None = None
+    outcomes: list[ProbeOutcome] = field(default_factory=list)
+    is_closed: bool = False
+
+    def send(self, link: Link, packets: int) -> None:
+        is_down = link == self.flapping and int(self.now_s / 5) % 2
+        arrives = link not in self.dead and not is_down
+        rate = _RATE * self.slow.get(link, 1.0) if arrives and packets > 1 else None
+        self.outcomes.append(ProbeOutcome(link, packets, self.now_s, arrives, rate, 1e-4 if arrives else None))
+
+    def receive(self, limit_s: float) -> Iterator[ProbeOutcome]:
+        self.now_s += limit_s
+        outcomes, self.outcomes = self.outcomes, []
+        yield from outcomes
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class _Inline(Executor):
+    """Does everything at once, so that no time of the fake clock passes meanwhile."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **more))
+        return future
+
+
+def _fabric() -> _FakeFabric:
+    pairs = zip(_NET.links.src, _NET.links.dst, strict=True)
+    return _FakeFabric(tuple(sorted({(int(a), int(b)) for a, b in pairs})))
+
+
+def _measured(ratio: float) -> Callable[[RunRequest], Outcome]:
+    """Return what stands in for a runner in which the candidate takes `ratio` times as long."""
+
+    def measure(request: RunRequest) -> Outcome:
+        times = {PRESENT: 1.0, CANDIDATE: ratio}
+        return Measurement(
+            "fake",
+            {
+                name: tuple(
+                    SizeMeasurement(size, size, (times[name],) * request.repeats, True) for size in request.sizes_bytes
+                )
+                for name in request.programs
+            },
+        )
+
+    return measure
+
+
+def _watch(
+    fabric: _FakeFabric,
+    path: Path,
+    measure: Callable[[RunRequest], Outcome] | None = None,
+    routes: list[Topology] | None = None,
+) -> Watch:
+    monitors = {link: LinkMonitor(_RATE, MonitorOptions(threshold=10.0)) for link in fabric.links}
+    schedule = ProbeSchedule(monitors, 0.25, 0.01, 36_000, fabric.now_s)
+    planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
+    canary = None if measure is None else Canary(_NET, measure, (_SIZE,), 6, 10.0, lambda: fabric.now_s)
+    reroute = None if routes is None else routes.append
+    publisher, clock = Publisher(path), lambda: fabric.now_s
+    parts = WatchParts(
+        *(_NET, ("allreduce",), fabric, monitors, schedule, 4, planner, canary, publisher, reroute), clock=clock
+    )
+    return Watch(parts, _Inline())
+
+
+def _run(watch: Watch, fabric: _FakeFabric, seconds: float = 600.0) -> Iterator[Event]:
+    until_s = fabric.now_s + seconds
+    return watch.run(lambda: fabric.now_s > until_s)
+
+
+def _next(events: Iterator[Event], name: str) -> Event:
+    return next(event for event in events if event["event"] == name)
+
+
+def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path: Path) -> None:
+    fabric, routes = _fabric(), []
+    watch = _watch(fabric, tmp_path / "table", _measured(0.7), routes)
+    events = _run(watch, fabric)
+    first = _next(events, "publish")
+    assert read_table(tmp_path / "table")[1] == first["table"]
+    fabric.dead = {(0, 1), (1, 0)}
+    cut_s = fabric.now_s
+    changes = [_next(events, "state") for _ in range(2)]
+    assert {(change["link"], change["from"], change["to"]) for change in changes} == {
+        *(("0>1", "healthy", "dead"), ("1>0", "healthy", "dead"))
+    }
+    canary, second = _next(events, "canary"), _next(events, "publish")
+    assert canary["rows"][0]["ratio"] == 0.7
+    assert second["table"] != first["table"]
+    assert second["spec"] == "without(complete:4;link=0>1;link=1>0)"
+    assert cut_s < changes[0]["time_s"] < cut_s + 3
+    assert second["seconds"] < 10
+    assert [len(each.links) for each in routes] == [12, 10]
+    fabric.dead.clear()
+    assert _next(events, "publish")["table"] == first["table"]
+    events.close()  # type: ignore[attr-defined]
+    assert fabric.is_closed
+
+
+def test_a_slower_program_is_not_published(tmp_path: Path) -> None:
+    fabric = _fabric()
+    watch = _watch(fabric, tmp_path / "table", _measured(1.2))
+    events = _run(watch, fabric)
+    _next(events, "publish")
+    before = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
+    fabric.dead = {(2, 3), (3, 2)}
+    assert _next(events, "canary")["rows"][0]["slower"]
+    assert before is not None
+    published = _next(events, "publish")
+    after = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
+    assert after is not None
+    assert after.digest == before.digest
+    assert read_table(tmp_path / "table")[1] == published["table"]
+
+
+def test_a_comparison_that_fails_keeps_no_table_back(tmp_path: Path) -> None:
+    fabric = _fabric()
+    failure = RunFailure(FailureKind.TIMEOUT, "ranks did not start")
+    watch = _watch(fabric, tmp_path / "table", lambda _: failure)
+    events = _run(watch, fabric)
+    _next(events, "publish")
+    fabric.dead = {(0, 1), (1, 0)}
+    assert "ranks did not start" in _next(events, "canary")["failures"][0]
+    assert _next(events, "publish")["spec"].startswith("without")
+
+
+def test_a_fabric_in_two_parts_keeps_its_table(tmp_path: Path) -> None:
+    fabric = _fabric()
+    events = _run(_watch(fabric, tmp_path / "table"), fabric, 120.0)
+    first = _next(events, "publish")
+    fabric.dead = {link for link in fabric.links if (link[0] < 2) != (link[1] < 2)}
+    later = list(events)
+    assert any("error" in event for event in later if event["event"] == "replan")
+    assert all(event["event"] != "publish" for event in later)
+    assert read_table(tmp_path / "table")[1] == first["table"]
+
+
+def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path: Path) -> None:
+    fabric = _fabric()
+    watch = _watch(fabric, tmp_path / "table")
+    events = _run(watch, fabric, 400.0)
+    first = _next(events, "publish")
+    fabric.flapping = (0, 1)
+    flapping = next(event for event in events if event["event"] == "state" and event["to"] == "flapping")
+    for _ in range(500):
+        list(watch.step())
+    assert watch.present is not None
+    assert watch.present.spec == "without(complete:4;link=0>1)"
+    while fabric.now_s < flapping["time_s"] + 100:  # it goes on to flap, and nobody plans anew
+        assert [event for event in watch.step() if event["event"] in ("state", "publish")] == []
+    fabric.flapping = None
+    calm = next(event for event in events if event["event"] == "state")
+    assert (calm["from"], calm["to"]) == ("flapping", "healthy")
+    assert _next(events, "publish")["table"] == first["table"]
+
+
+def test_an_hour_without_a_fault_raises_no_event(tmp_path: Path) -> None:
+    fabric = _fabric()
+    events = _run(_watch(fabric, tmp_path / "table"), fabric, 3600.0)
+    _next(events, "publish")
+    assert [event for event in events if event["event"] != "replan"] == []
+
+
+def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
+    fabric = _fabric()
+    watch = _watch(fabric, tmp_path / "table")
+    events = _run(watch, fabric)
+    _next(events, "publish")
+    planner = watch.parts.planner
+    while not planner.has("without(complete:4;link=2>3;link=3>2)"):
+        assert list(watch.step()) == []
+    fabric.dead = {(2, 3), (3, 2)}
+    assert _next(events, "replan")["ahead"]
