@@ -45,7 +45,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TablePlan:
     """A table for one state of a fabric.
 
     costs:   by collective the least time per byte that a program achieves, the certified bound on it, both in
@@ -79,9 +79,9 @@ class Planner:
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, TablePlan] = {}
 
-    def plan(self, spec: str) -> Plan:
+    def plan(self, spec: str) -> TablePlan:
         """Return the plan of the network `spec`. InvalidInput for one that is cut in two, or without any method."""
         if spec not in self._plans:
             self._plans[spec] = self._new_plan(spec)
@@ -91,27 +91,27 @@ class Planner:
         """Return whether a plan is there already."""
         return spec in self._plans
 
-    def with_present(self, plan: Plan, present: Table, sizes: Iterable[tuple[str, int]]) -> Plan:
+    def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
         """Return `plan` with the programs of `present` at `sizes`, of a collective each, where it has any."""
         topology = parse_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
         return self._plan_of(plan.spec, topology, choice, time.perf_counter())
 
-    def _new_plan(self, spec: str) -> Plan:
+    def _new_plan(self, spec: str) -> TablePlan:
         began_s = time.perf_counter()
         topology = parse_topology(spec)
         candidates = {name: list(self._candidates(topology, name)) for name in self._request.collectives}
         choice = {key: self._fastest(topology, candidates[key[0]], key[1]) for key in self._keys()}
         return self._plan_of(spec, topology, choice, began_s)
 
-    def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> Plan:
+    def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
         rows = [row for name in self._request.collectives for row in self._rows(name, choice)]
         table = assemble(rows, topology, JobGroup(), (ANY_DTYPE,), {"source": "watch"})
         data = table_bytes(table)
         digest = data.split(b"\n", 2)[1].split()[3].decode()
         costs = {name: _costs(choice, name) for name in self._request.collectives}
-        return Plan(spec, table, data, digest, costs, time.perf_counter() - began_s)
+        return TablePlan(spec, table, data, digest, costs, time.perf_counter() - began_s)
 
     def _keys(self) -> list[tuple[str, int]]:
         return [(name, size) for name in self._request.collectives for size in self._request.sizes_bytes]

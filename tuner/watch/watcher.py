@@ -18,7 +18,7 @@ from chorale.tuner.watch.fabric_state import FabricState, single_losses
 from chorale.tuner.watch.link_monitor import LinkMonitor, StateChange
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
 from chorale.tuner.watch.publishing import Publication, Publisher
-from chorale.tuner.watch.replanning import Plan, Planner
+from chorale.tuner.watch.replanning import TablePlan, Planner
 
 _SETTLE_S = 0.3
 """After a change the other direction of a cable, or the other links of a node, are waited for."""
@@ -71,7 +71,7 @@ class Watch:
 
     parts: WatchParts
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="watch"))
-    present: Plan | None = None
+    present: TablePlan | None = None
     _present_table: Table | None = None
     _state: FabricState | None = None
     _changed_s: float | None = None
@@ -164,7 +164,7 @@ class Watch:
         return since_s >= (_MOST_SETTLE_S if is_suspicious else _SETTLE_S)
 
     def _renew(self, state: FabricState, since_s: float) -> list[Event]:
-        """Plan for a state, compare and publish; in the thread for such work. Never raises a ChoraleError."""
+        """TablePlan for a state, compare and publish; in the thread for such work. Never raises a ChoraleError."""
         events: list[Event] = []
         spec = state.spec(self.parts.healthy)
         try:
@@ -189,7 +189,7 @@ class Watch:
         except ChoraleError as error:
             yield self._event("undelivered", why=f"no routes around {state}: {error}")
 
-    def _compared(self, plan: Plan, events: list[Event]) -> Plan:
+    def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
         """Return `plan`, with the present table's programs at the sizes at which it is slower."""
         present = self._present_table
         if self.parts.canary is None or present is None or (self.present and self.present.digest == plan.digest):
@@ -202,7 +202,7 @@ class Watch:
             plan, present, [(row.collective, row.size_bytes) for row in report.slower]
         )
 
-    def _publish(self, plan: Plan, why: str, since_s: float, events: list[Event]) -> None:
+    def _publish(self, plan: TablePlan, why: str, since_s: float, events: list[Event]) -> None:
         if self.present is not None and self.present.digest == plan.digest:
             return
         now_s = self.parts.clock()
