@@ -18,7 +18,7 @@ from chorale.synth.programs.columns import columns_of
 from chorale.synth.programs.limits import TargetLimits, rank_limit_violations
 from chorale.synth.programs.program import Program, ProgramStream, ProgramViolation, RankProgram
 from chorale.synth.targets.base import DocumentBody, XmlAttributes, XmlTarget
-from chorale.synth.targets.canonical_text import LineForms, NotCanonicalError, read_rank, read_root
+from chorale.synth.targets.canonical_text import NotCanonicalError, read_rank, read_root
 from chorale.synth.targets.registry import XML_TARGETS
 from chorale.synth.verify.verified import VerifiedSchedule
 
@@ -46,7 +46,6 @@ class _ReadBack:
 
     def __init__(self, target: XmlTarget, head: Program) -> None:
         self._target, self._head = target, head
-        self._forms = LineForms(target.limits.single_wait)
         self._meant: RankProgram | None = None
         self._read: list[RankProgram] = []
 
@@ -70,7 +69,7 @@ class _ReadBack:
     def _compare(self, part: bytes, meant: RankProgram) -> None:
         expected = len(self._read)
         try:
-            number, rank = read_rank(part, self._forms)
+            number, rank = read_rank(part, self._target.limits.single_wait)
         except NotCanonicalError:
             raise _misread(f"rank {expected}") from None
         alone = replace(rank, blocks=())

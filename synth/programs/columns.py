@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,29 @@ class RankColumns:
     def block_of_instruction(self) -> Column:
         """Return the block of each instruction."""
         return np.repeat(np.arange(self.blocks), self.lengths)
+
+
+class RankRecord(NamedTuple):
+    """`RankColumns` as kernels take them."""
+
+    send_peer: Column
+    recv_peer: Column
+    channel: Column
+    first: Column
+    op: Column
+    src_buffer: Column
+    src_offset: Column
+    dst_buffer: Column
+    dst_offset: Column
+    count: Column
+    first_wait: Column
+    wait_block: Column
+    wait_step: Column
+
+
+def record_of(columns: RankColumns) -> RankRecord:
+    """Return `columns` for a kernel."""
+    return RankRecord(*(getattr(columns, name) for name in RankRecord._fields))
 
 
 _SENDS = np.array([op.sends for op in OPS])

@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.columns import columns_of
 from chorale.synth.programs.program import ProgramViolation, RankProgram
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
-from chorale.synth.targets.step_text import MAX_VALUE_CHARACTERS, step_lines
+from chorale.synth.targets.step_text import MAX_VALUE_CHARACTERS, block_lines
 
 MAX_TEXT_BYTES = 256 * 2**20
 MAX_ELEMENTS = 1_000_000
@@ -211,13 +211,9 @@ def document_parts(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], 
 
 def rank_text(rank: int, program: RankProgram, single_wait: bool) -> bytes:
     """Return the lines of rank number `rank`. O(instructions + waits)."""
-    columns = columns_of(program)
     chunks = (program.input_chunks, program.output_chunks, program.scratch_chunks)
-    parts = [b'  <gpu id="%d" i_chunks="%d" o_chunks="%d" s_chunks="%d">\n' % (rank, *chunks)]
-    ends = zip(columns.send_peer.tolist(), columns.recv_peer.tolist(), columns.channel.tolist(), strict=True)
-    for index, (block, lines) in enumerate(zip(ends, step_lines(columns, single_wait), strict=True)):
-        parts += [b'    <tb id="%d" send="%d" recv="%d" chan="%d">\n' % (index, *block), lines, b"    </tb>\n"]
-    return b"".join([*parts, b"  </gpu>\n"])
+    head = b'  <gpu id="%d" i_chunks="%d" o_chunks="%d" s_chunks="%d">\n' % (rank, *chunks)
+    return b"".join([head, block_lines(columns_of(program), single_wait), b"  </gpu>\n"])
 
 
 def _element(name: str, attributes: Mapping[str, Attribute]) -> bytes:

@@ -12,7 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.columns import BUFFERS, columns_held
 from chorale.synth.programs.program import BufferRef, Op, Wait
 from chorale.synth.targets import step_text
-from chorale.synth.targets.canonical_text import LineForms, NotCanonicalError, read_rank, read_ranks, read_root
+from chorale.synth.targets.canonical_text import NotCanonicalError, read_rank, read_ranks, read_root
 from chorale.synth.targets.lift import fitting_targets, read_xml
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_document import rank_text
@@ -44,7 +44,7 @@ def test_text_of_columns_is_that_of_instructions(rank, number, single_wait):
 @settings(deadline=None)
 @given(ranks(), st.integers(0, 4000), st.booleans())
 def test_what_was_written_is_read_into_the_same_columns(rank, number, single_wait):
-    assert read_rank(rank_text(number, rank, single_wait), LineForms(single_wait)) == (number, rank)
+    assert read_rank(rank_text(number, rank, single_wait), single_wait) == (number, rank)
 
 
 def test_numbers_of_all_lengths_are_written():
