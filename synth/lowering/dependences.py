@@ -61,28 +61,35 @@ def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple
 def necessary_waits(block: Numbers, blocks: int, offsets: Numbers, earlier: Numbers) -> tuple[Numbers, Numbers]:
     """Return which of `dependences` (as `dependences` gives them) need a wait: (offsets, numbers of instructions).
 
-    Order within one of the `blocks` needs none, nor does what other waits imply, which clocks over the blocks tell.
-    O(dependences + instructions * blocks).
+    Order within one of the `blocks` needs none, nor does what other waits imply, which clocks over the blocks tell:
+    one of each block as it stands, and one of each instruction that others depend on, as it was at its end.
+    O(dependences + (instructions that others depend on) * blocks).
     """
     length = len(block)
-    clocks = np.zeros((length, blocks), dtype=np.int32)  # clocks[i, b]: steps of b that are done when i is
-    last = np.full(blocks, -1, dtype=np.int64)
-    step = np.zeros(length, dtype=np.int64)
+    now = np.zeros((blocks, blocks), dtype=np.int32)  # now[a, b]: steps of b that are done when a is as far as it is
+    step, done = np.zeros(length, dtype=np.int64), np.zeros(blocks, dtype=np.int64)
+    clock = np.full(length, -1, dtype=np.int64)  # which of `clocks` is of each instruction
+    noted = 0
+    for other in earlier:
+        if clock[other] < 0:
+            clock[other], noted = noted, noted + 1
+    clocks = np.empty((noted, blocks), dtype=np.int32)
     kept = np.empty(len(earlier), dtype=np.int64)
     kept_offsets = np.zeros(length + 1, dtype=np.int64)
     found = 0
     for index in range(length):
         own = block[index]
-        if last[own] >= 0:
-            clocks[index] = clocks[last[own]]
-            step[index] = step[last[own]] + 1
+        step[index] = done[own]
         # A later instruction may imply an earlier one, never the other way round.
         for other in earlier[offsets[index] : offsets[index + 1]]:
-            if block[other] != own and clocks[index, block[other]] <= step[other]:
-                clocks[index] = np.maximum(clocks[index], clocks[other])
+            if block[other] != own and now[own, block[other]] <= step[other]:
+                for each in range(blocks):
+                    now[own, each] = max(now[own, each], clocks[clock[other], each])
                 kept[found] = other
                 found += 1
-        clocks[index, own] = step[index] + 1
-        last[own] = index
+        done[own] += 1
+        now[own, own] = done[own]
+        if clock[index] >= 0:
+            clocks[clock[index]] = now[own]
         kept_offsets[index + 1] = found
     return kept_offsets, kept[:found]

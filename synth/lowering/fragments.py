@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.lowering.fragment_kernels import Messages, is_exchange, marks_for, step_fragments
 from chorale.synth.lowering.messages import ChannelMessages
-from chorale.synth.lowering.placement import OFFSET_MASK, SHIFT, Codes, Placement, step_slices
-from chorale.synth.lowering.vector_layout import Column, NarrowColumn
-from chorale.synth.programs.columns import BUFFERS
+from chorale.synth.lowering.placement import Codes, Placement, step_slices
+from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,37 +77,25 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
-    row, chunk = messages.cells()
-    sender, receiver = messages.sender[row], messages.receiver[row]
-    source, target = placement.current[sender, chunk], placement.arrival[receiver, chunk]
-    operand = target
-    if messages.reduces.any():
-        operand = np.where(messages.reduces[row] == 1, _operands(placement, receiver, chunk), target)
-    placement.current[receiver, chunk] = target
-    exchanged = _meet(placement, (sender, source), (receiver, target))
-    connection = _connection(messages)
-    border = np.diff(connection[row] if limits.across else row) != 0
-    for column in (source, operand, target):
-        border |= np.diff(column) != 1
-    first, count = _split_runs(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
-    of = row[first]
-    turn = np.zeros(len(of), dtype=np.int64)
-    if exchanged:
-        turn = _turns(connection[of], count, _cells(sender, source), _cells(receiver, target))
+    rows, cells = Messages(*(getattr(messages, name) for name in Messages._fields)), placement.cells
+    marks = marks_for(placement.shape.ranks, cells)
+    exchanged = is_exchange(rows, cells, marks)
+    longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
+    made = step_fragments(rows, cells, marks, longest, limits.across)
     columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
-    narrow = (column.astype(np.int32) for column in (count, np.full(len(of), exchanged), turn))
-    return [*(column[of] for column in columns), source[first], operand[first], target[first], *narrow]
+    step, sender, receiver, channel, reduces = (column[made.row] for column in columns)
+    turn = np.zeros(len(made.row), dtype=np.int32)
+    if exchanged:
+        sent, received = (
+            _cells(rank, code, made.chunks) for rank, code in ((sender, made.source), (receiver, made.target))
+        )
+        turn = _turns(_connection(messages)[made.row], made.chunks, sent, received).astype(np.int32)
+    whole = np.full(len(made.row), exchanged, dtype=np.int32)
+    places = (made.source, made.operand, made.target, made.chunks)
+    return [step, sender, receiver, channel, reduces, *map(np.array, places), whole, turn]
 
 
-def _meet(placement: Placement, sent: tuple[NarrowColumn, Codes], received: tuple[NarrowColumn, Codes]) -> bool:
-    """Return whether any rank receives into a cell that it sends from; both are ranks and codes of cells. O(cells)."""
-    ranks, stride = placement.current.shape
-    taken = np.zeros((ranks, len(BUFFERS), stride), dtype=np.bool_)
-    taken[sent[0], sent[1] >> SHIFT, sent[1] & OFFSET_MASK] = True
-    return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET_MASK].any())
-
-
-def _turns(connection: NarrowColumn, count: Column, sent: Column, received: Column) -> Column:
+def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received: Column) -> Column:
     """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten before it is
     sent. `connection` and `count` are of fragments, `sent` and `received` of their chunks."""
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
@@ -121,20 +109,10 @@ def _turns(connection: NarrowColumn, count: Column, sent: Column, received: Colu
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _operands(placement: Placement, receiver: NarrowColumn, chunk: NarrowColumn) -> Codes:
-    """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
-    addition of the step on, where the first put the sum."""
-    cell = receiver.astype(np.int64) * placement.current.shape[1] + chunk
-    # Numbers are sorted much faster than their indices.
-    by_cell = np.sort(cell * len(cell) + np.arange(len(cell)))
-    first = by_cell[np.diff(by_cell // len(cell), prepend=-1) != 0] % len(cell)
-    operand: Codes = placement.arrival[receiver, chunk]
-    operand[first] = placement.current[receiver[first], chunk[first]]
-    return operand
-
-
-def _cells(rank: NarrowColumn, code: Codes) -> Column:
-    return (rank.astype(np.int64) << 32) + code
+def _cells(rank: NarrowColumn, code: Codes, count: NarrowColumn) -> Column:
+    """Return the cells of all chunks of all fragments."""
+    _, cells = expand_intervals((rank.astype(np.int64) << 32) + code, count)
+    return cells
 
 
 def _connection(messages: ChannelMessages) -> NarrowColumn:

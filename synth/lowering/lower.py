@@ -298,7 +298,7 @@ def _rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping
         ops, joins = fuse_ops(ops, *operands, result, grouping.unfused, stores_sums=grouping.stores_sums)
         ops, scratch = with_dense_scratch(ops)
     blocks = assign_blocks(ops, grouping.max_blocks, joins)
-    if not blocks.keys:
+    if not len(blocks.channel):
         # Runtimes cannot launch a rank without a block.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
     columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.fragment_kernels import NOWHERE, OFFSET_MASK, SHIFT, Cells, moments
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
 from chorale.synth.programs.columns import BUFFERS
@@ -17,11 +18,16 @@ from chorale.synth.programs.program import Buffer
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
 
-Moments = NDArray[np.int16 | np.int32]
-"""Steps of chunks of ranks, as narrow as their number allows."""
+Moments = NDArray[np.int32]
+"""Steps of chunks of ranks."""
 
-SHIFT = 28
-OFFSET_MASK = (1 << SHIFT) - 1
+_IN_ORDER = (
+    CollectiveName.ALLGATHER,
+    CollectiveName.ALLREDUCE,
+    CollectiveName.BROADCAST,
+    CollectiveName.REDUCE_SCATTER,
+)
+"""In place, every chunk of these stays at its place in the one buffer, from the start to the end."""
 
 
 class Placement:
@@ -34,15 +40,29 @@ class Placement:
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
-        self.current: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
-        self.arrival: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
         self.scratch_chunks = [0] * shape.ranks
         self.shape = shape
+        extent = (0, 0) if self.is_ordered else (shape.ranks, shape.identities)
+        self.current: Codes = np.full(extent, NOWHERE, dtype=np.int32)
+        self.arrival: Codes = np.full(extent, NOWHERE, dtype=np.int32)
+        if self.is_ordered:
+            return
         arrives = _moments(shape, messages, messages.receiver)
         leaves = _moments(shape, messages, messages.sender, latest=True)
         for rank in range(shape.ranks):
             self._put_held(rank)
             self._put_arriving(rank, arrives[rank], leaves[rank])
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all chunks lie in one buffer in the order of their numbers, so that nothing need be held of each."""
+        return self.shape.in_place and self.shape.collective in _IN_ORDER
+
+    @property
+    def cells(self) -> Cells:
+        """Where chunks lie, for kernels."""
+        ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
+        return Cells(ordered, self.current, self.arrival, self.shape.identities)
 
     @property
     def used_chunks(self) -> tuple[int, int]:
@@ -55,7 +75,7 @@ class Placement:
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
         """Return where those chunks of the result of `rank` are that are not in their places, and these."""
         result, final = self._result(rank)
-        home = self.current[rank, result]
+        home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
         return home[wrong], final[wrong]
 
@@ -100,20 +120,14 @@ class Placement:
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
-_ROWS_AT_ONCE = 2**16
-
-
 def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
     """Return [ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1 for
     none."""
-    kind: type[np.int16 | np.int32] = np.int16 if messages.step.max(initial=0) < 2**15 else np.int32
-    moments = np.full((shape.ranks, shape.identities), -1, dtype=kind)
-    for rows in step_slices(messages)[:: 1 if latest else -1]:
-        for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
-            some = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
-            row, chunk = messages.select(some).cells()
-            moments[rank[some][row], chunk] = messages.step[first]
-    return moments
+    steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
+    columns = (rank, messages.step, messages.first, messages.end)
+    ends, step, first, end = (np.ascontiguousarray(column if latest else column[::-1]) for column in columns)
+    moments(ends, step, first, end, steps)
+    return steps
 
 
 def step_slices(messages: ChannelMessages) -> list[slice]:

@@ -8,12 +8,7 @@ from dataclasses import replace
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import limits_of, lowered_stream
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.check_structure import (
-    Counts,
-    rank_message_counts,
-    rank_structure_violations,
-    unmatched_connections,
-)
+from chorale.synth.programs.check_structure import OpenConnections, rank_structure_violations
 from chorale.synth.programs.columns import columns_of
 from chorale.synth.programs.limits import TargetLimits, rank_limit_violations
 from chorale.synth.programs.program import Program, ProgramStream, ProgramViolation, RankProgram
@@ -90,23 +85,16 @@ def _misread(what: str) -> CheckFailed:
 
 
 def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgram]:
-    sent: Counts = {}
-    received: Counts = {}
+    connections = OpenConnections(len(stream.head.ranks), stream.head.channels)
     for rank, body in enumerate(stream.ranks()):
         alone = _only(stream.head, rank, body)
         _refuse_first([*rank_structure_violations(alone, rank), *rank_limit_violations(alone, rank, limits)])
         if len(body.blocks) > limits.resident_threadblocks:
             message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
             _refuse_first([ProgramViolation.at("limit", message, rank)])
-        out, into = rank_message_counts(body, rank)
-        sent.update(out)
-        received.update(into)
-        for connection, _ in (*out, *into):
-            # What agrees at both ends need not be held any longer.
-            if sent.get(connection) == received.get(connection):
-                del sent[connection], received[connection]
+        connections.add(columns_of(body), rank)
         yield body
-    _refuse_first(list(unmatched_connections(sent, received)))
+    _refuse_first(list(connections.violations()))
 
 
 def _only(head: Program, rank: int, body: RankProgram) -> Program:

@@ -5,28 +5,35 @@ Operations know the cells of memory that they read and write, but not yet their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
 
 from chorale.synth.distinct import distinct
+from chorale.synth.lowering.fragment_kernels import SHIFT
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
-from chorale.synth.lowering.placement import SHIFT, Placement
-from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.lowering.placement import Placement
+from chorale.synth.lowering.rank_kernels import (
+    COPY,
+    LOCAL_ROLE,
+    NO_PEER,
+    RECEIVE_ROLE,
+    SEND_ROLE,
+    FragmentColumns,
+    ordered_ops,
+)
+from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.programs.columns import BUFFERS, OPS
 from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.program import Op
-
-_SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
 
 
 class Role(IntEnum):
     """What a block is for. Separate blocks for each direction of a connection can wait on each other freely."""
 
-    RECEIVE = 0
-    SEND = 1
-    LOCAL = 2
+    RECEIVE = RECEIVE_ROLE
+    SEND = SEND_ROLE
+    LOCAL = LOCAL_ROLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +63,11 @@ class OpGenerator:
     """
 
     def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
-        self._fragments = fragments
+        self._columns = FragmentColumns(*(getattr(fragments, item.name) for item in fields(Fragments)))
         self._placement = placement
         self._longest = longest
         self._sends_first = sends_first
-        ranks = np.arange(len(placement.current) + 1)
+        ranks = np.arange(placement.shape.ranks + 1)
         self._orders = [np.argsort(column, kind="stable") for column in (fragments.sender, fragments.receiver)]
         columns = (fragments.sender, fragments.receiver)
         self._bounds = [
@@ -69,37 +76,19 @@ class OpGenerator:
 
     def of_rank(self, rank: int) -> UnscheduledOps:
         """Return the instructions of `rank`. O(its fragments * log(its fragments) + chunks of its result)."""
-        fragments = self._fragments
-        own = [order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)]
-        number = np.concatenate(own)
-        role = np.repeat([Role.SEND, Role.RECEIVE], [len(rows) for rows in own])
-        sends = role == Role.SEND
-        received = np.where(fragments.reduces[number] == 1, _REDUCE, _RECV)
-        columns = [
-            fragments.channel[number],
-            role,
-            np.where(sends, fragments.receiver[number], fragments.sender[number]),
-            np.where(sends, _SEND, received),
-            np.where(sends, fragments.source[number], fragments.operand[number]),
-            np.where(sends, fragments.source[number], fragments.target[number]),
-            fragments.count[number],
-        ]
-        late = (self._sends_first | fragments.exchanged[number]) * (role == Role.RECEIVE)
-        turn = fragments.turn[number]
-        if late.any() or turn.any():
-            order = np.lexsort((-role, number, late, turn, fragments.step[number]))
-        else:  # fragments are in the order of steps
-            order = np.argsort(2 * number - role, kind="stable")
-        copies = self._copies(rank)
-        whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
-        return UnscheduledOps(*(column.astype(np.int64) for column in whole))
-
-    def _copies(self, rank: int) -> list[Column | NarrowColumn]:
-        """Return the columns of the copies of what is not in its place at the end."""
+        sent, received = (
+            order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)
+        )
         source, target = self._placement.misplaced(rank)
         first, count = contiguous_runs((source, target), self._longest)
-        same = np.ones(len(first), dtype=np.int64)
-        return [0 * same, Role.LOCAL * same, -same, _COPY * same, source[first], target[first], count]
+        columns = ordered_ops(self._columns, sent, received, self._sends_first, len(first))
+        if len(first):
+            # The copies of what is not in its place at the end.
+            places = source[first], target[first], count
+            copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, COPY)), *places
+            for column, copy in zip(columns, copies, strict=True):
+                column[len(sent) + len(received) :] = copy
+        return UnscheduledOps(*columns)
 
 
 _READS = np.array([op.reads_src for op in OPS])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.column_rules import RECEIVES, SENDS, RankShape, is_sound
 from chorale.synth.programs.columns import NO_PEER, RankColumns, columns_held, ends_of
@@ -191,6 +193,48 @@ def _column_counts(columns: RankColumns, rank: int) -> tuple[Ends, Ends]:
                 connection = (rank, peer, channel) if found is ends[0] else (peer, rank, channel)
                 found.append((connection, counts[bounds[block] : bounds[block + 1]]))
     return ends
+
+
+class OpenConnections:
+    """The connections of ranks that come one after the other, of which one end has come or both differ.
+
+    What agrees at both ends is not held any longer.
+    """
+
+    def __init__(self, ranks: int, channels: int) -> None:
+        self._ranks, self._channels = ranks, channels
+        self._ends: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})  # sent, received: counts by connection
+
+    def add(self, columns: RankColumns, rank: int) -> None:
+        """Compare what the blocks of a structurally sound rank send and receive with the other ends that have come.
+        O(instructions)."""
+        for side, peers in enumerate((columns.send_peer, columns.recv_peer)):
+            used = (SENDS, RECEIVES)[side][columns.op]
+            counts, bounds = columns.count[used].tobytes(), ends_of(used)[columns.first] * columns.count.itemsize
+            blocks = np.flatnonzero(peers != NO_PEER)
+            peer = peers[blocks]
+            pair = rank * self._ranks + peer if side == 0 else peer * self._ranks + rank
+            keys = (pair * self._channels + columns.channel[blocks]).tolist()
+            here, there = self._ends[side], self._ends[1 - side]
+            for key, low, high in zip(keys, bounds[blocks].tolist(), bounds[blocks + 1].tolist(), strict=True):
+                other = there.pop(key, None)
+                if other != counts[low:high]:
+                    here[key] = counts[low:high]
+                    if other is not None:
+                        there[key] = other
+
+    def violations(self) -> Iterator[ProgramViolation]:
+        """Yield the connections whose ends do not agree, when all ranks have come."""
+        return unmatched_connections(*({self._name(key): _numbers(of[key]) for key in of} for of in self._ends))
+
+    def _name(self, key: int) -> Connection:
+        pair, channel = divmod(key, self._channels)
+        sender, receiver = divmod(pair, self._ranks)
+        return sender, receiver, channel
+
+
+def _numbers(counts: bytes) -> list[int]:
+    return list(np.frombuffer(counts, dtype=np.int64).tolist())
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -61,7 +62,8 @@ class RankColumns:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RankColumns):
             return NotImplemented
-        return all(np.array_equal(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        return all(len(one) == len(another) and bool((one == another).all()) for one, another in pairs)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -97,15 +99,18 @@ class RankRecord(NamedTuple):
     src_offset: Column
     dst_buffer: Column
     dst_offset: Column
-    count: Column
+    chunks: Column
     first_wait: Column
     wait_block: Column
     wait_step: Column
 
 
+_VALUES = attrgetter(*(item.name for item in fields(RankColumns)))
+
+
 def record_of(columns: RankColumns) -> RankRecord:
     """Return `columns` for a kernel."""
-    return RankRecord(*(getattr(columns, name) for name in RankRecord._fields))
+    return RankRecord(*_VALUES(columns))
 
 
 _SENDS = np.array([op.sends for op in OPS])

@@ -109,7 +109,7 @@ def _keeps(facts: RankFacts, limits: TargetLimits, ranks: int) -> bool:
         and steps <= limits.steps
         and facts.waits <= limits.waits
         and facts.waited_block < limits.waitable_threadblocks
-        and facts.count <= limits.count
+        and facts.chunks <= limits.count
         and facts.offset <= limits.offset
         and (limits.fused_reductions is None or not facts.reduces_locally)
     )

@@ -7,6 +7,7 @@ Whatever differs from that by a byte, or has a fault, is not read here, so that 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from chorale.synth.programs.program import RankProgram
 from chorale.synth.targets.step_reading import TYPES, RankLines, lines_of
 
 _NOP_TYPE = len(OPS)
-assert TYPES[:_NOP_TYPE] == tuple(op.value for op in OPS)  # noqa: S101 - so that numbers mean the same
+assert TYPES[:_NOP_TYPE] == tuple(op.value for op in OPS)  # so that numbers mean the same
 
 
 class NotCanonicalError(Exception):
@@ -44,8 +45,33 @@ def read_rank(text: bytes, single_wait: bool) -> tuple[int, RankProgram]:
 
 def _columns(lines: RankLines) -> RankColumns:
     _require(not (lines.type == _NOP_TYPE).any() and (lines.wait_block < len(lines.channel)).all())
-    every = np.arange(len(lines.type))
-    return _rank_columns(lines, every, lines.first, lines.first_wait, (lines.wait_block, lines.wait_step))
+    return _rank_columns(lines, lines.first, _steps(lines), (lines.first_wait, lines.wait_block, lines.wait_step))
+
+
+def _steps(lines: RankLines) -> tuple[Column, Column, Column, Column, Column, Column]:
+    return lines.type, lines.src_buffer, lines.src_offset, lines.dst_buffer, lines.dst_offset, lines.chunks
+
+
+def _rank_columns(
+    lines: RankLines, first: Column, steps: Iterable[Column], waits: tuple[Column, Column, Column]
+) -> RankColumns:
+    op, src_buffer, src_offset, dst_buffer, dst_offset, count = steps
+    first_wait, wait_block, wait_step = waits
+    return RankColumns(
+        send_peer=lines.send_peer,
+        recv_peer=lines.recv_peer,
+        channel=lines.channel,
+        first=first,
+        op=op,
+        src_buffer=src_buffer,
+        src_offset=src_offset,
+        dst_buffer=dst_buffer,
+        dst_offset=dst_offset,
+        count=count,
+        first_wait=first_wait,
+        wait_block=wait_block,
+        wait_step=wait_step,
+    )
 
 
 def _folded(lines: RankLines) -> RankColumns:
@@ -64,27 +90,8 @@ def _folded(lines: RankLines) -> RankColumns:
     before = ends_of((~is_nop).astype(np.int64))  # instructions before each row
     first, item = before[lines.first], np.flatnonzero(~is_nop)
     first_wait = np.concatenate([np.zeros(1, dtype=np.int64), lines.first_wait[item + 1]])
-    return _rank_columns(lines, item, first, first_wait, (block, before[row] - first[block]))
-
-
-def _rank_columns(
-    lines: RankLines, rows: Column, first: Column, first_wait: Column, waits: tuple[Column, Column]
-) -> RankColumns:
-    return RankColumns(
-        send_peer=lines.send_peer,
-        recv_peer=lines.recv_peer,
-        channel=lines.channel,
-        first=first,
-        op=lines.type[rows],
-        src_buffer=lines.src_buffer[rows],
-        src_offset=lines.src_offset[rows],
-        dst_buffer=lines.dst_buffer[rows],
-        dst_offset=lines.dst_offset[rows],
-        count=lines.count[rows],
-        first_wait=first_wait,
-        wait_block=waits[0],
-        wait_step=waits[1],
-    )
+    waited_step = before[row] - first[block]
+    return _rank_columns(lines, first, (column[item] for column in _steps(lines)), (first_wait, block, waited_step))
 
 
 _ROOT = re.compile(rb'<algo((?: [A-Za-z_]+="[ !#-%(-;=?-~]{0,255}")*)>\n')

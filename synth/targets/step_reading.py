@@ -1,4 +1,4 @@
-"""Reads the lines of one rank of a program, which must be to the byte as programs are written, as columns of numbers."""
+"""Reads the lines of one rank, which must be to the byte as programs are written, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _WORDS = words_of(
 (_STEP, _TYPE, _SOURCE, _BUFFER, _TARGET, _COUNT) = range(12, 18)
 (_WAITS, _WAIT_BLOCK, _WAIT_STEP, _PUBLISHED, _FIRST_TYPE) = range(18, 23)
 _TYPE_COUNT = len(TYPES)
-_INPUT, _OUTPUT, _SHARED = b"ios"
-_COLON, _SPACE, _OPEN = b": <"
-_LEAST_BYTES_OF_LINE = 8
+_INPUT, _OUTPUT, _SCRATCH_BUFFER = b"ios"
+_COLON, _SPACE = b": "
+_LEAST_BYTES_OF_LINE = len("  </gpu>\n")
+_LEAST_BYTES_OF_WAIT = len(" 0:0")
 
 
 class RankLines(NamedTuple):
@@ -44,7 +45,7 @@ class RankLines(NamedTuple):
     first:       first step of each block, and the end of the last
     type:        of each step, an index into TYPES
     src_buffer, dst_buffer: 0 for i, 1 for o, 2 for s
-    src_offset, dst_offset, count: of each step
+    src_offset, dst_offset, chunks: of each step
     first_wait:  first wait of each step, and the end of the last
     wait_block, wait_step: of each wait
     published:   of each step whether others may wait for it, where steps have one wait at most
@@ -60,7 +61,7 @@ class RankLines(NamedTuple):
     src_offset: Column
     dst_buffer: Column
     dst_offset: Column
-    count: Column
+    chunks: Column
     first_wait: Column
     wait_block: Column
     wait_step: Column
@@ -69,8 +70,7 @@ class RankLines(NamedTuple):
 
 def lines_of(text: bytes, single_wait: bool) -> RankLines:
     """Return what stands in the lines of a rank. ValueError for any other text. O(bytes)."""
-    waits = text.count(b'" depid="') if single_wait else text.count(b":")
-    return _lines(np.frombuffer(text, dtype=np.uint8), _WORDS, text.count(b"\n"), waits, single_wait)
+    return _lines(np.frombuffer(text, dtype=np.uint8), _WORDS, single_wait)
 
 
 class _Ends(NamedTuple):
@@ -82,26 +82,27 @@ class _Ends(NamedTuple):
 
 
 @compiled
-def _lines(text: Bytes, words: Words, lines: int, waits: int, single_wait: bool) -> RankLines:
-    """Return the numbers of at most so many lines and waits."""
+def _lines(text: Bytes, words: Words, single_wait: bool) -> RankLines:
+    lines, waits = len(text) // _LEAST_BYTES_OF_LINE, len(text) // _LEAST_BYTES_OF_WAIT  # at most
     result = RankLines(
         np.zeros(4, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
-        np.zeros(lines + 1, dtype=np.int64),
+        np.empty(lines + 1, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
-        np.zeros(lines + 1, dtype=np.int64),
+        np.empty(lines + 1, dtype=np.int64),
         np.empty(waits, dtype=np.int64),
         np.empty(waits, dtype=np.int64),
         np.empty(lines, dtype=np.int64),
     )
     ends = _Ends(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    result.first[0], result.first_wait[0] = 0, 0
     position = 0
     for index in range(4):
         position = _after(text, position, words, _RANK + index)
@@ -123,7 +124,7 @@ def _lines(text: Bytes, words: Words, lines: int, waits: int, single_wait: bool)
         result.src_offset[:steps],
         result.dst_buffer[:steps],
         result.dst_offset[:steps],
-        result.count[:steps],
+        result.chunks[:steps],
         result.first_wait[: steps + 1],
         result.wait_block[:waits],
         result.wait_step[:waits],
@@ -174,7 +175,7 @@ def _read_step(text: Bytes, position: int, words: Words, result: RankLines, ends
     result.src_offset[step], position = _number(text, _after(text, position, words, _SOURCE))
     result.dst_buffer[step], position = _buffer(text, _after(text, position, words, _BUFFER))
     result.dst_offset[step], position = _number(text, _after(text, position, words, _TARGET))
-    result.count[step], position = _count(text, _after(text, position, words, _COUNT))
+    result.chunks[step], position = _count(text, _after(text, position, words, _COUNT))
     return position
 
 
@@ -216,7 +217,7 @@ def _read_waits(text: Bytes, position: int, words: Words, result: RankLines, end
 
 @inlined
 def _is(text: Bytes, position: int, byte: int) -> bool:
-    return position < len(text) and text[position] == byte
+    return position < len(text) and bool(text[position] == byte)
 
 
 @inlined
@@ -225,10 +226,10 @@ def _begins(text: Bytes, position: int, words: Words, number: int) -> bool:
     first, length = words.first[number], words.first[number + 1] - words.first[number]
     if position + length > len(text):
         return False
-    for index in range(length):
-        if text[position + index] != words.text[first + index]:
-            return False
-    return True
+    same = 0
+    while same < length and text[position + same] == words.text[first + same]:
+        same += 1
+    return bool(same == length)
 
 
 @inlined
@@ -236,7 +237,8 @@ def _after(text: Bytes, position: int, words: Words, number: int) -> int:
     """Return where the word that must stand at `position` ends."""
     if not _begins(text, position, words, number):
         raise ValueError("the text has another form")
-    return position + words.first[number + 1] - words.first[number]
+    end: int = position + words.first[number + 1] - words.first[number]
+    return end
 
 
 @inlined
@@ -245,7 +247,7 @@ def _buffer(text: Bytes, position: int) -> tuple[int, int]:
         return 0, position + 1
     if _is(text, position, _OUTPUT):
         return 1, position + 1
-    if not _is(text, position, _SHARED):
+    if not _is(text, position, _SCRATCH_BUFFER):
         raise ValueError("a buffer must be i, o or s")
     return 2, position + 1
 

@@ -97,8 +97,10 @@ def _put_step(text: Bytes, end: int, columns: RankRecord, words: Words, item: in
     source = _FIRST_SOURCE + columns.op[item] * _BUFFER_COUNT + columns.src_buffer[item]
     end = _put_number(text, _put_word(text, end, words, _STEP), number)
     end = _put_number(text, _put_word(text, end, words, source), columns.src_offset[item])
-    end = _put_number(text, _put_word(text, end, words, _FIRST_TARGET + columns.dst_buffer[item]), columns.dst_offset[item])
-    return _put_number(text, _put_word(text, end, words, _COUNT), columns.count[item])
+    end = _put_number(
+        text, _put_word(text, end, words, _FIRST_TARGET + columns.dst_buffer[item]), columns.dst_offset[item]
+    )
+    return _put_number(text, _put_word(text, end, words, _COUNT), columns.chunks[item])
 
 
 @inlined
@@ -114,10 +116,8 @@ def _put_nop(text: Bytes, end: int, words: Words, number: int) -> int:
 def _put_waits(text: Bytes, end: int, columns: RankRecord, words: Words, item: int) -> int:
     """Write all waits of an instruction."""
     for wait in range(columns.first_wait[item], columns.first_wait[item + 1]):
-        if wait == columns.first_wait[item]:
-            end = _put_word(text, end, words, _WAITS)
-        else:
-            end = _put_byte(text, end, _SPACE)
+        is_first = wait == columns.first_wait[item]
+        end = _put_word(text, end, words, _WAITS) if is_first else _put_byte(text, end, _SPACE)
         end = _put_byte(text, _put_number(text, end, columns.wait_block[wait]), _COLON)
         end = _put_number(text, end, columns.wait_step[wait])
     return end
@@ -151,7 +151,7 @@ def _put_steps(
 
 @inlined
 def _put_word(text: Bytes, end: int, words: Words, number: int) -> int:
-    first, length = words.first[number], words.first[number + 1] - words.first[number]
+    first, length = words.first[number], int(words.first[number + 1] - words.first[number])
     for index in range(length):
         text[end + index] = words.text[first + index]
     return end + length
