@@ -36,6 +36,8 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
 from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.lift import lift
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import diameter, hops_between_all, largest_distance
 from chorale.synth.topology.families.directed import SemidirectProduct
@@ -110,6 +112,9 @@ def programs() -> None:
     verify(swing_latency(pair, ALLREDUCE).schedule())
     for target in ("oneccl-xml", "msccl-xml", "mscclpp-json"):
         check_program(lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions(target, fuse=True)))
+    for target in ("oneccl-xml", "msccl-xml"):
+        program = lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions(target, in_place=False))
+        lift(target_named(target).emit(program).encode())
     expanded = synthesize("double-binary-tree", ring(5), ALLREDUCE, None, SERIAL).schedule.expand()
     timetable_of(expanded, expanded.transfers)
     traffic = traffic_of(synthesize("ring", ring(3), ALLREDUCE, None, SERIAL).schedule)
