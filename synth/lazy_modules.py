@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["arrow", "csgraph", "isomorphism", "networkx", "optimize", "parquet", "sparse"]
+__all__ = ["arrow", "csgraph", "isomorphism", "networkx", "optimize", "parquet", "sparse", "special"]
 
 
 class LazyModule:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as arrow
     from networkx.algorithms import isomorphism
     from pyarrow import parquet
-    from scipy import optimize, sparse
+    from scipy import optimize, sparse, special
     from scipy.sparse import csgraph
 else:
     networkx = LazyModule("networkx")
@@ -35,4 +35,5 @@ else:
     parquet = LazyModule("pyarrow.parquet")
     optimize = LazyModule("scipy.optimize")
     sparse = LazyModule("scipy.sparse")
+    special = LazyModule("scipy.special")
     csgraph = LazyModule("scipy.sparse.csgraph")

@@ -49,6 +49,7 @@ class FakeRunner:
 
     def __init__(self, fault: Fault = lambda request: None) -> None:
         self.requests: list[RunRequest] = []
+        self.closed = False
         self._fault = fault
 
     def submit(self, request: RunRequest) -> Outcome:
@@ -72,7 +73,7 @@ class FakeRunner:
         return ()
 
     def close(self) -> None:
-        """Nothing is held."""
+        self.closed = True
 
 
 def fail_with(kind: FailureKind) -> Fault:
@@ -91,6 +92,8 @@ class InlineWorkers:
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self.builder = InlineQueue(self._waiting, self.caching_builder.build)
         self.measurer = InlineQueue(self._waiting, lambda request: measure_in_rungs(self.runner, request))
+
+    is_settled = True
 
     def share(self, topology: Topology, programs: Iterable[Program]) -> None:
         """Nothing travels."""

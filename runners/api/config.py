@@ -128,6 +128,11 @@ class RunnerConfig(BaseModel, ABC):
         """Rate of a link of bandwidth 1 in Mbit/s, None where no option says it."""
         return None
 
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether ranks may run on nodes of a Ray cluster, beside the one that holds the runner."""
+        return False
+
     def lowering(self) -> LoweringOptions:
         """Return target, placement and device limits of the programs that it executes; all else is a default."""
         return LoweringOptions(CPU_TARGET)

@@ -82,6 +82,11 @@ class Workers(Protocol):
     @property
     def measurer(self) -> Measurer: ...
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing starts beside the measurements that begin now and may show in their times."""
+        ...
+
     def share(self, topology: Topology, programs: Iterable[Program]) -> None:
         """Say what many requests will hold, these very objects, so that it need not travel with each of them."""
         ...

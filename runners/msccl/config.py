@@ -86,6 +86,10 @@ class MscclConfig(RunnerConfig):
         """Whether nodes with GPUs are lent by Ray for each measurement."""
         return self.launcher == "ray"
 
+    @property
+    def uses_cluster(self) -> bool:
+        return self.takes_nodes_from_ray
+
     def lowering(self) -> LoweringOptions:
         runtime = require_runtime(self.runtime or MSCCL.name)
         blocks = [most for most in (self.sm_count, runtime.threadblocks) if most is not None]

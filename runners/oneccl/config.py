@@ -23,6 +23,11 @@ class OneCclConfig(FabricConfig):
 
     version: Version = Field(default=DEFAULT_VERSION, description="Version of oneCCL.")
 
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether there is no fabric or loopback named: then a cluster may be the network."""
+        return self.fabric is None and self.where not in ("fabric", "loopback")
+
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
 

@@ -1,57 +1,76 @@
-"""Workers in this process, for as long as a cluster takes to start again after it was lost."""
+"""Workers in this process, until a cluster has started that is worth its start."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor
 from concurrent.futures import Future as Pending
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_any
 from typing import Any
 
 from chorale.runners.api.base import Outcome, RunRequest
-from chorale.runners.api.workers import Completion, Future
-from chorale.runners.ray.actors import BuilderFactory, MeasureWorker, RunnerFactory
-from chorale.runners.ray.fault_tolerance import RetryPolicy
-from chorale.runners.ray.workers import RayWorkers
+from chorale.runners.api.workers import Completion, Future, Workers
+from chorale.runners.ray.retries import RetryPolicy
+from chorale.runners.ray.runner_holder import BuilderFactory, RunnerFactory, RunnerHolder
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.02
+LOOK_S = 0.5
 START_LIMIT_S = 120.0
+START_AFTER_S = 10.0
+"""About what a start of Ray costs: whoever works as long as that without it has paid at most twice what is needed."""
+PAUSES_S = (30.0, 60.0, 120.0, 240.0)
+"""Between attempts to start Ray."""
+
+Prepare = Callable[[], Callable[[], Workers]]
+"""Imports Ray, and returns a function that starts a cluster and workers on it."""
 
 _log = logging.getLogger("chorale.ray")
 
 
 class InterimWorkers:
-    """Implements `Workers`: builds and measures in threads, one request of a kind at a time, until `start` returns.
+    """Implements `Workers`: builds and measures in threads, one request of a kind at a time, until Ray has started.
 
-    From then on all new requests go to what it returned; if it raises Unavailable, work goes on here. Only for runners
-    whose results do not depend on what else the machine does meanwhile.
+    `prepare` imports Ray and returns what starts it. That is called once work here has taken `start_after_s`, about
+    what the start itself costs, so that a short campaign never pays for it. From then on all new requests go to what it
+    returned; if it raises Unavailable, work goes on here and it is tried again after `pauses_s`, one after the other.
+
+    alone: measure while nobody else does on this machine, as `RunnerHolder` does
     """
 
     def __init__(
-        self, start: Callable[[], RayWorkers], make_runner: RunnerFactory, make_builder: BuilderFactory
+        self,
+        prepare: Prepare,
+        make_runner: RunnerFactory,
+        make_builder: BuilderFactory,
+        *,
+        alone: bool = False,
+        start_after_s: float = START_AFTER_S,
+        pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        self._next: RayWorkers | None = None
-        self._failed = False
+        self._next: Workers | None = None
         self._shared: list[tuple[Topology, tuple[Program, ...]]] = []
-        self._worker = MeasureWorker(make_runner)
+        self._worker: RunnerHolder | None = RunnerHolder(make_runner, alone)
         self._retries = RetryPolicy()
         caching = make_builder()
         self.builder = _Queue(lambda request: _built(caching.build, request), lambda: self._arrived, "builder")
         self.measurer = _Queue(self._measured, lambda: None if self.measurer.waiting else self._arrived, "measurer")
-        self._start: Pending[RayWorkers] = Pending()
+        self._prepare = prepare
+        self._start: Pending[Workers] | None = None
+        self._start_after_s, self._start_at_s = start_after_s, -math.inf
+        self._pauses_s = iter(pauses_s)
         self._closed = threading.Event()
-        threading.Thread(target=self._run_start, args=(start,), name="chorale-ray-start", daemon=True).start()
 
     @property
-    def has_started_or_failed(self) -> bool:
-        """Whether it is known by now who does the work from here on."""
-        return self._start.done()
+    def is_settled(self) -> bool:
+        return self._start is None or self._start.done()
 
     def share(self, topology: Topology, programs: Iterable[Program]) -> None:
         """Hand on to the cluster, as soon as there is one."""
@@ -69,48 +88,86 @@ class InterimWorkers:
             left_s = deadline_s - time.monotonic()
             if done or left_s <= 0:
                 return done
+            self._start_when_due()
             if (workers := self._arrived) is None:
-                time.sleep(POLL_S)
+                self._await_any(left_s)
             elif self.builder.waiting or self.measurer.waiting:
                 workers.wait(futures, POLL_S)
-                time.sleep(POLL_S)
+                self._await_any(POLL_S)
             else:
+                self._let_go_of_runner()
                 return workers.wait(futures, left_s)
 
     def close(self) -> None:
+        self._start_at_s = math.inf
         self.builder.close()
         self.measurer.close()
         try:
-            workers = self._start.result(START_LIMIT_S)
+            workers = None if self._start is None else self._start.result(START_LIMIT_S)
         except (Unavailable, TimeoutError) as error:
             _log.debug("no cluster to close: %s", error)
         else:
-            workers.close()
+            if workers is not None:
+                workers.close()
         self._closed.set()
-        self._worker.close()
+        self._let_go_of_runner()
 
-    def _run_start(self, start: Callable[[], RayWorkers]) -> None:
+    def _await_any(self, limit_s: float) -> None:
+        """Wait until something is done here, at most `limit_s` and until Ray is looked at."""
+        pending = [*self.builder.waiting.values(), *self.measurer.waiting.values()]
+        first_s = min(limit_s, LOOK_S if self._start is None else POLL_S)
+        wait_for_any(pending, first_s, FIRST_COMPLETED) if pending else time.sleep(first_s)
+
+    def _start_when_due(self) -> None:
+        """Start Ray in a thread when it is due. Imported here: two threads that import may block each other."""
+        worked_s = self.builder.busy_s + self.measurer.busy_s
+        if self._start is not None or worked_s < self._start_after_s or time.monotonic() < self._start_at_s:
+            return
+        started: Pending[Workers] = Pending()
+        self._start = started
         try:
-            self._start.set_result(start())
+            start = self._prepare()
+        except Unavailable as error:
+            started.set_exception(error)
+            return
+        run = threading.Thread(target=self._run_start, args=(start, started), name="chorale-ray-start", daemon=True)
+        run.start()
+
+    def _run_start(self, start: Callable[[], Workers], started: Pending[Workers]) -> None:
+        try:
+            started.set_result(start())
         except BaseException as error:  # whoever waits gets it, with its type
-            self._start.set_exception(error)
+            started.set_exception(error)
+            return
         self._closed.wait()  # Ray's processes end with the thread that started them
 
     @property
-    def _arrived(self) -> RayWorkers | None:
+    def _arrived(self) -> Workers | None:
         """The workers of the cluster, once it has started."""
-        if self._next is None and not self._failed and self._start.done():
+        if self._next is None and self._start is not None and self._start.done():
             try:
                 self._next = self._start.result()
             except Unavailable as error:
-                self._failed = True
-                _log.warning("%s: the launch goes on in this process", error)
+                self._try_again_later(error)
                 return None
             for shared in self._shared:
                 self._next.share(*shared)
         return self._next
 
+    def _try_again_later(self, error: Unavailable) -> None:
+        pause_s = next(self._pauses_s, math.inf)
+        then = f", and Ray is started again in {pause_s:.0f} s" if pause_s < math.inf else ""
+        _log.warning("%s: the launch goes on in this process%s", error, then)
+        self._start, self._start_at_s = None, time.monotonic() + pause_s
+
+    def _let_go_of_runner(self) -> None:
+        """Close the runner of this process: nobody measures here any more."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
     def _measured(self, request: RunRequest) -> Outcome:
+        assert self._worker is not None  # whoever waits for this keeps it
         while True:
             outcome = self._worker.run(request)
             if not self._retries.should_retry(id(request), outcome, False):
@@ -120,12 +177,20 @@ class InterimWorkers:
 class _Queue:
     """Builder or measurer of `InterimWorkers`: a thread, until there is somebody else."""
 
-    def __init__(self, work: Callable[[Any], Any], successor: Callable[[], RayWorkers | None], role: str) -> None:
+    def __init__(self, work: Callable[[Any], Any], successor: Callable[[], Workers | None], role: str) -> None:
         self._work = work
         self._successor = successor
         self._role = role
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"chorale-{role}")
         self.waiting: dict[Future[Any], Pending[Completion[Any]]] = {}
+        self._done_s = 0.0
+        self._began_s: float | None = None
+
+    @property
+    def busy_s(self) -> float:
+        """How long it has worked, up to now."""
+        began_s = self._began_s
+        return self._done_s + (0.0 if began_s is None else time.perf_counter() - began_s)
 
     def submit(self, request: Any) -> Future[Any]:
         workers = self._successor()
@@ -148,9 +213,14 @@ class _Queue:
         self.waiting.clear()
 
     def _completion(self, request: Any) -> Completion[Any]:
-        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
-        value = self._work(request)
-        return Completion(value, None, time.perf_counter() - began_s, time.thread_time() - began_cpu_s)
+        self._began_s = began_s = time.perf_counter()
+        began_cpu_s = time.thread_time()
+        try:
+            value = self._work(request)
+        finally:
+            seconds = time.perf_counter() - began_s
+            self._done_s, self._began_s = self._done_s + seconds, None
+        return Completion(value, None, seconds, time.thread_time() - began_cpu_s)
 
 
 def _built(

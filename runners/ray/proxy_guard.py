@@ -1,21 +1,16 @@
-"""What the proxies of Ray Serve answer themselves, under `/-/`: their health to who asks for this host, no more."""
+"""What the proxies of Ray Serve answer themselves, under `/-/`: their health to who asks for this host, no more.
+
+Ray calls what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names, `chorale.runners.ray.proxy_guard:guards`, in every proxy.
+It must be in the environment of the processes that start the cluster.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from typing import Any
 
-IMPORT_PATH = f"{__name__}:guards"
-VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
-"""Ray calls what it names in every proxy; it must be in the environment of the processes that start the cluster."""
 PREFIX, HEALTH = "/-/", "/-/healthz"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
-def install() -> None:
-    """Have the proxies of a cluster that this process starts guarded."""
-    os.environ.setdefault(VARIABLE, IMPORT_PATH)
 
 
 def guards() -> list[Any]:

@@ -1,24 +1,26 @@
-"""An ASGI application on Ray Serve, until somebody stops it."""
+"""An ASGI application in a cluster: in an actor that listens itself, until somebody stops it, or on Ray Serve."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from chorale.runners.process_launch.ports import port_lines
-from chorale.runners.ray import proxy_guard
 from chorale.runners.ray.cluster import RayCluster, ray
+from chorale.runners.ray.http_server import START_LIMIT_S, STOP_LIMIT_S, HttpServer
 from chorale.synth.errors import Unavailable
 
-APPLICATION = "chorale"
 MAX_CONCURRENT_REQUESTS = 1000
 REPLICA_TIMEOUT_S = 15.0
 HEAD_RESOURCE = "node:__internal_head__"
 """Every Ray head has one of it; who takes a little lives there."""
 HEAD_RESOURCE_AMOUNT = 0.001
+ON_HEAD: Mapping[str, Any] = {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}}
+START_TIMEOUT_S, STOP_TIMEOUT_S = START_LIMIT_S + 30.0, STOP_LIMIT_S + 5.0
 
 _log = logging.getLogger("chorale.serve")
 
@@ -26,29 +28,41 @@ _log = logging.getLogger("chorale.serve")
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve what `build` returns, an ASGI application made in the replica, until SIGINT or SIGTERM.
+    """Serve what `build` returns, an ASGI application made in an actor on the head, until SIGINT or SIGTERM.
 
-    One replica, which Serve restarts when it dies. The HTTP server listens on `host` on every node of the cluster
-    that has one, by default the head only. `ready` is called once requests are answered; then the log says which ports
-    are open to whom. Unavailable if the port is taken or the cluster does not start.
+    The actor listens on `host` of the head itself; Ray makes it again when its process dies. `ready` is called once
+    requests are answered; then the log says which ports are open to whom. Unavailable if the port is taken or the
+    cluster does not start.
     """
-    proxy_guard.install()
     with RayCluster(address):
-        from ray import serve  # noqa: PLC0415  # a second to import
-
-        try:
-            serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
-            serve.run(application_of(build), name=APPLICATION, route_prefix="/")
-        except Exception as error:  # Serve raises many types here; each of them means that it does not serve
-            serve.shutdown()  # type: ignore[no-untyped-call]
-            way_out = "choose another --port, or look at the log of the cluster"
-            raise Unavailable("the service must be able to start", f"{host}:{port}: {error}", way_out) from error
+        server = _start_server(build, host, port)
         try:
             ready()
             _log.info("listening:\n  %s", "\n  ".join(port_lines()))
             _wait_for_signal()
         finally:
-            serve.shutdown()  # type: ignore[no-untyped-call]
+            _stop_server(server)
+
+
+def _start_server(build: Callable[[], Any], host: str, port: int) -> Any:
+    actor = ray.remote(HttpServer).options(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **ON_HEAD)
+    server = actor.remote(build, host, port)
+    try:
+        problem = ray.get(server.problem.remote(), timeout=START_TIMEOUT_S)
+    except Exception as error:  # Ray raises many types here; each of them means that it does not serve
+        problem = str(error)
+    if problem:
+        ray.kill(server)
+        way_out = "choose another --port, or look at the log of the cluster"
+        raise Unavailable("the service must be able to start", f"{host}:{port}: {problem}", way_out)
+    return server
+
+
+def _stop_server(server: Any) -> None:
+    with suppress(Exception):  # the cluster may be gone by then
+        ray.get(server.stop.remote(), timeout=STOP_TIMEOUT_S)
+    with suppress(Exception):
+        ray.kill(server)
 
 
 def application_of(build: Callable[[], Any]) -> Any:
@@ -65,7 +79,7 @@ def application_of(build: Callable[[], Any]) -> Any:
     settings: dict[str, Any] = {
         "num_replicas": 1,
         "max_ongoing_requests": MAX_CONCURRENT_REQUESTS,
-        "ray_actor_options": {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}},
+        "ray_actor_options": dict(ON_HEAD),
         "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()

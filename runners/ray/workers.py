@@ -9,19 +9,12 @@ from typing import Any
 
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.workers import Future
-from chorale.runners.ray.actors import (
-    ALONE_PATIENCE_S,
-    BuilderFactory,
-    BuildWorker,
-    MeasureWorker,
-    RayBuilder,
-    RayMeasurer,
-    RunnerFactory,
-)
+from chorale.runners.ray.actors import BuildWorker, MeasureWorker, RayBuilder, RayMeasurer
 from chorale.runners.ray.cluster import RayCluster
-from chorale.runners.ray.fault_tolerance import RetryPolicy
 from chorale.runners.ray.parcels import SharedValues
 from chorale.runners.ray.pool import RayPool, wait_for_results
+from chorale.runners.ray.retries import RetryPolicy
+from chorale.runners.ray.runner_holder import ALONE_PATIENCE_S, BuilderFactory, RunnerFactory
 from chorale.runners.ray.watch import ClusterLost
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.errors import Unavailable
@@ -76,6 +69,10 @@ class RayWorkers:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def is_settled(self) -> bool:
+        return True
 
     def share(self, topology: Topology, programs: Iterable[Program]) -> None:
         self._shared.put((topology, *programs))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from chorale.runners.api.base import Runner
-from chorale.runners.ray.actors import RunnerFactory
+from chorale.runners.ray.runner_holder import RunnerFactory
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("mpirun", "mpiexec", "srun")

@@ -111,12 +111,10 @@ def tune_command(
         return
     _require_writable(nccl_tuner, programs)
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
-    from chorale.tuner.tracking.mlflow_store import load_mlflow  # noqa: PLC0415 - as above
 
     if detach:
         start(checked, resume, address)
         return
-    load_mlflow()  # before there are children
     lost = go_on_in_child(address)
     report = run_launch(checked, topology, resume or lost, address, at_once=lost)
     if report.ranked_trials:

@@ -9,11 +9,10 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
@@ -24,6 +23,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers, make_workers_at_once
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
+from chorale.tuner.files.spared_imports import spare_imports
 from chorale.tuner.files.topology_specs import absolute_spec
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.progress import progress_display
@@ -41,6 +41,9 @@ from chorale.tuner.reports.tuning import (
 )
 from chorale.tuner.trials.tuning_table import table_programs
 
+if TYPE_CHECKING:
+    from chorale.runners.ray.detached import DetachedActor, DetachedActors
+
 POLL_S = 1.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
 
@@ -55,7 +58,7 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
     document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json", context=REVEALED)
     name = detached_name(campaign.name)
-    with DetachedActors(address) as actors:
+    with _detached_actors(address) as actors:
         former = actors.find(name)
         if former is not None:
             _remove_ended(former, campaign.name)
@@ -67,7 +70,7 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 
 def watch(campaign: str, address: str | None) -> TuneReport | None:
     """Show trials as they finish, until the launch has ended; return the report, or raise the error that ended it."""
-    with DetachedActors(address) as actors:
+    with _detached_actors(address) as actors:
         actor = _find(actors, campaign)
         status: LaunchStatus = actor.call("status", 0)
         with progress_display(people.console, status.budget) as progress:
@@ -82,7 +85,7 @@ def watch(campaign: str, address: str | None) -> TuneReport | None:
 
 def end(campaign: str, address: str | None) -> TuneReport | None:
     """End a launch and remove it from the cluster; return the report if it arrives in time."""
-    with DetachedActors(address) as actors:
+    with _detached_actors(address) as actors:
         actor = _find(actors, campaign)
         actor.call("stop")
         deadline_s = time.monotonic() + STOP_PATIENCE_S
@@ -92,6 +95,12 @@ def end(campaign: str, address: str | None) -> TuneReport | None:
             return _outcome(actor, status)
         finally:
             actor.remove()
+
+
+def _detached_actors(address: str | None) -> DetachedActors:
+    from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray takes a second
+
+    return DetachedActors(address)
 
 
 def _remove_ended(former: DetachedActor, campaign: str) -> None:
@@ -143,6 +152,7 @@ def run_launch(
     at_once: do not wait for the cluster where there is a way without
     """
     home = Home.from_environment()
+    spare_imports()
     if is_child():
         handle_loss(leave)
     elif address or os.environ.get("RAY_ADDRESS"):

@@ -14,7 +14,6 @@ from typing import Any
 
 from chorale.runners.api.workers import Future, Workers
 from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
-from chorale.runners.ray.workers import RayWorkers
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers
@@ -129,7 +128,7 @@ class DetachedLaunch:
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
-    def _workers(self, make: Callable[[], RayWorkers]) -> Workers:
+    def _workers(self, make: Callable[[], Workers]) -> Workers:
         return _Stoppable(make(), self._stop)
 
 
@@ -169,10 +168,14 @@ class _Stoppable:
     another node, and it must find the folder free.
     """
 
-    def __init__(self, inner: RayWorkers, stop: threading.Event) -> None:
+    def __init__(self, inner: Workers, stop: threading.Event) -> None:
         self.builder, self.measurer = inner.builder, inner.measurer
         self.share, self.close = inner.share, inner.close
         self._inner, self._stop = inner, stop
+
+    @property
+    def is_settled(self) -> bool:
+        return self._inner.is_settled
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         if self._stop.is_set():

@@ -43,6 +43,10 @@ Value = TypeVar("Value")
 Listener = Callable[[TrialRecord], None]
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """`monotonic_s` measures durations; `unix_s` dates records."""
@@ -90,10 +94,14 @@ class TrialLoop:
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
         self._exhausted = False
+        self._was_settled = True
+        self._meanwhile: Callable[[], object] = _nothing
         self._worth = SearchWorth(campaign.stop, clocks.monotonic_s)
 
-    def run(self) -> None:
+    def run(self, meanwhile: Callable[[], object] = _nothing) -> None:
         """Run trials until no more may start, then compare the best side by side.
+
+        meanwhile: called once, while the first measurement runs, or at the end where there is none
 
         Raises CheckFailed if a baseline cannot be built and Unavailable if the runner or the search storage
         does not work. Trials that are pending when something is raised, KeyboardInterrupt included, are
@@ -103,15 +111,17 @@ class TrialLoop:
             self._build_baselines()
         self._overhead.end_phase(STARTING)
         began_s = self._clocks.monotonic_s()
+        self._meanwhile = meanwhile
         self._worth.begin()
         try:
             self._run_trials()
             while self._store.is_stuck and self._store.recover():
                 self._run_trials()
         finally:
-            self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
+            self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s - self._overhead.once_s
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
             self._overhead.priors = self._search.priors
+        self._do_meanwhile()
         self._overhead.end_phase(SEARCHING)
         self._compare_best()
         self._overhead.end_phase(FINAL)
@@ -192,7 +202,7 @@ class TrialLoop:
 
     def _measure(self, trial: BuiltTrial) -> None:
         self._duplicates[trial.run_key] = []
-        self._submit(replace(trial, beside=self._is_control_due))
+        self._submit(replace(trial, beside=self._has_control()))
 
     def _submit(self, trial: BuiltTrial) -> None:
         """Measure all sizes of a trial, or the next one where a pruner decides after each."""
@@ -205,12 +215,23 @@ class TrialLoop:
                 size = request.sizes_bytes[step : step + 1]
                 request = replace(request, sizes_bytes=size, seed=request.seed + step * 2**31)
             self._pending[self._workers.measurer.submit(request)] = trial
+        self._do_meanwhile()
 
-    @property
-    def _is_control_due(self) -> bool:
-        """Whether the baselines run beside the next trial: to see whether the machine is as it was."""
+    def _do_meanwhile(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, _nothing
+        began_s = self._clocks.monotonic_s()
+        meanwhile()
+        self._overhead.once_s += self._clocks.monotonic_s() - began_s
+
+    def _has_control(self) -> bool:
+        """Whether the baselines run beside the next trial: to see whether the machine is as it was.
+
+        While workers start beside it it is not, nor after that.
+        """
         each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
-        return each or self._controls.is_due(len(self._measured))
+        unsettled = not (self._was_settled and self._workers.is_settled)
+        self._was_settled = self._workers.is_settled
+        return each or unsettled or self._controls.is_due(len(self._measured))
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)

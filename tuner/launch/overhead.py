@@ -28,6 +28,7 @@ class Overhead:
     worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
     notes:     what stood in for the model of the search when it broke down, and how often.
+    once_s:    what one call beside the first measurement took, such as importing MLflow; `elapsed_s` is without it.
     phases_s:  seconds of each part of the launch, see `PHASES`.
     priors:    what the search knew beforehand, and how far it is believed in the end (`Search.priors`).
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
@@ -39,6 +40,7 @@ class Overhead:
     worked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     worked_cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     elapsed_s: float = 0.0
+    once_s: float = 0.0
     cpu_s: float = 0.0
     notes: dict[str, int] = field(default_factory=dict)
     priors: list[dict[str, Any]] = field(default_factory=list)

@@ -151,7 +151,7 @@ class LaunchWork:
             listeners=listeners,
             overhead=self.overhead,
         )
-        loop.run()
+        loop.run(meanwhile=self.tracker.start)
 
     def _judged(self, workers: Workers) -> MeasuringOutcome:
         best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
@@ -179,7 +179,7 @@ class LaunchWork:
 
     def _similar(self) -> list[Candidate]:
         """Return the champions of similar networks, to be tried first."""
-        if not self.campaign.warm_start:
+        if not self.campaign.warm_start or self.tracker.is_empty:
             return []
         question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
         try:
@@ -244,7 +244,6 @@ def tune(
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store, objects=parts.names)
-        tracker.start()
         work = LaunchWork(campaign, topology, home, store, tracker, overhead, parts)
         ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:

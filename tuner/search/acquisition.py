@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from chorale.synth.lazy_modules import special
 from chorale.tuner.search.prior import PriorMix
 from chorale.tuner.search.size_model import Axis, Floats, Posterior, SizeModel, axes_of
 
@@ -190,7 +190,7 @@ class AcquisitionOptimizer(Generic[Point]):
         model = SizeModel(self._axes, [1])
         model.fit(tried, values - middle)
         posterior = model.posterior(tried, values - middle, others, np.ones((1, 1)))
-        return np.asarray(ndtr(-(posterior.mean + middle) / posterior.deviation)[:, 0])
+        return np.asarray(special.ndtr(-(posterior.mean + middle) / posterior.deviation)[:, 0])
 
     def _belief(self, gains: Mapping[Point, Floats]) -> Floats:
         """Return what the prior expects of all points, as far as it predicted those that were measured."""
@@ -206,4 +206,4 @@ def _expected_improvement(posterior: Posterior, reached: Floats) -> Floats:
     """Return by how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15)."""
     standard = (posterior.mean - reached) / posterior.deviation
     density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(posterior.deviation * (standard * ndtr(standard) + density))
+    return np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density))

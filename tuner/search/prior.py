@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
+from chorale.synth.lazy_modules import optimize
 from chorale.tuner.search.size_model import Floats
 
 MIN_TRIALS = 2
@@ -128,7 +128,7 @@ def _ridge(expected: Floats, values: Floats) -> Floats:
     """Return the coefficients of the (priors, points, sizes) `expected`, each drawn to 0 by as much as it varies."""
     doubt = np.sqrt(CAUTION * np.sum(expected**2, axis=(1, 2)) / len(values) + 1e-12)
     rows = np.vstack([expected.reshape(len(expected), -1).T, np.diag(doubt)])
-    solution, _ = nnls(rows, np.concatenate([values.ravel(), np.zeros(len(doubt))]))
+    solution, _ = optimize.nnls(rows, np.concatenate([values.ravel(), np.zeros(len(doubt))]))
     return np.asarray(np.minimum(solution, 1.0))
 
 

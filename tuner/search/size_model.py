@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+
+from chorale.synth.lazy_modules import optimize
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +122,7 @@ class SizeModel:
         distances = [axis.distances(points, points) for axis in self._axes]
         # The line search may try parameters that no number can hold, and steps back from them by itself.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            optimum = minimize(
+            optimum = optimize.minimize(
                 self._misfit,
                 self._parameters,
                 (distances, values),

@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+
+from chorale.synth.lazy_modules import special
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ def student(error: float, freedom: Floats) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _student(error: float, freedom: float) -> float:
-    return float("inf") if freedom <= 0 else float(-stdtrit(freedom, error))
+    return float("inf") if freedom <= 0 else float(-special.stdtrit(freedom, error))
 
 
 @dataclass(slots=True)

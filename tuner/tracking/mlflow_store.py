@@ -17,6 +17,7 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
+from chorale.tuner.files.spared_imports import spared
 from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
 from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState
 from chorale.tuner.tracking.private_store import create_database, without_credentials
@@ -250,7 +251,8 @@ def load_mlflow() -> ModuleType:
     """Import MLflow with our settings. It takes a second, so it happens only where it is needed."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    import mlflow  # noqa: PLC0415
+    with spared("pandas"):
+        import mlflow  # noqa: PLC0415
     import sqlalchemy  # noqa: PLC0415
 
     if not sqlalchemy.event.contains(sqlalchemy.Engine, "connect", _spare_the_disk):

@@ -18,7 +18,12 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.launch_context import MachineLoad, origin_tags
-from chorale.tuner.tracking.local_database import DamagedDatabase, require_undamaged, set_database_aside
+from chorale.tuner.tracking.local_database import (
+    DamagedDatabase,
+    database_file,
+    require_undamaged,
+    set_database_aside,
+)
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.mlflow_values import RunState
 from chorale.tuner.tracking.run_content import (
@@ -90,6 +95,7 @@ class Tracker:
         self._store = store
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chorale-mlflow")
+        self._opening: Future[None] | None = None
         self._uri = campaign.tracking.address(home.mlflow_uri)
         self._mlflow: MlflowStore | None = None
         self._experiment_id = ""
@@ -104,16 +110,29 @@ class Tracker:
         self._load: MachineLoad | None = None
 
     def start(self) -> Future[None]:
-        """Connect and open the parent run, in the background; the future is done when that has been tried."""
-        load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
-        return self._thread.submit(self._guarded, self._open)
+        """Connect and open the parent run, in the background; the future is done when that has been tried.
+
+        MLflow is imported now, which takes a second; whatever else is asked of a tracker starts it where nobody has.
+        """
+        if self._opening is None:
+            load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
+            self._opening = self._thread.submit(self._guarded, self._open)
+        return self._opening
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether MLflow's database is a file that does not exist yet, so that nothing is registered there."""
+        file = database_file(self._uri)
+        return file is not None and not file.exists()
 
     def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
         """Submit a query to MLflow behind earlier work; the future raises Unavailable if MLflow cannot be reached."""
+        self.start()
         return self._thread.submit(lambda: operation(self._require_mlflow()))
 
     def trial(self, record: TrialRecord) -> None:
         """Upload a finished trial, in the background."""
+        self.start()
         self._thread.submit(self._upload, record)
 
     def finish(
@@ -128,6 +147,7 @@ class Tracker:
 
         If MLflow cannot be reached, `try_again`, which may wait, says whether to try once more.
         """
+        self.start()
         self._finish_once(trials, final, status, patience_s)
         while self._problem is not None and try_again():
             self._finish_once(trials, final, status, patience_s)

@@ -23,36 +23,42 @@ LIMIT_S = 30.0
 
 
 class Start:
-    """The start of a cluster, which takes until it is released."""
+    """The start of a cluster, which takes until it is released; the first `failures` starts fail."""
 
-    def __init__(self, error: Unavailable | None = None) -> None:
+    def __init__(self, failures: int = 0) -> None:
         self.cluster = InlineWorkers(FakeRunner())
-        self.error = error
+        self.failures = failures
+        self.begun = 0
         self._released = threading.Event()
 
-    def __call__(self) -> Any:
+    def prepare(self) -> Any:
+        self.begun += 1
+        return self.start
+
+    def start(self) -> Any:
         assert self._released.wait(LIMIT_S)
-        if self.error is not None:
-            raise self.error
+        if self.begun <= self.failures:
+            raise Unavailable("a cluster must start", "it does not", "try again")
         return self.cluster
 
     def release(self, workers: InterimWorkers) -> None:
         self._released.set()
         deadline_s = time.monotonic() + LIMIT_S
-        while not workers.has_started_or_failed:
+        while not workers.is_settled:
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
 
 
 @contextmanager
-def interim(start: Start, runner: FakeRunner | None = None) -> Iterator[InterimWorkers]:
+def interim(start: Start, runner: FakeRunner | None = None, after_s: float = 0.0) -> Iterator[InterimWorkers]:
     local = runner or FakeRunner()
-    with closing(InterimWorkers(start, lambda: local, CachingBuilder)) as workers:
+    workers = InterimWorkers(start.prepare, lambda: local, CachingBuilder, start_after_s=after_s, pauses_s=(0.0,))
+    with closing(workers):
         try:
             yield workers
         finally:
             start.release(workers)
-    assert start.cluster.closed == (start.error is None)
+    assert start.cluster.closed == (start.begun > start.failures)
 
 
 def build_request() -> BuildRequest:
@@ -74,19 +80,43 @@ def test_work_goes_on_here_until_there_is_a_cluster_and_then_there() -> None:
         request = run_request(workers)
         [first] = completions(workers, [workers.measurer.submit(request)])
         assert len(runner.requests) == 1
+        assert not workers.is_settled  # what starts may show in times
         start.release(workers)
         [second] = completions(workers, [workers.measurer.submit(request)])
         assert len(start.cluster.runner.requests) == 1
         assert first.value == second.value
+        assert runner.closed
 
 
-def test_work_goes_on_here_where_no_cluster_starts() -> None:
-    start, runner = Start(Unavailable("a cluster must start", "it does not", "try again")), FakeRunner()
+def test_work_goes_on_here_where_no_cluster_starts_and_it_is_tried_again() -> None:
+    start, runner = Start(failures=1), FakeRunner()
     with interim(start, runner) as workers:
         request = run_request(workers)
         start.release(workers)
         completions(workers, [workers.measurer.submit(request)])
         assert len(runner.requests) == 1
+        completions(workers, [workers.builder.submit(build_request())])
+        start.release(workers)
+        completions(workers, [workers.measurer.submit(request)])
+        assert (start.begun, len(runner.requests), len(start.cluster.runner.requests)) == (2, 1, 1)
+
+
+def test_after_the_last_failure_nobody_tries_again() -> None:
+    start, runner = Start(failures=9), FakeRunner()
+    with interim(start, runner) as workers:
+        request = run_request(workers)
+        for _ in range(4):
+            start.release(workers)
+            completions(workers, [workers.measurer.submit(request)])
+    assert (start.begun, len(runner.requests)) == (2, 4)
+
+
+def test_a_short_campaign_starts_no_cluster() -> None:
+    start, runner = Start(), FakeRunner()
+    with interim(start, runner, after_s=60.0) as workers:
+        completions(workers, [workers.measurer.submit(run_request(workers))])
+        assert workers.is_settled
+    assert (start.begun, len(runner.requests)) == (0, 1)
 
 
 def test_a_measurement_that_crashes_is_repeated_as_in_a_cluster() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, ResourceRequest, RunFailure
-from chorale.runners.ray.fault_tolerance import MAX_RETRIES, RetryPolicy
+from chorale.runners.ray.retries import MAX_RETRIES, RetryPolicy
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
