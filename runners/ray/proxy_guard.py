@@ -1,6 +1,6 @@
 """What the proxies of Ray Serve answer themselves, under `/-/`: their health to who asks for this host, no more.
 
-Ray calls what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names, `chorale.runners.ray.proxy_guard:guards`, in every proxy.
+Ray calls what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names, `chorale.runners.ray.proxy_guard:guards`, in each proxy.
 It must be in the environment of the processes that start the cluster.
 """
 

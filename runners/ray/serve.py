@@ -45,10 +45,11 @@ def serve_application(
 
 
 def _start_server(build: Callable[[], Any], host: str, port: int) -> Any:
-    actor = ray.remote(HttpServer).options(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **ON_HEAD)
+    actor: Any = ray.remote(HttpServer)
+    actor = actor.options(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **ON_HEAD)
     server = actor.remote(build, host, port)
     try:
-        problem = ray.get(server.problem.remote(), timeout=START_TIMEOUT_S)
+        problem = str(ray.get(server.problem.remote(), timeout=START_TIMEOUT_S))
     except Exception as error:  # Ray raises many types here; each of them means that it does not serve
         problem = str(error)
     if problem:

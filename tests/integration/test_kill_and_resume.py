@@ -27,7 +27,7 @@ ARGUMENTS = [
 
 
 def start(home: Home, *more: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "CHORALE_HOME": str(home.root)}
+    environment = {**os.environ, "CHORALE_HOME": str(home.root), "CHORALE_WAIT_FOR_RAY": "1"}
     command = [sys.executable, "-m", "chorale", *ARGUMENTS, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True, **pipes)

@@ -24,7 +24,12 @@ from tests.soak.launches import warm_up
 from tests.soak.plans import Plan, plan_of
 from tests.soak.sequence import Sequence
 
-SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true", "COLUMNS": "400"}
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "COLUMNS": "400",
+    "CHORALE_WAIT_FOR_RAY": "1",  # for launches of which Ray is to be struck; the others replace the workers
+}
 
 
 def template_in(folder: Path) -> Path:

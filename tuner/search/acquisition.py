@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from chorale.synth.lazy_modules import special
+from chorale.synth.lazy_modules import optimize, special
 from chorale.tuner.search.prior import PriorMix
 from chorale.tuner.search.size_model import Axis, Floats, Posterior, SizeModel, axes_of
 
@@ -26,9 +27,16 @@ MOST_GAIN = 12.0
 MAX_UNTRIED = 4000
 """Points that are compared for one choice; of more, a random sample."""
 
-_LINEAR_ALGEBRA = ThreadpoolController()
-"""Threads of the linear algebra below numpy and scipy. On matrices of a few hundred rows threads wait for each
-other: on a busy machine a choice took fifty times as long with two threads as with one."""
+
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    """Return the threads of the linear algebra below numpy and scipy, both of which are loaded for it.
+
+    On matrices of a few hundred rows threads wait for each other: on a busy machine a choice took fifty times as long
+    with two threads as with one.
+    """
+    _ = optimize.minimize, special.ndtr
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +117,7 @@ class AcquisitionOptimizer(Generic[Point]):
         self.expected_gain = None
         self._limits = limits or {}
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
-        with _LINEAR_ALGEBRA.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+        with _linear_algebra().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for step in (self._by_model, self._by_expected_model, self._by_effects):
                 point = step(usable, failed, busy)
                 if point is not None:

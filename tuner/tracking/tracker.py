@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillBusy
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -38,6 +37,7 @@ from chorale.tuner.tracking.run_content import (
     trial_parameters,
     trial_tags,
 )
+from chorale.tuner.tracking.tracking_result import TrackingResult, pauses_of
 from chorale.tuner.trials.records import FinalComparison, TrialRecord
 from chorale.tuner.trials.store import Store
 
@@ -46,27 +46,12 @@ _log = logging.getLogger("chorale.tracking")
 LAUNCH_ID = "chorale.launch_id"
 PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
-NOTICE_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 DESCRIPTION = "mlflow.note.content"
 COURSE_STEP = 5
 """Trials after which the run of the launch hears of the best so far and of the machine."""
 
 Reply = TypeVar("Reply")
-
-
-@dataclass(frozen=True, slots=True)
-class TrackingResult:
-    """What MLflow has of a launch at its end; `problem` says in one line why it does not have everything.
-
-    `seconds` is how long uploading trials took this process.
-    """
-
-    experiment_id: str | None = None
-    parent_run_id: str | None = None
-    run_ids: Mapping[str, str] = field(default_factory=dict)
-    problem: str | None = None
-    seconds: float = 0.0
 
 
 class Tracker:
@@ -173,7 +158,7 @@ class Tracker:
 
     def _await_upload(self, last: Future[None], patience_s: float, trials: int) -> None:
         """Wait for the upload for `patience_s`; say at least every `NOTICE_S` what is waited for."""
-        for pause_s in _pauses(patience_s):
+        for pause_s in pauses_of(patience_s):
             try:
                 last.result(timeout=pause_s)
                 break
@@ -323,9 +308,3 @@ class Tracker:
         if self._mlflow is None:
             raise Unavailable("MLflow must be connected", self._uri, "start the campaign again with --resume")
         return self._mlflow
-
-
-def _pauses(patience_s: float) -> list[float]:
-    """Return waits of at most `NOTICE_S` that add up to `patience_s`."""
-    whole, rest = divmod(patience_s, NOTICE_S)
-    return [NOTICE_S] * int(whole) + ([rest] if rest else [])

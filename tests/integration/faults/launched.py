@@ -66,7 +66,12 @@ class Setting:
 
     @property
     def whole_environment(self) -> dict[str, str]:
-        here = {"CHORALE_HOME": str(self.home.root), "PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+        here = {
+            "CHORALE_HOME": str(self.home.root),
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "300",
+            "CHORALE_WAIT_FOR_RAY": "1",
+        }
         return {**os.environ, **here, **self.environment}
 
 
