@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import ByteCount, Capabilities, ExactNumber, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
@@ -35,6 +36,13 @@ class SimulatedConfig(RunnerConfig):
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
         default=None, description="Buffer of each connection, such as 4MiB; by default a chunk is one message."
     )
+    target: Literal["oneccl-xml", "mscclpp-json"] = Field(
+        default="oneccl-xml",
+        description="What programs are lowered to: oneccl-xml sends and receives, mscclpp-json are plans of MSCCL++.",
+    )
+
+    def lowering(self) -> LoweringOptions:
+        return LoweringOptions(self.target)
 
     @property
     def link_rate_mbps(self) -> Fraction | None:

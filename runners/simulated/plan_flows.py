@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from chorale.runners.api.connections import Connection, ConnectionPaths
+from chorale.runners.simulated.plan_messages import PlanMessages
+from chorale.runners.simulated.plan_prices import FREE, PlanPrices
 from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
 from chorale.synth.programs.plans.moves import MoveMaker, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
@@ -25,6 +28,16 @@ class _Put(NamedTuple):
     gate: int
     chunks: int
     is_read: bool
+    delay_s: float
+
+
+class _Signal(NamedTuple):
+    """A signal: to which peer, on which of his channels, of which kind, from which gate."""
+
+    end: tuple[int, int]
+    kind: Kind
+    gate: int
+    delay_s: float
 
 
 _End = tuple[int, int, Kind]
@@ -34,38 +47,46 @@ _End = tuple[int, int, Kind]
 class PlanFlows:
     """The flow graph of `plan` on `topology`, which must have been checked for each other.
 
-    Blocks are sequential; a put holds its block until the data have left the rank, a read until they have arrived, and
-    what a signal after a put tells is known when its data have arrived. Packets are known when they arrive. A pipeline
-    is one part. Signals, semaphores, barriers and local work take no time by themselves. Amounts are chunks.
+    `prices` are latencies of operations. Blocks are sequential; a put holds its block until the data have left the
+    rank, a read, and what a switch does, until they have arrived. What a signal after a put tells is known when its
+    data have arrived. Packets are known when they arrive. A pipeline is one part. Semaphores, barriers and local work
+    take no time by themselves. Amounts are chunks; after the puts come signals that take time, as messages of no chunks
+    over no link.
     """
 
-    def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
-        self._plan = plan
+    def __init__(self, plan: ExecutionPlan, topology: Topology, prices: PlanPrices = FREE) -> None:
+        self._plan, self._prices = plan, prices
+        self._messages = PlanMessages(plan, topology)
         self._blocks = [
             (rank, index, block) for rank, body in enumerate(plan.ranks) for index, block in enumerate(body.blocks)
         ]
         self._steps = [list(unrolled(block, 1)) for _, _, block in self._blocks]
         self._first = np.cumsum([0, *(len(steps) for steps in self._steps)]).tolist()
         self.puts = [put for number in range(len(self._blocks)) for put in self._puts(number)]
+        self._told = [signal for number in range(len(self._blocks)) for signal in self._signals(number)]
         paths = ConnectionPaths(topology)
         connections = sorted({put.connection for put in self.puts})
-        self._routes = Routes.of_paths(paths.path(connection) or () for connection in connections)
+        self._routes = Routes.of_paths([*(paths.path(connection) or () for connection in connections), ()])
         numbers = {connection: number for number, connection in enumerate(connections)}
         self._route = np.array([numbers[put.connection] for put in self.puts], dtype=np.int64)
         self._chunks = np.array([put.chunks for put in self.puts], dtype=np.int64)
         cause, effect = np.array(sorted(self._edges()), dtype=np.int64).reshape(-1, 2).T
-        self.graph = MessageGraph(self._routes, self._route, self._chunks, self._first[-1], cause, effect)
+        silent = len(self._told)
+        route = np.concatenate([self._route, np.full(silent, len(connections))])
+        chunks = np.concatenate([self._chunks, np.zeros(silent, dtype=np.int64)])
+        delay_s = np.array([*(put.delay_s for put in self.puts), *(signal.delay_s for signal in self._told)])
+        self.graph = MessageGraph(self._routes, route, chunks, self._first[-1], cause, effect, delay_s)
 
     def trace(self, times: FlowTimes) -> ProgramTrace:
         """Return every message with its times; `times` are those of `graph`."""
         columns = [(*put.connection, put.block, put.step, put.gate) for put in self.puts]
         src, dst, channel, block, step, gate = np.array(columns, dtype=np.int64).reshape(-1, 6).T
-        start_s = times.opened_s[gate]
+        start_s, puts = times.opened_s[gate], slice(len(self.puts))
         order = np.lexsort((block, src, start_s))
         return ProgramTrace(
             src[order], dst[order], channel[order], block[order], step[order], np.zeros(len(order), dtype=np.bool_),
-            self._route[order], self._chunks[order].astype(np.float64), start_s[order], times.departed_s[order],
-            times.arrived_s[order], self._routes, times.end_s,
+            self._route[order], self._chunks[order].astype(np.float64), start_s[order], times.departed_s[puts][order],
+            times.arrived_s[puts][order], self._routes, times.end_s + self._prices.of_call(self._plan.settings.packets),
         )  # fmt: skip
 
     def stuck(self, times: FlowTimes) -> list[Stuck]:
@@ -82,10 +103,27 @@ class PlanFlows:
     def _puts(self, number: int) -> list[_Put]:
         rank, index, block = self._blocks[number]
         return [
-            _Put(Connection(*ends), index, step, self._first[number] + gate, chunks, ends[0] != rank)
+            _Put(
+                Connection(*ends), index, step, self._first[number] + gate, chunks, self._holds(ends, rank, operation),
+                self._prices.of_move(operation),
+            )
             for gate, (step, operation, _) in enumerate(self._steps[number])
-            for *ends, chunks in self._plan.puts(rank, block, operation)
-        ]
+            for *ends, chunks in self._messages.of_operation(rank, block, operation)
+        ]  # fmt: skip
+
+    def _holds(self, ends: Sequence[int], rank: int, operation: Operation) -> bool:
+        """Whether a block goes on only when a message has arrived: what it reads, and what a switch does."""
+        return ends[0] != rank or operation.kind == "switch"
+
+    def _signals(self, number: int) -> list[_Signal]:
+        """Return the signals of a block that take time, one for each channel, in its order."""
+        rank, _, block = self._blocks[number]
+        return [
+            _Signal(self._plan.other_end(rank, block.channels_of(operation.kind)[local], operation.kind),
+                    operation.kind, self._first[number] + gate, self._prices.of_signal(operation))
+            for gate, (_, operation, _) in enumerate(self._steps[number])
+            for local in (operation.channels if operation.action.signals and self._prices.of_signal(operation) else ())
+        ]  # fmt: skip
 
     def _edges(self) -> set[tuple[int, int]]:
         """Return the (cause, effect) pairs of the graph, by the numbers of events in `MessageGraph`."""
@@ -93,7 +131,8 @@ class PlanFlows:
         of_gate: dict[int, list[int]] = defaultdict(list)
         for message, put in enumerate(self.puts):
             of_gate[put.gate].append(message)
-        edges = {(put.gate, gates + message) for message, put in enumerate(self.puts)}
+        starts = [*(put.gate for put in self.puts), *(signal.gate for signal in self._told)]
+        edges = {(gate, gates + message) for message, gate in enumerate(starts)}
         for number in range(len(self._blocks)):
             gate_range = range(self._first[number], self._first[number + 1] - 1)
             edges |= {(cause, gate + 1) for gate in gate_range for cause in self._ends_of(gate, of_gate) or [gate]}
@@ -102,24 +141,31 @@ class PlanFlows:
 
     def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
         """Return when what is moved at `gate` has left the rank, or has been read."""
-        gates, messages = self._first[-1], len(self.puts)
-        return [gates + message + messages * self.puts[message].is_read for message in of_gate[gate]]
+        gates = self._first[-1]
+        return [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
+
+    @property
+    def _arrival(self) -> int:
+        """The event that the first message has arrived; the others follow."""
+        return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
         """Return that who waits goes on once the peer has signalled, and what he put before has arrived."""
         signals: dict[_End, list[list[int]]] = defaultdict(list)
+        told = iter(range(self._arrival + len(self.puts), self._arrival + len(self.puts) + len(self._told)))
         waits_at: dict[_End, list[int]] = defaultdict(list)
         for number, (rank, _, block) in enumerate(self._blocks):
             put: dict[int, list[int]] = defaultdict(list)
             for step, (_, operation, _) in enumerate(self._steps[number]):
                 gate = self._first[number] + step
                 for message in of_gate[gate] if not self._reads(gate, of_gate) else ():
-                    put[self.puts[message].connection.dst].append(self._first[-1] + len(self.puts) + message)
+                    put[self.puts[message].connection.dst].append(self._arrival + message)
                 for local in operation.channels if operation.action.signals or operation.action.waits else ():
                     own = block.channels_of(operation.kind)[local]
                     peer, other = self._plan.other_end(rank, own, operation.kind)
                     if operation.action.signals:
-                        signals[peer, other, operation.kind].append([gate, *put.pop(peer, [])])
+                        heard = next(told) if self._prices.of_signal(operation) else gate
+                        signals[peer, other, operation.kind].append([heard, *put.pop(peer, [])])
                     else:
                         waits_at[rank, own, operation.kind].append(gate)
         return {
@@ -135,7 +181,7 @@ class PlanFlows:
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
         """Return that who takes packets waits until they have arrived, or have been written by a block of his rank."""
         pieces = pieces_of_a_chunk(self._plan, 1)
-        maker, arrival = MoveMaker(self._plan, pieces), self._first[-1] + len(self.puts)
+        maker, arrival = MoveMaker(self._plan, pieces), self._arrival
         written: dict[tuple[int, int], list[int]] = defaultdict(list)
         taken: list[tuple[tuple[int, int], int]] = []
         for number, (rank, _, block) in enumerate(self._blocks):

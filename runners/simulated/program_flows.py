@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.connections import Connection, ConnectionPaths
 from chorale.runners.simulated.plan_flows import PlanFlows
+from chorale.runners.simulated.plan_prices import FREE, PlanPrices
 from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
@@ -37,11 +38,13 @@ class Flows(Protocol):
         ...
 
 
-def flows_of(program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1) -> Flows:
+def flows_of(
+    program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1, prices: PlanPrices = FREE
+) -> Flows:
     """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
-    one-sided."""
+    one-sided, and `prices` are for that."""
     if isinstance(program, ExecutionPlan):
-        return PlanFlows(program, topology)
+        return PlanFlows(program, topology, prices)
     assert isinstance(program, Program)
     return ProgramFlows(program, topology, loops, slices)
 

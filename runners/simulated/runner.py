@@ -9,13 +9,20 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
 from chorale.runners.measurement.machine import Facts, environment_id
-from chorale.runners.simulated.program_flows import ProgramFlows
+from chorale.runners.simulated.plan_prices import priced
+from chorale.runners.simulated.program_flows import flows_of
 from chorale.runners.simulated.program_trace import Stuck
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.plans.check_execution import plan_execution_violations
+from chorale.synth.programs.plans.check_structure import plan_structure_violations
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.targets.registry import target_named
 
 _SHOWN_BLOCKS = 8
 _CHUNKS_OF_A_BUFFER = 2
@@ -30,7 +37,8 @@ class SimulatedRunner:
     `buffer_bytes`, the runner's or those of the settings of a request, long chunks go through buffers of that size as
     on GPUs: every block loops over parts of at most half a buffer, each in two slices; without, a chunk is one
     message. A program that hangs at the queue depth of its protocol is a timeout, one that computes something else a
-    wrong result. Nothing is random and no clock is read, so `repeats` equal times are reported and `timeout_s` and
+    wrong result. Plans, and programs that become plans, are priced by the kinds of their operations where the model
+    has no alpha. Nothing is random and no clock is read, so `repeats` equal times are reported and `timeout_s` and
     `seed` do not matter.
     """
 
@@ -45,7 +53,7 @@ class SimulatedRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
         environment = self._environment()
-        if (fault := validate_request(request, self.library)) is not None:
+        if (fault := validate_request(request, self.library, plans=True)) is not None:
             return RunFailure(*fault, environment=environment)
         results = {}
         for name, program in request.without_plans.items():
@@ -63,8 +71,10 @@ class SimulatedRunner:
         """Nothing is held."""
 
     def _replay(
-        self, name: str, program: Program, request: RunRequest, environment: Facts
+        self, name: str, requested: AnyProgram, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
+        program = _in_its_form(requested)
+        prices, model = priced(program, self._model)
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [other.chunks for other in request.without_plans.values()]
         measurements = []
@@ -73,12 +83,13 @@ class SimulatedRunner:
         for requested_bytes in request.sizes_bytes:
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             chunk_bytes = size_bytes // program.chunks
-            loops, slices = (1, 1) if buffer_bytes is None else buffer_splits(chunk_bytes, buffer_bytes)
-            flows = ProgramFlows(program, request.topology, loops, slices)
-            times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
+            whole = buffer_bytes is None or program.one_sided
+            loops, slices = (1, 1) if whole else buffer_splits(chunk_bytes, buffer_bytes or 1)
+            flows = flows_of(program, request.topology, loops, slices, prices)
+            times = simulate_flows(flows.graph, request.topology, model, chunk_bytes / (loops * slices))
             if stuck := flows.stuck(times):
                 return _hang(name, stuck, environment)
-            times_s = (times.end_s,) * request.repeats
+            times_s = (flows.trace(times).end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
 
@@ -106,8 +117,20 @@ def _hang(name: str, stuck: list[Stuck], environment: Facts) -> RunFailure:
     return RunFailure(FailureKind.TIMEOUT, message, stuck[0].rank, environment, blocked)
 
 
-def _fault(name: str, program: Program, environment: Facts) -> RunFailure | None:
-    for violation in execution_violations(program):
+def _fault(name: str, program: AnyProgram, environment: Facts) -> RunFailure | None:
+    if isinstance(program, ExecutionPlan):
+        violations = plan_structure_violations(program) or plan_execution_violations(program)
+    else:
+        assert isinstance(program, Program)
+        violations = execution_violations(program)
+    for violation in violations:
         kind = FailureKind.TIMEOUT if violation.rule == "deadlock" else FailureKind.WRONG_RESULT
         return RunFailure(kind, f"program {name}: {violation.message}", violation.rank, environment)
     return None
+
+
+def _in_its_form(program: AnyProgram) -> AnyProgram:
+    """Return what the runtime of `program` executes: of one-sided ones that is a plan."""
+    if not isinstance(program, Program) or target_named(program.target).limits.one_sided_operations is None:
+        return program
+    return plan_of(program)

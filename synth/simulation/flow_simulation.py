@@ -34,6 +34,7 @@ class MessageGraph:
     cause, effect: effect[i] waits for cause[i]. Causes are events: gate g opens: g; message m has left its sender:
              gates + m; it has arrived: gates + messages + m. Effects: gate g opens: g; message m starts: gates + m
              (exactly one cause).
+    delay_s: what each message takes beside its latencies, between leaving and arriving; None: nothing
     """
 
     routes: Routes
@@ -42,6 +43,7 @@ class MessageGraph:
     gates: int
     cause: Indices
     effect: Indices
+    delay_s: NDArray[np.float64] | None = None
 
     @property
     def messages(self) -> int:
@@ -201,11 +203,17 @@ def _paths(graph: MessageGraph, topology: Topology, model: NetworkModel, max_rou
 def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> Times:
     routes, links = graph.routes, topology.links
     table = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
+    hops = np.diff(routes.offsets)
     if len(links.latencies_s) < 2:
-        of_route = np.diff(routes.offsets) * table[0]
+        of_route = hops * table[0]
     else:
-        of_route = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
-    return np.asarray(of_route[graph.route], dtype=np.float64)
+        of_route = np.zeros(len(hops))
+        used = np.flatnonzero(hops)  # reduceat knows no empty stretches
+        if len(used):
+            of_link = table[links.latency_class[routes.link_ids]]
+            of_route[used] = np.add.reduceat(of_link, routes.offsets[:-1][used])
+    of_message = np.asarray(of_route[graph.route], dtype=np.float64)
+    return of_message if graph.delay_s is None else of_message + graph.delay_s
 
 
 def _conditions(graph: MessageGraph) -> FlowDependencies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,59 +10,15 @@ from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ON
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.address import Address
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
+from chorale.tuner.config.search_section import SearchSection
 from chorale.tuner.config.values import (
     MAX_VALUES,
-    Buffers,
     CampaignSection,
-    Counts,
     Duration,
-    OptionalCounts,
     Share,
     Sizes,
-    Value,
     Weight,
 )
-
-
-class SearchSection(CampaignSection):
-    """Values of each dimension, as a list or a range."""
-
-    methods: Annotated[list[str], FROM_REQUESTS] = Field(
-        min_length=1, max_length=MAX_VALUES, description="Synthesis methods."
-    )
-    k: OptionalCounts = Field(
-        default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
-    )
-    chunks: OptionalCounts = Field(
-        default=[None], description="Chunks per shard; null: the smallest number that reaches the optimum."
-    )
-    channels: Counts = Field(default=[1], description="Channels that transfers are spread over.")
-    instances: Counts = Field(default=[1], description="Copies of the schedule that run side by side.")
-    protocol: list[Literal["Simple", "LL", "LL128"]] = Field(
-        default=["Simple"], min_length=1, description="Wire protocols."
-    )
-
-    depth: Counts = Field(
-        default=[1],
-        description="Parts that every transfer of a tree is cut into, one after the other: how deep its pipeline is.",
-    )
-    buffer_bytes: Buffers = Field(
-        default=[None],
-        description="Buffers of connections, such as 4MiB; null: what the runtime takes. For runners that have them.",
-    )
-
-    def dimensions(self) -> dict[str, tuple[Value, ...]]:
-        """Return the values of every parameter, by the fields of a candidate."""
-        return {
-            "method": _distinct(self.methods),
-            "k": _distinct(self.k),
-            "chunks": _distinct(self.chunks),
-            "channels": _distinct(self.channels),
-            "instances": _distinct(self.instances),
-            "protocol": _distinct(self.protocol),
-            "depth": _distinct(self.depth),
-            "buffer_bytes": _distinct(self.buffer_bytes),
-        }
 
 
 class ScreeningSection(CampaignSection):
@@ -306,7 +261,3 @@ class Campaign(CampaignSection):
     def resolved_sampler(self) -> str:
         """The sampler of the file, or the default."""
         return self.sampler or ("sizes-gp" if self.second_objective == "none" else "tpe")
-
-
-def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
-    return tuple(dict.fromkeys(values))

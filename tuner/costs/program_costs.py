@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.runners.api.connections import ConnectionPaths, sent_chunks
+from chorale.runners.simulated.plan_messages import PlanMessages
+from chorale.runners.simulated.plan_prices import priced
 from chorale.runners.simulated.program_flows import flows_of
 from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.runners.simulated.runner import buffer_splits
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
@@ -36,7 +39,8 @@ def usual_buffer_bytes(program: AnyProgram) -> int | None:
 def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
     """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links of the routes)."""
     paths, loads = ConnectionPaths(topology), np.zeros(len(topology.links), dtype=np.int64)
-    for connection, chunks in sent_chunks(program).items():
+    plan = program if isinstance(program, ExecutionPlan) else None
+    for connection, chunks in sent_chunks(program).items() if plan is None else PlanMessages(plan, topology).all():
         loads[list(paths.path(connection) or ())] += chunks
     return loads
 
@@ -57,15 +61,17 @@ def simulate_program(
 ) -> ProgramTrace:
     """Return the simulated run of `program` on a vector of `size_bytes`, by the flow model.
 
-    `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers. Sizes that the
-    chunks do not divide are taken as they are. The program must have been checked. InvalidInput for more than
+    `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers, and where `network`
+    has no alpha, latencies by kinds of operations instead of its own. Sizes that the chunks do not divide are taken as
+    they are. The program must have been checked. InvalidInput for more than
     `max_messages`, CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > max_messages:
         value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
         raise InvalidInput(f"at most {max_messages} messages are simulated", value, way_out)
-    flows = flows_of(program, topology, loops, slices)
+    prices, network = priced(program, network)
+    flows = flows_of(program, topology, loops, slices, prices)
     times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):
         value = f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}"

@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import Value
-from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.records import PLAN_PARAMETERS, Candidate
 
 MAX_POINTS = 10**5
 
@@ -119,7 +119,15 @@ class LoweringTarget:
             candidate.protocol,
             self.in_place,
             sm_count=self.sm_count,
+            reads=candidate.reads,
+            block_group=candidate.block_group,
+            pipeline_bytes=candidate.pipeline_bytes,
         )
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether programs become plans of puts, reads and signals."""
+        return self.limits.one_sided_operations is not None
 
     def accepts(self, program: Program) -> bool:
         """Whether `program` can be measured beside others of this target."""
@@ -151,8 +159,10 @@ class CampaignConstraints:
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether `parameter` changes anything for schedules of `method`."""
+        if parameter in PLAN_PARAMETERS:
+            return self.target.is_one_sided
         if parameter == "protocol":
-            return self.runner.protocols
+            return self.runner.protocols or self.target.is_one_sided
         if parameter == "buffer_bytes":
             return self.runner.buffers
         needed = _NEEDED_OPTION.get(parameter)

@@ -28,6 +28,7 @@ class Candidate:
 
     depth:        parts that every transfer is cut into, one after the other, so that trees are pipelines
     buffer_bytes: of the buffer of each connection
+    reads, block_group, pipeline_bytes: how plans move what is sent, see `chorale.synth.programs.plans.options`
     """
 
     method: str
@@ -38,6 +39,9 @@ class Candidate:
     protocol: Protocol = "Simple"
     depth: int = 1
     buffer_bytes: int | None = None
+    reads: bool = False
+    block_group: int = 1
+    pipeline_bytes: int = 0
 
     @property
     def parameters(self) -> dict[str, str | int | None]:
@@ -45,9 +49,14 @@ class Candidate:
         return dataclasses.asdict(self)
 
     @property
+    def identity(self) -> dict[str, str | int | None]:
+        """The parameters that ids are made of: those of plans only where they are not the default."""
+        return {name: value for name, value in self.parameters.items() if value != _PLAN_DEFAULTS.get(name, object)}
+
+    @property
     def id(self) -> str:
         """Content id of the parameters."""
-        return content_id(self.parameters)
+        return content_id(self.identity)
 
     def __str__(self) -> str:
         """The method and every parameter that is not the default."""
@@ -56,9 +65,14 @@ class Candidate:
         return " ".join([self.method, *shown])
 
 
+_PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0}
+PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
+"""Parameters that only matter for one-sided targets."""
+
+
 def trial_id(launch_id: str, candidate: Candidate) -> str:
     """Return the content id that names the trial of `candidate` in a launch everywhere."""
-    return content_id({"launch": launch_id, "candidate": candidate.parameters})
+    return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
 def run_key(program_id: str, candidate: Candidate) -> str:

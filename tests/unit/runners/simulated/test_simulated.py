@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.api.base import FailureKind
+from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.simulated.program_flows import ProgramFlows
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
@@ -201,3 +201,24 @@ def test_loops_over_deep_trees_overlap_where_channels_take_levels() -> None:
         share[channels] = float(verified.cost.time_per_byte) * chunk_bytes * program.chunks / 1e9 / end_s
     assert share[1] < 0.5
     assert share[4] > 0.8
+
+
+def test_programs_that_become_plans_are_priced_as_plans() -> None:
+    """Small messages are faster as packets, large ones without flags; with alpha there are no other latencies."""
+    ring = parse_topology("ring:4")
+    schedule = synthesize("ring", ring, ALLREDUCE, None, SerialExecutor())
+    programs = {
+        name: lower(schedule, LoweringOptions("mscclpp-json", protocol=name))  # type: ignore[arg-type]
+        for name in ("Simple", "LL")
+    }
+    request = RunRequest(ring, programs, (1024, 2**26), repeats=1)
+    times = {}
+    for model in (NetworkModel.of(link_gbps=400), NetworkModel.of(link_gbps=400, alpha_us=1)):
+        outcome = SimulatedRunner(model).submit(request)
+        assert isinstance(outcome, Measurement)
+        times[model.alpha_s] = {name: [size.times_s[0] for size in rows] for name, rows in outcome.results.items()}
+    plain = times[Fraction(0)]
+    assert plain["LL"][0] < plain["Simple"][0]
+    assert plain["LL"][1] > plain["Simple"][1]
+    with_alpha = times[Fraction(1, 10**6)]
+    assert with_alpha["Simple"][0] < plain["Simple"][0]

@@ -90,7 +90,7 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
             for kind, reference in runner["discriminator"]["mapping"].items()}  # fmt: skip
     assert keys == {
         "local": {"where", "fabric", "link_mbps", "probe"},
-        "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes"},
+        "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes", "target"},
         "recorded": {"generator", "buffer_bytes", "schedule"},
         "oneccl": {"fabric", "where", "version"},
         "mpi": {"fabric", "where", "hosts", "transport", "interface"},

@@ -110,3 +110,25 @@ def test_chunks_that_no_size_can_be_cut_into_are_ruled_out() -> None:
     space = space_of(small_campaign(search=search, sizes=["4KiB"]))
     assert [point.chunks for point in space.points] == [64, 65]  # 4 ranks: 65 chunks pad 4096 bytes to 4160
     assert sum(space.refused.values()) == 2
+
+
+def test_how_plans_move_data_matters_where_programs_become_plans() -> None:
+    search = {"methods": ["bfb"], "protocol": ["Simple", "LL"], "reads": [False, True], "block_group": [1, 2]}
+    plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
+    assert len(space_of(small_campaign(search=search))) == 1
+    points = space_of(small_campaign(search=search, runner=plans)).points
+    assert len(points) == 8
+    assert Candidate("bfb", protocol="LL", block_group=2) in points
+
+
+def test_a_share_of_a_pipeline_is_ruled_out() -> None:
+    search = {"methods": ["bfb"], "pipeline_bytes": [0, "64KiB"], "block_group": [1, 2]}
+    plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
+    space = space_of(small_campaign(search=search, runner=plans))
+    assert len(space.points) == 3
+    assert any("must not be shared by a group" in reason for reason in space.refused)
+
+
+def test_ids_of_other_candidates_stay_as_they_were() -> None:
+    assert "reads" not in Candidate("bfb").identity
+    assert Candidate("bfb").id != Candidate("bfb", reads=True).id
