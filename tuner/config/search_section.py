@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -70,7 +70,11 @@ class SearchSection(CampaignSection):
 
     def _of_plans(self) -> dict[str, tuple[Value, ...]]:
         """Return the values of parameters of plans, where there are others than the default: studies stay the same."""
-        named = {"reads": self.reads, "block_group": self.block_group, "pipeline_bytes": self.pipeline_bytes}
+        named: dict[str, list[Any]] = {
+            "reads": self.reads,
+            "block_group": self.block_group,
+            "pipeline_bytes": self.pipeline_bytes,
+        }
         return {
             name: _distinct(values)
             for name, values in named.items()
