@@ -9,6 +9,7 @@ from fractions import Fraction
 from chorale.synth.topology.topology import Topology
 
 _MOST_NEIGHBOURS = 16
+_MOST_PASSING = 32
 FEW_ACTORS = 14
 """Partitions of so many are improved by moving one at a time."""
 
@@ -92,20 +93,41 @@ class GroupedFabric:
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` with the switches beside it that narrow what leads in, one at a time."""
-        group = set(group)
-        ranks = self.topology.compute_count
-        waiting = sorted({other for node in group for other, _ in self.into[node]} - group)
+        """Return `group` with switches around it that narrow what leads in: added, or left of all, one at a time."""
+        around = self._passing_around(group, members)
+        grown, shrunk = set(group), group | around
+        waiting = sorted(around)
         while waiting:
             node = waiting.pop()
-            if node < ranks or node in members or node in group:
-                continue
-            shut = sum(width for other, width in self.far[node] if other in group)
-            opened = sum(width for other, width in self.into[node] if other not in group)
-            if shut > opened:
-                group.add(node)
-                waiting += [other for other, _ in self.into[node]]
-        return group
+            if node not in grown and self._shut(node, grown) > self._opened(node, grown):
+                grown.add(node)
+                waiting += [other for other, _ in self.into[node] if other in around]
+        waiting = sorted(around)
+        while waiting:
+            node = waiting.pop()
+            inside = shrunk - {node}
+            if node in shrunk and self._opened(node, inside) > self._shut(node, inside):
+                shrunk = inside
+                waiting += [other for other, _ in self.far[node] if other in around]
+        return min(grown, shrunk, key=self.entering)
+
+    def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
+        """Return switches from which only such lead to `group`, those next to it where there are many."""
+        around, waiting = set[int](), sorted(group)
+        while waiting:
+            node = waiting.pop(0)
+            for other, _ in self.into[node]:
+                is_passing = other >= self.topology.compute_count and other not in members
+                if is_passing and other not in around and (node in group or len(around) < _MOST_PASSING):
+                    around.add(other)
+                    waiting.append(other)
+        return around
+
+    def _shut(self, node: int, group: set[int]) -> int:
+        return sum(width for other, width in self.far[node] if other in group)
+
+    def _opened(self, node: int, group: set[int]) -> int:
+        return sum(width for other, width in self.into[node] if other not in group)
 
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
         """Return the time per byte that `groups` prove, with limited adders `outside`; None for fewer than two."""

@@ -184,7 +184,31 @@ _ALL = (
 )
 
 _NAMED = {method.name: method for method in _ALL}
-METHODS: Mapping[str, Method] = {**_NAMED, AUTO: auto_method(_NAMED)}
+_AUTO = auto_method(_NAMED)
+
+
+def _in_network(
+    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+) -> AnySchedule:
+    from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415 (few wait for it)
+
+    def ranks_alone() -> AnySchedule:
+        return _AUTO.schedule(topology, collective, options, executor, progress)
+
+    return in_network_schedule(topology, collective, options, ranks_alone)
+
+
+METHODS: Mapping[str, Method] = {
+    **_NAMED,
+    AUTO: _AUTO,
+    "in-network": Method(
+        "in-network",
+        "trees over switches that add and multicast; those of ranks alone where these are faster",
+        _NAMED["forest"].collectives,
+        ("k", "objective", "seed"),
+        _in_network,
+    ),
+}
 """All methods by name."""
 
 

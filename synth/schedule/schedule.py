@@ -176,6 +176,9 @@ class AnySchedule(Protocol):
 class Schedule:
     """A collective on a topology as columns of transfers.
 
+    Routes lead from rank to rank. Where they begin or end at switches that multicast or add, these act
+    (`is_in_network`): what goes into such a switch in a step, it hands on or copies in the same step.
+
     kind:        "stepped": the transfers of a step start from the state before the step;
                  "pipelined": trees that stream, `steps` is their height
     barriers:    of pipelined schedules: steps, ascending, before which everything earlier has ended. Streams
@@ -224,6 +227,14 @@ class Schedule:
     @property
     def shard_count(self) -> int:
         return shard_count(self.topology, self.collective)
+
+    @property
+    def is_in_network(self) -> bool:
+        """Whether switches add or multicast: routes begin or end at them. O(routes)."""
+        links, ranks = self.topology.links, self.topology.compute_count
+        if self.topology.switch_count == 0 or not len(self.routes):
+            return False
+        return bool((self.routes.sources(links) >= ranks).any() or (self.routes.destinations(links) >= ranks).any())
 
     @property
     def bounds(self) -> ColumnBounds:

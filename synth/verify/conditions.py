@@ -78,8 +78,11 @@ def _route_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
             "route-broken", f"route {route} has a link that does not start where the one before ends"
         )
     ends = np.concatenate([routes.sources(links), routes.destinations(links)]) if len(routes) else np.zeros(0)
-    if (ends >= schedule.topology.compute_count).any():
-        yield ScheduleViolation("route-ends", "a route starts or ends at a switch; only ranks hold data")
+    able = np.isin(ends, list(schedule.topology.abilities))
+    if ((ends >= schedule.topology.compute_count) & ~able).any():
+        yield ScheduleViolation("route-ends", "a route starts or ends at a switch that neither multicasts nor adds")
+    elif able.any() and (schedule.kind != "pipelined" or schedule.barriers):
+        yield ScheduleViolation("route-ends", "switches act in schedules that stream, without barriers")
 
 
 def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
@@ -109,3 +112,16 @@ def _row_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     self_sent = np.flatnonzero(schedule.src == schedule.dst)
     if len(self_sent):
         yield ScheduleViolation("self-send", f"row {int(self_sent[0])}: a rank sends to itself")
+
+
+def kind_violations(schedule: Schedule, conditions: ShardConditions) -> Iterator[ScheduleViolation]:
+    """Yield sums in a collective that only copies, and copies in one that only adds."""
+    reduces = schedule.transfers.reduce
+    if not conditions.reduces and reduces.any():
+        yield ScheduleViolation(
+            "unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not"
+        )
+    if not conditions.copies and len(reduces) and not reduces.all():
+        yield ScheduleViolation(
+            "unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}"
+        )

@@ -2,7 +2,8 @@
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and checks that every
 chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
-is replayed at rank 0, see `chorale.synth.verify.symmetric`.
+is replayed at rank 0, see `chorale.synth.verify.symmetric`; one in which switches add or multicast with these as
+actors, see `chorale.synth.verify.in_network`.
 """
 
 from __future__ import annotations
@@ -14,67 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
-from chorale.synth.schedule.schedule import AnySchedule, Schedule, Transfers
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.verify import replay, set_replay
-from chorale.synth.verify.conditions import ShardConditions, shard_conditions, structural_violations
+from chorale.synth.verify.cells import ROWS_AT_ONCE, ChunkIntervals, cell_text, row_blocks
+from chorale.synth.verify.conditions import ShardConditions, kind_violations, shard_conditions, structural_violations
+from chorale.synth.verify.in_network import inspect_in_network
 from chorale.synth.verify.symmetric import inspect_symmetric
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, VerifiedSchedule, cost_of, summarize
 
-FEW_CHUNKS = 16
-MAX_BOUNDARIES = 2**27
-"""Tables of runs take five bytes for each boundary between chunks."""
-
-Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkIntervals:
-    """Cells of all shards, one shard after the other.
-
-    offsets:   int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
-    size:      int64 per cell: chunks in it; empty where every cell is one chunk
-    at_chunk:  int32[shards, chunks + 1]: how many cells of the shard end before each chunk; None where that is the
-               number of the chunk
-    """
-
-    offsets: Numbers
-    size: Numbers
-    at_chunk: NDArray[np.int32] | None
-
-    @staticmethod
-    def of(schedule: Schedule) -> ChunkIntervals:
-        """Return the runs that the intervals of `schedule` cut; single chunks if there are few, or far too many.
-
-        A shard of thousands of chunks often moves in a handful of intervals. O(rows + shards * chunks).
-        """
-        shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
-        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MAX_BOUNDARIES:
-            offsets = np.arange(shards + 1, dtype=np.int64) * chunks
-            return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64), None)
-        begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
-        begins[:, [0, chunks]] = True
-        begins[rows.shard, rows.lo] = begins[rows.shard, rows.hi] = True
-        at_chunk = np.cumsum(begins, axis=1, dtype=np.int32) - np.int32(1)
-        offsets = np.concatenate([[0], np.cumsum(at_chunk[:, -1], dtype=np.int64)])
-        shard, first = np.nonzero(begins)
-        size = np.diff(first)[np.diff(shard) == 0]
-        return ChunkIntervals(offsets, size.astype(np.int64), at_chunk)
-
-    def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        """Return the first cell of each row within its shard, and the one after its last."""
-        if self.at_chunk is None:
-            return rows.lo, rows.hi
-        return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
-
-    def locate(self, cell: int) -> tuple[int, int]:
-        """Return (shard, chunk) of the first chunk of `cell`."""
-        shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
-        within = cell - int(self.offsets[shard])
-        return shard, within if self.at_chunk is None else int(np.searchsorted(self.at_chunk[shard], within))
-
-
-ROWS_AT_ONCE = 2**20
 MEMORY_BYTES = 2**29
 """Tables are cut into windows of shards of at most about this size."""
 
@@ -128,6 +77,8 @@ def _inspect_columns(
     violations = structural_violations(schedule)
     if violations:
         return violations, None
+    if schedule.is_in_network:
+        return inspect_in_network(schedule, size_bytes)
     violations, duplicates = _replay(schedule)
     if violations and _may_be_general(schedule, violations):
         violations = set_replay.set_replay_violations(schedule)
@@ -146,7 +97,7 @@ def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> 
 
 def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
     conditions = shard_conditions(schedule)
-    violations: list[ScheduleViolation] = list(_kind_violations(schedule, conditions))
+    violations: list[ScheduleViolation] = list(kind_violations(schedule, conditions))
     duplicates = 0
     if violations:
         return violations, 0
@@ -158,18 +109,6 @@ def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
         if len(violations) >= 20:
             break
     return violations, duplicates
-
-
-def _kind_violations(schedule: Schedule, conditions: ShardConditions) -> Iterator[ScheduleViolation]:
-    reduces = schedule.transfers.reduce
-    if not conditions.reduces and reduces.any():
-        yield ScheduleViolation(
-            "unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not"
-        )
-    if not conditions.copies and len(reduces) and not reduces.all():
-        yield ScheduleViolation(
-            "unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}"
-        )
 
 
 def _windows(schedule: Schedule, cells: ChunkIntervals) -> Iterator[_Window]:
@@ -195,7 +134,7 @@ def _replay_window(
     violations: list[ScheduleViolation] = []
     duplicates = 0
     _mark_starts(conditions, cells, window)
-    for start, rows in _row_blocks(schedule, cells):
+    for start, rows in row_blocks(schedule, cells):
         again, twice, culprit = replay.record_times(
             rows, *span, cells.size, window.arrival, window.handed_on, window.fed
         )
@@ -210,10 +149,10 @@ def _replay_window(
         if wrong:
             violations.append(
                 ScheduleViolation(
-                    "sum-incomplete", _cell_text(cells, begin, rank, cell, "is not summed up in one place")
+                    "sum-incomplete", cell_text(cells, begin, rank, cell, "is not summed up in one place")
                 )
             )
-    for start, rows in _row_blocks(schedule, cells):
+    for start, rows in row_blocks(schedule, cells):
         early, early_row, late, late_row = replay.check_times(rows, *span, window.arrival, window.handed_on)
         if early:
             violations.append(
@@ -228,7 +167,7 @@ def _replay_window(
     )
     if missing and not violations:
         violations.append(
-            ScheduleViolation("not-delivered", _cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))
+            ScheduleViolation("not-delivered", cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))
         )
     return violations, duplicates
 
@@ -239,26 +178,6 @@ def _mark_starts(conditions: ShardConditions, cells: ChunkIntervals, window: _Wi
         if conditions.starts[shard] >= 0:
             shard_cells = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
             window.arrival[conditions.starts[shard], shard_cells] = 0
-
-
-def _cell_text(cells: ChunkIntervals, begin: int, rank: int, cell: int, what: str) -> str:
-    shard, chunk = cells.locate(begin + cell)
-    return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
-
-
-def _row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int, replay.Rows]]:
-    """Yield (index of the first row, int32 rows as the kernels take them)."""
-    transfers = schedule.transfers
-    links = schedule.topology.links
-    sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
-    for start in range(0, len(transfers), ROWS_AT_ONCE):
-        block = transfers.select(slice(start, start + ROWS_AT_ONCE))
-        ends = sources[block.route], destinations[block.route]
-        columns = (block.step, *ends, block.shard, *cells.interval(block), block.reduce)
-        rows = np.empty((len(columns), len(block)), dtype=np.int32)
-        for index, column in enumerate(columns):
-            rows[index] = column
-        yield start, rows
 
 
 def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
