@@ -10,6 +10,7 @@ from typing import Any
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.units import format_size, format_us
+from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import Collective
 from chorale.synth.simulation.network_model import NetworkModel
@@ -23,7 +24,8 @@ MOST_EFFICIENCY = 1.01
 class LinkLimit:
     """The seconds that a collective takes for each byte of its vector at least, whatever its schedule.
 
-    From a proven bound of the bandwidth that all links together have; latencies and headers come on top of it.
+    From a proven bound of the bandwidth that all links together have, with switches that add and multicast where the
+    network has such; latencies and headers come on top of it.
     """
 
     seconds_per_byte: float
@@ -44,7 +46,8 @@ def link_limit(topology: Topology, collective: Collective, environment: Mapping[
 
 @lru_cache(maxsize=64)
 def _limit(topology: Topology, collective: Collective, network: NetworkModel) -> LinkLimit:
-    return LinkLimit(float(lower_bound(topology, collective).value / network.unit_bytes_per_s(topology)))
+    bound = in_network_bound(topology, collective) or lower_bound(topology, collective)
+    return LinkLimit(float(bound.value / network.unit_bytes_per_s(topology)))
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:

@@ -20,6 +20,7 @@ from chorale.synth.bounds.actor_groups import FEW_ACTORS, GroupedFabric
 from chorale.synth.bounds.lower_bound import lower_bound, tight_parts
 from chorale.synth.bounds.optimum import Bound, improving_cuts, node_set, search_for
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.topology import Topology
 
 _MOST_WIDTHS = 16
@@ -53,6 +54,12 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
         if achieved is not None and best.value >= achieved:
             break
     return best
+
+
+def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
+    """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`."""
+    bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
+    return bound or lower_bound(schedule.topology, schedule.collective, achieved)
 
 
 def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:

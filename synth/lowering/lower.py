@@ -78,6 +78,9 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     ('allgather bfb ring:4', 4, 2)
     """
     columns = verified.schedule.expand()
+    if columns.is_in_network:
+        rule = "programs of blocks and messages are made of schedules in which ranks alone act"
+        raise InvalidInput(rule, f"{columns.method}, in which switches add", "synthesize without --in-network")
     schedule = rechunked(columns, options.chunks)
     limits = limits_of(options)
     _require_possible(schedule, options, limits)

@@ -185,6 +185,7 @@ _ALL = (
 
 _NAMED = {method.name: method for method in _ALL}
 _AUTO = auto_method(_NAMED)
+IN_NETWORK = "in-network"
 
 
 def _in_network(
@@ -201,8 +202,8 @@ def _in_network(
 METHODS: Mapping[str, Method] = {
     **_NAMED,
     AUTO: _AUTO,
-    "in-network": Method(
-        "in-network",
+    IN_NETWORK: Method(
+        IN_NETWORK,
         "trees over switches that add and multicast; those of ranks alone where these are faster",
         _NAMED["forest"].collectives,
         ("k", "objective", "seed"),

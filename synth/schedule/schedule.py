@@ -141,6 +141,7 @@ class AnySchedule(Protocol):
 
     certificate:    JSON-able claim of the method about its own optimality
     transfer_count: rows of the expanded schedule
+    is_in_network:  whether switches add or multicast
     expand:         the same schedule with the rows of all ranks, at most `max_rows` (else InvalidInput); itself where
                     it has them
     """
@@ -167,6 +168,8 @@ class AnySchedule(Protocol):
     def parameters(self) -> Mapping[str, Parameter]: ...
     @property
     def certificate(self) -> Mapping[str, Any]: ...
+    @property
+    def is_in_network(self) -> bool: ...
     @property
     def id(self) -> str: ...
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule: ...

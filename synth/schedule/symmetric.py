@@ -134,6 +134,10 @@ class SymmetricSchedule:
         return "symmetric"
 
     @property
+    def is_in_network(self) -> bool:
+        return False
+
+    @property
     def kind(self) -> Kind:
         return "pipelined" if any(isinstance(part, SymmetricTrees) for part in self.parts) else "stepped"
 

@@ -59,6 +59,13 @@ class Traffic:
         for first, last in pairwise((0, *self.barriers, len(self.steps))):
             yield replace(self, steps=self.steps[first:last], barriers=())
 
+    @property
+    def is_in_network(self) -> bool:
+        """Whether switches act, which send in the step in which they receive. O(routes)."""
+        links, ranks = self.topology.links, self.topology.compute_count
+        ends = (self.routes.sources(links), self.routes.destinations(links)) if len(self.routes) else ()
+        return any(bool((end >= ranks).any()) for end in ends)
+
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
         """Return the sending rank of each message of `step`."""
         return self.routes.sources(self.topology.links)[step.route]

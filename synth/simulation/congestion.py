@@ -82,7 +82,11 @@ def _stream_s(transfer_s: Fraction, levels: int, alpha_s: Fraction, chunks: int 
 
 
 def congestion_of(traffic: Traffic) -> Congestion:
-    """Return what the steps of `traffic` cost, exactly. O(links of the routes of all different steps)."""
+    """Return what the steps of `traffic` cost, exactly. O(links of the routes of all different steps).
+
+    Where switches act, a path through them in one step is as long as all its routes together: the longest one of every
+    round of switches, so that the sum may be too long where paths differ.
+    """
     distances = _RouteDistances.of(traffic)
     if traffic.kind == "pipelined":
         loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(traffic.topology.links), int))
@@ -98,7 +102,9 @@ def _step_counts(traffic: Traffic, distances: _RouteDistances) -> Counter[LinkLo
         if len(step.route):
             loads = by_step.get(id(step))
             if loads is None:
-                loads = by_step[id(step)] = _loads(traffic, distances, step)
+                loads = by_step[id(step)] = _loads(traffic, distances, step) | _through_switches(
+                    traffic, distances, step
+                )
             counts[loads] += 1
     return counts
 
@@ -147,6 +153,23 @@ def _loads(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> L
         for index, kind in zip(*(axis.tolist() for axis in np.nonzero(worst)), strict=True)
     ]
     return _undominated(largest)
+
+
+def _through_switches(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> LinkLoads:
+    """Return the longest path through switches that act, as a load that carries nothing; none where none acts."""
+    if not traffic.is_in_network:
+        return frozenset()
+    ranks, src, dst = traffic.topology.compute_count, traffic.src(step), traffic.dst(step)
+    hops, latency_s = 0, Fraction(0)
+    reached = {int(node) for node in src if node < ranks}
+    rows = list(zip(src.tolist(), dst.tolist(), distances.of_route[step.route].tolist(), strict=True))
+    waiting = rows
+    while now := [row for row in waiting if row[0] in reached]:
+        lengths = [distances.kinds[kind] for _, _, kind in now]
+        hops, latency_s = hops + max(hop for hop, _ in lengths), latency_s + max(late for _, late in lengths)
+        waiting = [row for row in waiting if row[0] not in reached]
+        reached = {dst for _, dst, _ in now if dst >= ranks}
+    return frozenset({LinkLoad(Fraction(0), hops, latency_s)})
 
 
 def _undominated(loads: list[LinkLoad]) -> LinkLoads:

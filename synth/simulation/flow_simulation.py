@@ -83,30 +83,36 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     InvalidInput for more than `MAX_EVENTS`.
     """
     _require_size(traffic, chunks)
-    ranks, count = traffic.topology.compute_count, _message_counts(traffic)
+    actors, count = _actors(traffic), _message_counts(traffic)
     levels, messages = len(count), int(count.sum())
     level = np.repeat(np.arange(levels), count)
     sender, receiver = _ends(traffic)
+    # A switch that acts sends in the level in which it receives: after the gate of the level that follows.
+    starts = level + (sender >= traffic.topology.compute_count)
     chunk = np.repeat(np.arange(chunks), messages)
     number = np.arange(chunks * messages)
-    level_gates = ranks * (levels + 1)
+    level_gates = actors * (levels + 1)
     # Beside the gate of (chunk, level, rank), each message has its own gate: for its level and for the chunk before it.
     gates = chunks * (level_gates + messages)
     message_gate = chunks * level_gates + number
-    at = chunk * level_gates + np.tile(level * ranks + sender, chunks)
-    onward = chunk * level_gates + np.tile((level + 1) * ranks + receiver, chunks)
-    chain = (np.arange(chunks)[:, None] * level_gates + np.arange(ranks * levels)).ravel()
+    at = chunk * level_gates + np.tile(starts * actors + sender, chunks)
+    onward = chunk * level_gates + np.tile((level + 1) * actors + receiver, chunks)
+    chain = (np.arange(chunks)[:, None] * level_gates + np.arange(actors * levels)).ravel()
     later = number[messages:]
     total = len(number)
     cause = np.concatenate([at, message_gate, gates + later - messages, gates + total + number, chain])
-    effect = np.concatenate([message_gate, gates + number, message_gate[messages:], onward, chain + ranks])
+    effect = np.concatenate([message_gate, gates + number, message_gate[messages:], onward, chain + actors])
     route, amount = _columns(traffic)
     return MessageGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
 
 
+def _actors(traffic: Traffic) -> int:
+    """Return how many nodes wait for messages: ranks, and all nodes where switches act."""
+    return traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
+
+
 def _require_size(traffic: Traffic, chunks: int) -> None:
-    ranks = traffic.topology.compute_count
-    events = chunks * (ranks * (len(traffic.steps) + 1) + 2 * int(_message_counts(traffic).sum()))
+    events = chunks * (_actors(traffic) * (len(traffic.steps) + 1) + 2 * int(_message_counts(traffic).sum()))
     if events > MAX_EVENTS:
         rule = f"a flow-level simulation takes at most {MAX_EVENTS} messages and steps of ranks"
         raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
@@ -184,6 +190,9 @@ def simulate_flows(
     while advance(run, moments_at_once):
         if progress is not None:
             progress(int(run.timeline.arrived[0]), count)
+    if int(run.timeline.arrived[0]) < count:  # switches that act may wait for each other, of different trees
+        rule = "a flow-level simulation takes no trees that cross the same switches in opposite directions in one step"
+        raise InvalidInput(rule, topology.spec, "use the congestion model (--model step)")
     return FlowTimes(run.timeline.opened_at_s, run.timeline.arrived_at_s - latency_s, run.timeline.arrived_at_s)
 
 

@@ -13,7 +13,7 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.auto import AUTO
-from chorale.synth.methods.catalog import METHODS, form_of, method_named
+from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.method import Objective, Options
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
@@ -61,6 +61,10 @@ NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Synthesize even if the data folder holds the schedule, for example to time it."),
 ]
+InNetwork = Annotated[
+    bool,
+    typer.Option("--in-network", help="Let switches add and multicast where they can; by default only ranks do."),
+]
 MethodNames = Annotated[
     list[str] | None,
     typer.Argument(
@@ -98,6 +102,7 @@ def synth(
     seeds: Seeds = 1,
     executor: ExecutorName = "serial",
     workers: Workers = None,
+    in_network: InNetwork = False,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
     no_cache: NoCache = False,
     as_json: AsJson = False,
@@ -113,7 +118,7 @@ def synth(
     if output is not None:
         require_schedule_suffix(output)
     stages = Stopwatch()
-    method = _method_name(methods or [], spec)
+    method = _method_name(methods or [], spec, in_network)
     parsed_collective = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
@@ -140,8 +145,13 @@ def synth(
         results.print(synthesis_table(document | {"unit": request.topology.bandwidth_unit}))
 
 
-def _method_name(methods: list[str], spec: str) -> str:
-    """Return the method that stands before the topology; `auto` where none does."""
+def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
+    """Return the method that stands before the topology; where none does `auto`, or the one of switches that add."""
+    if in_network:
+        if methods not in ([], [AUTO], [IN_NETWORK]):
+            rule = f"--in-network goes with the method {AUTO} or {IN_NETWORK}, or none"
+            raise InvalidInput(rule, methods[0], "leave one of them out")
+        return IN_NETWORK
     if len(methods) > 1:
         raise InvalidInput("one METHOD and one SPEC can be given", " ".join((*methods, spec)), "leave out the others")
     if not methods and spec in METHODS:

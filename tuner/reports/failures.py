@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_schedule
 from chorale.synth.collective import Collective
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor, Progress
@@ -79,7 +79,7 @@ def _plan(job: _Job, failure: Failure | None) -> FailurePlan | NoPlan:
     try:
         topology = failure.survivor(job.topology) if failure else job.topology
         verified = synthesize(job.method, topology, job.collective, job.options, SerialExecutor())
-        bound = lower_bound(topology, job.collective, verified.cost.time_per_byte)
+        bound = bound_of_schedule(verified.schedule, verified.cost.time_per_byte)
         check_certificate(topology, job.collective, bound.to_json(topology))
     except ChoraleError as error:  # one failure without a plan must not hide the plans of the others
         return NoPlan(failure, spec, str(error))

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports.bound import in_network_document
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.topology import describe_topology
@@ -33,7 +34,7 @@ def load_warm_start(path: str) -> VerifiedSchedule:
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
     """Return the cost and the bound of the old schedule, and how many of its transfers the new one has."""
     schedule = old.schedule
-    bound = lower_bound(schedule.topology, schedule.collective, old.cost.time_per_byte)
+    bound = bound_of_schedule(schedule, old.cost.time_per_byte)
     check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
     kept, survivors = _kept_transfers(schedule.expand(), new.schedule.expand())
     return {
@@ -97,6 +98,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
             "chunks_per_shard": schedule.chunks_per_shard,
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
+            "in_network": schedule.is_in_network,
         },
         "cost": {
             "bandwidth_factor": None if factor is None else str(factor),
@@ -151,6 +153,9 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", _bound_text(optimality))
+    in_network = document.get("in_network")
+    if in_network is not None:
+        table.add_row("with switches that add", f"at most {in_network['algbw']:.4g} {unit}")
     if "tree_pairs" in document:
         table.add_row("best pairs of trees", _bound_text(document["tree_pairs"]))
     if "warm_start" in document:
@@ -201,9 +206,13 @@ def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: 
     """Return the JSON document without memory and output; the bound is checked by separate code."""
     schedule = verified.schedule
     with stages.stage("bound"):
-        bound = lower_bound(schedule.topology, schedule.collective, verified.cost.time_per_byte)
+        bound = bound_of_schedule(schedule, verified.cost.time_per_byte)
         check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
+        other = in_network_bound(schedule.topology, schedule.collective)
+        if other is not None:
+            check_certificate(schedule.topology, schedule.collective, other.to_json(schedule.topology))
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
+    document["in_network"] = in_network_document(schedule.topology, other)
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes)
     document["warnings"] = gap_warnings(document)
@@ -236,6 +245,8 @@ def _tried(document: Mapping[str, Any]) -> str:
         return "tried " + ", ".join(given)
     if document["method"] == "forest" and document["collective"] == "allreduce":
         return "tried two phases, pairs of trees in rationals, small k and pairs without traces"
+    if document["method"] == "in-network":
+        return "tried stars in boxes, promoted switches and generated trees"
     if document["method"] == "bfb":
         return f"tried shortest paths with up to {max(chunks, 64)} chunks per shard"
     return f"{document['method']} has one form: tried no other"

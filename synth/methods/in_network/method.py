@@ -31,7 +31,6 @@ from chorale.synth.schedule.schedule import AnySchedule, Parameter, Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 
-IN_NETWORK = "in-network"
 _GATHERS = (CollectiveName.ALLGATHER, CollectiveName.BROADCAST)
 _SUMS = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
 
@@ -203,5 +202,5 @@ def _schedule(
     }
     return schedule_of_trees(
         topology, collective, trees, mates,
-        method=IN_NETWORK, parameters=parameters, certificate=bound.to_json(topology),
+        method="in-network", parameters=parameters, certificate=bound.to_json(topology),
     )  # fmt: skip
