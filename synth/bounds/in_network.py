@@ -16,7 +16,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.actor_groups import FEW_ACTORS, GroupedFabric
 from chorale.synth.bounds.lower_bound import lower_bound, tight_parts
 from chorale.synth.bounds.optimum import Bound, improving_cuts, node_set, search_for
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
@@ -79,6 +78,8 @@ def _is_bidirectional(topology: Topology) -> bool:
 
 
 def _group_bounds(topology: Topology, kind: str, spread: Collective) -> Iterator[Bound]:
+    from chorale.synth.bounds.actor_groups import FEW_ACTORS, GroupedFabric  # noqa: PLC0415 (few networks need it)
+
     fabric = GroupedFabric.of(topology, outward=kind == "sent")
     limited = [node for node in fabric.limits if node in fabric.processing]
     for outside in ([], limited) if limited else ([],):

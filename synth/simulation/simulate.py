@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
 
+import numpy as np
+
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.schedule.traffic import Traffic
@@ -91,5 +93,8 @@ def _flow_seconds(
                 progress(before + done, total)
 
         times = simulate_flows(graph, traffic.topology, network, size_bytes / amounts, progress=report)
+        if traffic.is_in_network and bool(np.isnan(times.arrived_s).any()):
+            rule = "a flow-level simulation takes no trees that cross switches in opposite directions in one step"
+            raise InvalidInput(rule, traffic.topology.spec, "use the congestion model (--model step)")
         seconds.append(times.end_s)
     return seconds

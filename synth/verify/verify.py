@@ -20,7 +20,6 @@ from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.verify import replay, set_replay
 from chorale.synth.verify.cells import ROWS_AT_ONCE, ChunkIntervals, cell_text, row_blocks
 from chorale.synth.verify.conditions import ShardConditions, kind_violations, shard_conditions, structural_violations
-from chorale.synth.verify.in_network import inspect_in_network
 from chorale.synth.verify.symmetric import inspect_symmetric
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, VerifiedSchedule, cost_of, summarize
 
@@ -78,6 +77,8 @@ def _inspect_columns(
     if violations:
         return violations, None
     if schedule.is_in_network:
+        from chorale.synth.verify.in_network import inspect_in_network  # noqa: PLC0415 (few schedules need it)
+
         return inspect_in_network(schedule, size_bytes)
     violations, duplicates = _replay(schedule)
     if violations and _may_be_general(schedule, violations):

@@ -11,10 +11,11 @@ from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.reports.in_network import bottleneck_of, in_network_document
 from chorale.tuner.reports.lazy_rich import Table
 
 _SHOWN_NODES = 12
@@ -102,18 +103,6 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     return document
 
 
-def in_network_document(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
-    """Return a bound with switches that multicast and add as JSON; None where there is none."""
-    if bound is None:
-        return None
-    return {
-        "time_per_byte": rational_text(bound.value),
-        "algbw": float(1 / bound.value),
-        "bottleneck_cut": [topology.node_ids[node] for node in _nodes_of(topology, bound)],
-        "certificate": dict(bound.to_json(topology)),
-    }
-
-
 def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
     parts = [root / pairs.split.rate for root in pairs.split.roots]
     return {
@@ -126,13 +115,7 @@ def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
 
 
 def _bottleneck(report: BoundReport) -> tuple[int, ...]:
-    return _nodes_of(report.topology, report.bound)
-
-
-def _nodes_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    if bound.nodes or bound.parts:
-        return bound.nodes or bound.parts[0]
-    return optimum(topology, ALLGATHER).cut
+    return bottleneck_of(report.topology, report.bound)
 
 
 def bound_table(report: BoundReport) -> Table:

@@ -20,7 +20,7 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.reports.bound import in_network_document
+from chorale.tuner.reports.in_network import in_network_document
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.topology import describe_topology

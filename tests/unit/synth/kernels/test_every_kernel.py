@@ -38,6 +38,7 @@ from chorale.synth.simulation.simulate import as_fidelity, simulate
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
+from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import diameter, hops_between_all, largest_distance
 from chorale.synth.topology.families.directed import SemidirectProduct
@@ -101,6 +102,13 @@ def trees() -> None:
     tree_schedule(switched, ALLGATHER, Fraction(3), split, packed, method="forest", parameters={}, certificate={})
 
 
+def switches_that_add() -> None:
+    pair = ((0, 2), (1, 2))
+    links = Links.build(Link(*ends, latency_s=Fraction(1)) for wire in pair for ends in (wire, wire[::-1]))
+    able = {2: SwitchAbility(multicast=True, reduce=True)}
+    synthesize("in-network", Topology("small", ("0", "1", "s"), 2, links, abilities=able), ALLREDUCE, None, SERIAL)
+
+
 def finder() -> None:
     loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), np.arange(3), 3)
     table = multiplication_table(SemidirectProduct(3, 2, 2))
@@ -125,6 +133,6 @@ def programs() -> None:
 @pytest.mark.timeout(300)
 def test_machine_code_and_text_of_every_kernel_do_the_same():
     with comparing() as compared:
-        for work in (networks, exchanges, trees, finder, programs):
+        for work in (networks, exchanges, trees, switches_that_add, finder, programs):
             work()
     assert {kernel.__qualname__ for kernel in KERNELS} - compared == set()
