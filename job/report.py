@@ -44,9 +44,10 @@ class JobReport:
         with self._lock:
             key = digest, collective, size_bytes
             if key in self._sizes or len(self._sizes) < _MOST_SIZES:
-                count = self._sizes.setdefault(key, [0, 0.0])
+                count = self._sizes.setdefault(key, [0, 0.0, 0.0])
                 count[0] += 1
                 count[1] += seconds
+                count[2] += seconds**2
 
     def count_fallback(self, reason: str, collective: str, size_bytes: int) -> None:
         """Count a call that the library served."""
@@ -75,12 +76,14 @@ class JobReport:
         }
 
     def sizes(self) -> list[dict[str, Any]]:
-        """Return calls and seconds of each program by size of the vector, of the first 4,096 sizes."""
+        """Return calls, seconds and the sum of their squares of each program by size, of the first 4,096 sizes."""
+        names = "digest", "collective", "size_bytes", "calls", "seconds", "seconds_squared"
         with self._lock:
-            return [
-                {"digest": digest, "collective": name, "size_bytes": size, "calls": int(calls), "seconds": seconds}
-                for (digest, name, size), (calls, seconds) in sorted(self._sizes.items())
-            ]
+            counts = sorted(self._sizes.items())
+        return [
+            dict(zip(names, (*key, int(calls), seconds, squares), strict=True))
+            for key, (calls, seconds, squares) in counts
+        ]
 
     def _deterministic(self) -> bool:
         """Return whether all that was added was added by programs, in one set of orders for each collective, which is

@@ -60,18 +60,19 @@ class WatchDemo:
         log, stop = self.folder / "steps.jsonl", self.folder / "stop"
         for path in (log, stop):
             path.unlink(missing_ok=True)
-        with self._watch() as watch, self._job(log, stop, watch):
-            wait_until("the job has trained on the published table", lambda: len(_steps(log)) >= steps_before)
+        with self.watching() as watch, self.training(log, stop):
+            wait_until("the job has trained on the published table", lambda: len(read_steps(log)) >= steps_before)
             fault_s = time.time()
             fault()
             wait_until("a new table is published", lambda: _published(watch, fault_s) is not None)
             table = str((_published(watch, fault_s) or {})["table"])
-            wait_until("the job has trained on the new table", lambda: has_enough(_steps(log), table))
+            wait_until("the job has trained on the new table", lambda: has_enough(read_steps(log), table))
             stop.touch()
-        return figures(_steps(log), watch.events, fault_s, self.link_mbps, SIZE_BYTES)
+        return figures(read_steps(log), watch.events, fault_s, self.link_mbps, SIZE_BYTES)
 
     @contextmanager
-    def _watch(self) -> Iterator[WatchProcess]:
+    def watching(self) -> Iterator[WatchProcess]:
+        """Give a watch of the fabric that has published a table; it ends with the `with`."""
         path = self.folder / "fabric.yaml"
         path.write_text(yaml.safe_dump(self._config()))
         command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]
@@ -101,7 +102,8 @@ class WatchDemo:
         return self.folder / "fabric.table"
 
     @contextmanager
-    def _job(self, log: Path, stop: Path, watch: WatchProcess) -> Iterator[None]:
+    def training(self, log: Path, stop: Path) -> Iterator[None]:
+        """Have a job train that logs its steps, and ends when `stop` is there; CheckFailed if it does not end well."""
         failures: list[CheckFailed] = []
         arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
         environment = {"CHORALE_TABLE": str(self._table), "CHORALE_RELOAD": "0.2"}
@@ -136,7 +138,7 @@ def _published(watch: WatchProcess, after_s: float) -> Json | None:
     return next((e for e in watch.events if e["event"] == "publish" and e["time_s"] > after_s), None)
 
 
-def _steps(log: Path) -> list[Json]:
+def read_steps(log: Path) -> list[Json]:
     """Return the steps that are written down; a line that is being written is not one yet."""
     text = log.read_text() if log.exists() else ""
     return [json.loads(line) for line in text.split("\n")[:-1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,6 +25,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.watch.canary import Canary
 from chorale.tuner.watch.config import WatchConfig
 from chorale.tuner.watch.evidence import threshold_for
+from chorale.tuner.watch.job_times import read_jobs
 from chorale.tuner.watch.link_monitor import TESTS_PER_PING, TESTS_PER_RATE, LinkMonitor, MonitorOptions
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
 from chorale.tuner.watch.publishing import Publisher, Receiver, mlflow_registry, webhook
@@ -76,6 +78,7 @@ def open_watch(config: WatchConfig) -> Watch:
             Publisher(config.table.absolute(), _receivers(config, home)),
             around,
             config.plan_failures,
+            jobs=partial(read_jobs, [path.absolute() for path in config.jobs]),
             close=runner.close,
         )
     )

@@ -8,23 +8,25 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from chorale.job.table.model import Table
 from chorale.runners.api.probes import Link, Prober
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.watch.canary import Canary, CanaryReport
 from chorale.tuner.watch.fabric_state import FabricState, single_losses
+from chorale.tuner.watch.job_times import Snapshot, slowdowns
 from chorale.tuner.watch.link_monitor import LinkMonitor, StateChange
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
 from chorale.tuner.watch.publishing import Publication, Publisher
-from chorale.tuner.watch.replanning import TablePlan, Planner
+from chorale.tuner.watch.replanning import Planner, TablePlan
 
 _SETTLE_S = 0.3
 """After a change the other direction of a cable, or the other links of a node, are waited for."""
 _MOST_SETTLE_S = 2.0
 _WAIT_S = 0.02
 _DELIVER_S = 10.0
+_JUDGE_S = 2.0
+"""Between two looks at what jobs say."""
 
 Event = dict[str, Any]
 
@@ -48,6 +50,7 @@ class WatchParts:
     publisher: Publisher
     reroute: Callable[[Topology], None] | None = None
     plans_failures: bool = True
+    jobs: Callable[[], Snapshot] = dict
     clock: Callable[[], float] = time.time
     close: Callable[[], None] = lambda: None
 
@@ -72,14 +75,16 @@ class Watch:
     parts: WatchParts
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="watch"))
     present: TablePlan | None = None
-    _present_table: Table | None = None
     _state: FabricState | None = None
     _changed_s: float | None = None
     _since_s: float | None = None
+    _former: TablePlan | None = None
+    _said: tuple[Snapshot, Snapshot] = ({}, {})
     _pending: tuple[FabricState, float] | None = None
     _work: _Work | None = None
     _ahead: Iterator[FabricState] | None = None
     _delivered_s: float = 0.0
+    _judged_s: float = 0.0
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[Event]:
         """Watch until `is_over`; yield what happens. Unavailable if links can no longer be probed."""
@@ -141,6 +146,9 @@ class Watch:
             (state, since_s), self._pending = self._pending, None
             self._work = _Work(state, since_s, self.pool.submit(self._renew, state, since_s))
             return
+        if now_s > self._judged_s + _JUDGE_S:
+            self._judged_s = now_s
+            yield from self._judge()
         if now_s > self._delivered_s + _DELIVER_S:
             self._delivered_s = now_s
             self._work = _Work(self._state or FabricState(), now_s, self.pool.submit(self._deliver))
@@ -155,6 +163,7 @@ class Watch:
         if state == self._state:
             return
         self._state = state
+        self._said = self.parts.jobs(), {}
         yield from self._reroute(state)
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
@@ -191,16 +200,15 @@ class Watch:
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
         """Return `plan`, with the present table's programs at the sizes at which it is slower."""
-        present = self._present_table
-        if self.parts.canary is None or present is None or (self.present and self.present.digest == plan.digest):
+        present = self.present
+        if self.parts.canary is None or present is None or present.digest == plan.digest:
             return plan
-        report = self.parts.canary.compare(present, plan.table, self.parts.collectives)
+        report = self.parts.canary.compare(present.table, plan.table, self.parts.collectives)
         events.append(self._canary_event(report))
         if not report.slower:
             return plan
-        return self.parts.planner.with_present(
-            plan, present, [(row.collective, row.size_bytes) for row in report.slower]
-        )
+        sizes = [(row.collective, row.size_bytes) for row in report.slower]
+        return self.parts.planner.with_present(plan, present.table, sizes)
 
     def _publish(self, plan: TablePlan, why: str, since_s: float, events: list[Event]) -> None:
         if self.present is not None and self.present.digest == plan.digest:
@@ -209,11 +217,29 @@ class Watch:
         facts = {"why": why, "spec": plan.spec, "costs": plan.costs, "seconds": now_s - since_s}
         self.parts.publisher.publish(Publication(plan.digest, plan.data, now_s, facts))
         is_first = self.present is None
-        self.present, self._present_table = plan, plan.table
+        self._former, self.present = self.present, plan
+        self._said = self._said[0], self.parts.jobs()
         if is_first and self.parts.canary is not None:
             self.pool.submit(self.parts.canary.warm_up, plan.table, self.parts.collectives)
         events.append(self._event("publish", table=plan.digest, why=why, spec=plan.spec, seconds=now_s - since_s))
         events += self._deliver()
+
+    def _judge(self) -> Iterator[Event]:
+        """Go back to the former table where jobs take longer with the present one."""
+        former, present = self._former, self.present
+        worse = slowdowns(*self._said, self.parts.jobs()) if former is not None else []
+        if not worse or former is None or present is None:
+            return
+        size = max(worse, key=lambda each: each.ratio)
+        why = f"jobs take {size.ratio:.2f} times as long for {size.collective} of {size.size_bytes} bytes"
+        facts = {"why": why, "spec": present.spec, "costs": former.costs, "seconds": 0.0}
+        try:
+            self.parts.publisher.publish(Publication(former.digest, former.data, self.parts.clock(), facts))
+        except ChoraleError as error:
+            yield self._event("undelivered", why=f"the former table could not be published: {error}")
+            return
+        self._former, self.present = None, former
+        yield self._event("rollback", table=former.digest, instead_of=present.digest, why=why)
 
     def _deliver(self) -> list[Event]:
         return [self._event("undelivered", why=line) for line in self.parts.publisher.deliver()]

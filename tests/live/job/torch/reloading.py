@@ -131,6 +131,7 @@ def status_of_a_running_job(meeting: Meeting) -> None:
         if meeting.rank == 0:
             (size,) = json.loads(status.read_text())["sizes"]
             assert (size["size_bytes"], size["calls"], size["seconds"] > 0) == (2048, 1, True)
+            assert abs(size["seconds_squared"] - size["seconds"] ** 2) < 1e-12
         dist.barrier()
 
 

@@ -15,6 +15,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
+from chorale.tuner.watch.job_times import CallTimes, Snapshot
 from chorale.tuner.watch.link_monitor import LinkMonitor, MonitorOptions
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
 from chorale.tuner.watch.publishing import Publisher
@@ -90,6 +91,7 @@ def _watch(
     path: Path,
     measure: Callable[[RunRequest], Outcome] | None = None,
     routes: list[Topology] | None = None,
+    jobs: Callable[[], Snapshot] = dict,
 ) -> Watch:
     monitors = {link: LinkMonitor(_RATE, MonitorOptions(threshold=10.0)) for link in fabric.links}
     schedule = ProbeSchedule(monitors, 0.25, 0.01, 36_000, fabric.now_s)
@@ -98,7 +100,9 @@ def _watch(
     reroute = None if routes is None else routes.append
     publisher, clock = Publisher(path), lambda: fabric.now_s
     parts = WatchParts(
-        *(_NET, ("allreduce",), fabric, monitors, schedule, 4, planner, canary, publisher, reroute), clock=clock
+        *(_NET, ("allreduce",), fabric, monitors, schedule, 4, planner, canary, publisher, reroute),
+        jobs=jobs,
+        clock=clock,
     )
     return Watch(parts, _Inline())
 
@@ -211,3 +215,29 @@ def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
         assert list(watch.step()) == []
     fabric.dead = {(2, 3), (3, 2)}
     assert _next(events, "replan")["ahead"]
+
+
+def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
+    fabric, said = _fabric(), {}
+
+    def calls(count: int, seconds: float) -> None:
+        entry = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
+        assert entry is not None
+        said[entry.digest, "allreduce", _SIZE] = CallTimes(count, count * seconds, count * seconds**2 * 1.01)
+
+    def measure(request: RunRequest) -> Outcome:
+        calls(100, 0.01)  # a job runs the present program meanwhile
+        return _measured(0.9)(request)
+
+    watch = _watch(fabric, tmp_path / "table", measure, jobs=lambda: dict(said))
+    events = _run(watch, fabric, 300.0)
+    first = _next(events, "publish")
+    said.clear()
+    fabric.dead = {(0, 1), (1, 0)}
+    second = _next(events, "publish")
+    calls(100, 0.02)  # and the new one takes twice as long
+    back = _next(events, "rollback")
+    assert (back["table"], back["instead_of"]) == (first["table"], second["table"])
+    assert "2.00 times as long" in back["why"]
+    assert read_table(tmp_path / "table")[1] == first["table"]
+    assert [event for event in events if event["event"] in ("publish", "rollback")] == []
