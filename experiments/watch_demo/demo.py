@@ -23,7 +23,6 @@ from chorale.synth.topology.topology import Topology
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "train.py"
 SIZE_BYTES = 1 << 20
-_JOB_LIMIT_S = 400.0
 _WAIT_LIMIT_S = 180.0
 _POLL_S = 0.1
 
@@ -48,12 +47,17 @@ class WatchProcess:
 
 @dataclass(frozen=True, slots=True)
 class WatchDemo:
-    """On a fabric that is up; folder: for the files of the run."""
+    """On a fabric that is up.
+
+    folder:  for the files of the run
+    limit_s: after which the job is ended
+    """
 
     topology: Topology
     fabric: EmulatedFabric
     folder: Path
     link_mbps: int
+    limit_s: float = 400.0
 
     def run(self, fault: Callable[[], None], steps_before: int) -> Json:
         """Return the figures of a `fault` after `steps_before` steps. CheckFailed where something does not happen."""
@@ -110,7 +114,7 @@ class WatchDemo:
 
         def train() -> None:
             try:
-                run_ranks(self.topology, self.fabric, SCRIPT, arguments, _JOB_LIMIT_S, environment)
+                run_ranks(self.topology, self.fabric, SCRIPT, arguments, self.limit_s, environment)
             except CheckFailed as error:
                 failures.append(error)
 

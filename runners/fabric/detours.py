@@ -23,9 +23,14 @@ def cut(fabric: EmulatedFabric, nodes: Pair) -> None:
     _run(fabric, _on_both_ends(nodes, "ip link set {device} down"))
 
 
-def mend(fabric: EmulatedFabric, nodes: Pair) -> None:
-    """Put the cable between two nodes back into service. Routes over it come with the next `reroute`."""
+def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
+    """Put the cable between two nodes back into service, with the routes over it that the fabric had when it came up.
+
+    The kernel forgets routes over a device that goes down.
+    """
     _run(fabric, _on_both_ends(nodes, "ip link set {device} up"))
+    over_it = {nodes, nodes[::-1]}
+    _run(fabric, ((node, line) for node, peer, line in _routes(fabric, whole, whole) if (node, peer) in over_it))
 
 
 def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
@@ -46,10 +51,11 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Non
 
     As routing protocols and subnet managers do it on real networks: connections stay, and what was lost is sent again.
     """
-    _run(fabric, _routes(fabric, whole, remaining))
+    _run(fabric, ((node, line) for node, _, line in _routes(fabric, whole, remaining)))
 
 
-def _routes(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Iterator[tuple[int, str]]:
+def _routes(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Iterator[tuple[int, int, str]]:
+    """Yield (node, next node, command) for every rank that a node can send to."""
     rate = int(fabric.link_mbps * 10**6)
     frames = window_frames(rate, Fraction(fabric.links.latency_us), fabric.links.mtu_bytes)
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
@@ -58,7 +64,7 @@ def _routes(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Ite
         for rank, peer in enumerate(hops):
             if rank != node:
                 target = f"{rank_address(rank)}/32 dev {device_name(peer)}"
-                yield node, f"ip route replace {target}{source} {windows}"
+                yield node, peer, f"ip route replace {target}{source} {windows}"
 
 
 def _on_both_ends(nodes: Pair, command: str) -> Iterator[tuple[int, str]]:

@@ -184,14 +184,18 @@ class Watch:
             if state.nodes:
                 events.append(self._event("replan", spec=spec, error=f"{state}: jobs on all ranks have to start again"))
                 return events
-            self._publish(self._compared(plan, events), str(state), since_s, events)
+            if self._pending is None:  # or else the fabric is another by now
+                self._publish(self._compared(plan, events), str(state), since_s, events)
         except ChoraleError as error:
             events.append(self._event("replan", spec=spec, state=str(state), error=str(error)))
         return events
 
     def _reroute(self, state: FabricState) -> Iterator[Event]:
-        """Send what would cross dead links over others at once: what is measured or planned may wait for it."""
-        if self.parts.reroute is None:
+        """Send what would cross dead links over others at once: what is measured or planned may wait for it.
+
+        Not while a rank is lost: there are no routes to it, and those between the others matter to no job.
+        """
+        if self.parts.reroute is None or state.nodes:
             return
         try:
             self.parts.reroute(parse_topology(state.spec(self.parts.healthy)))

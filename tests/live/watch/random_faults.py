@@ -2,8 +2,8 @@
 
     python -m tests.live.watch.random_faults --count 100 --seed 1
 
-Each sequence has some faults of cables and ranks that leave the fabric connected, or isolate a rank for a while, then all is
-mended; the job must go on, and the watch must publish the healthy table again.
+Each sequence has three faults, of cables, or of a rank that is cut off for some seconds; then all is mended, the job must go
+on, and the watch must publish the healthy table again.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ import tempfile
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 from chorale.experiments.watch_demo.demo import WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 _MBPS = 100
+_SEQUENCE_LIMIT_S = 240.0
 _KINDS = ("cut", "slow", "flap", "node")
 
 
 class Faults:
     """Faults of one fabric: what is broken now, and how it is mended."""
 
-    def __init__(self, fabric: EmulatedFabric, pairs: list[tuple[int, int]], seed: int) -> None:
-        self._fabric, self._pairs, self._draw = fabric, pairs, random.Random(seed)
+    def __init__(self, fabric: EmulatedFabric, topology: Topology, seed: int) -> None:
+        ends = zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)
+        self._pairs = sorted({(min(pair), max(pair)) for pair in ends})
+        self._fabric, self._topology, self._draw = fabric, topology, random.Random(seed)
         self._mends: list[Callable[[], None]] = []
 
     def one(self) -> str:
@@ -46,12 +51,12 @@ class Faults:
             self._mends.append(lambda: detours.speed_up(self._fabric, pair))
         if kind == "cut":
             detours.cut(self._fabric, pair)
-            self._mends.append(lambda: detours.mend(self._fabric, pair))
+            self._mends.append(lambda: detours.mend(self._fabric, pair, self._topology))
         if kind == "flap":
             for _ in range(3):
                 detours.cut(self._fabric, pair)
                 time.sleep(self._draw.uniform(0.2, 3))
-                detours.mend(self._fabric, pair)
+                detours.mend(self._fabric, pair, self._topology)
                 time.sleep(self._draw.uniform(0.2, 3))
         return f"{kind} {pair[0]}-{pair[1]}"
 
@@ -70,7 +75,7 @@ class Faults:
             detours.cut(self._fabric, pair)
         time.sleep(self._draw.uniform(1, 6))
         for pair in cables:
-            detours.mend(self._fabric, pair)
+            detours.mend(self._fabric, pair, self._topology)
         return f"node {rank}"
 
 
@@ -83,11 +88,10 @@ def main() -> int:
     options = parser.parse_args()
     topology = parse_topology(options.topology)
     fabric = bring_up(topology, Fraction(_MBPS), f"faults-{os.getpid()}")
-    ends = zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)
-    faults = Faults(fabric, sorted({(min(pair), max(pair)) for pair in ends}), options.seed)
+    faults = Faults(fabric, topology, options.seed)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            demo = WatchDemo(topology, fabric, Path(folder), _MBPS)
+            demo = WatchDemo(topology, fabric, Path(folder), _MBPS, _SEQUENCE_LIMIT_S * options.count)
             record = _sequences(demo, faults, options.count)
     finally:
         take_down(fabric)
@@ -108,7 +112,7 @@ def _sequences(demo: WatchDemo, faults: Faults, count: int) -> dict[str, int]:
             faults.mend()
             wait_until("the healthy table runs again", lambda: _runs(log, watch, str(healthy)))
     steps = read_steps(log)
-    changes = sum(before["table"] != after["table"] for before, after in zip(steps, steps[1:], strict=False))
+    changes = sum(before["table"] != after["table"] for before, after in pairwise(steps))
     return {
         "sequences": count,
         "steps": len(steps),

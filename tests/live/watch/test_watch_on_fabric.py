@@ -111,7 +111,7 @@ def test_a_cut_a_mended_and_a_slow_link(fabric: EmulatedFabric, tmp_path: Path) 
         assert {event["link"] for event in states} == {"0>1", "1>0"}
         assert max(event["time_s"] for event in states) - cut_s < 10
         mended_s = time.time()
-        detours.mend(fabric, (0, 1))
+        detours.mend(fabric, (0, 1), parse_topology(_SPEC))
         assert watch.published(mended_s)["table"] == first["table"]
         slowed_s = time.time()
         detours.slow_down(fabric, (2, 3), Fraction(10))
