@@ -2,8 +2,8 @@
 
     python -m tests.live.watch.random_faults --count 100 --seed 1
 
-Each sequence has three faults, of cables, or of a rank that is cut off for some seconds; then all is mended, the job must go
-on, and the watch must publish the healthy table again.
+Each sequence has three faults, of cables, or of a rank that is cut off for some seconds. Then all is mended: the job
+must go on, and the watch must publish the healthy table again.
 """
 
 from __future__ import annotations
