@@ -82,13 +82,16 @@ def parse_rational(value: object, what: str) -> Fraction:
         raise InvalidInput(rule, repr(value), way_out) from None
 
 
+_PLAIN = frozenset((str, int, bool))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return rational_text(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return list(value) if _PLAIN.issuperset(map(type, value)) else [_plain(item) for item in value]
     if isinstance(value, np.integer):
         return int(value)
     if value is None or isinstance(value, (str, int, bool)):

@@ -18,6 +18,7 @@ import networkx as nx
 import numpy as np
 
 from chorale.experiments.bench.programs import written_program
+from chorale.experiments.bench.scale import verified_schedule_at_scale
 from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -235,7 +236,34 @@ PROGRAMS = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RINGS)
+_SCALE_GOAL = 1.0
+
+
+def _run_scale(case: str) -> BenchmarkOutcome:
+    facts, seconds = verified_schedule_at_scale(case)
+    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+SCALE = Benchmark(
+    name="scale",
+    reference="SHA-256 over the rows of the schedule, written out",
+    goals={
+        "forest a100:128": _SCALE_GOAL / 10,  # a million rows are hashed in a hundredth of a second
+        "forest torus:64x64": _SCALE_GOAL,
+        "forest a100:512": _SCALE_GOAL,
+        "forest fattree:26": _SCALE_GOAL,
+        "forest dragonfly:8,8,8": _SCALE_GOAL / 10,
+        "forest a100:2048": _SCALE_GOAL,
+        "forest mi250:1024": _SCALE_GOAL,
+        "bfb torus:256x256": _SCALE_GOAL,
+        "bfb hypercube:16": _SCALE_GOAL,
+    },
+    run=_run_scale,
+    is_exact=False,
+)
+
+
+BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RINGS, SCALE)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

@@ -55,8 +55,9 @@ def loads_of_low_diameter(
     every orbit. The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the
     shards that arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before,
     and link k brings it if its tail has heard it.
-    Empty arrays if the diameter is above `max_steps`. N^2 / 4 bytes, and time
-    O(diameter * (degree * N + 2^degree * chosen) * N / 64).
+    Empty arrays if the diameter is above `max_steps`. A node that can split what arrives over its links without
+    taking longer than another one is passed over: what a node has newly heard bounds what it can bring, and a split is
+    tried. N^2 / 4 bytes, and time O(diameter * degree * N * N / 64), 2^degree in place of degree for the others.
     """
     nodes, degree = tails.shape
     words = (nodes + 63) // 64
@@ -66,17 +67,79 @@ def loads_of_low_diameter(
         heard[node, node // 64] = np.uint64(1) << np.uint64(node % 64)
     left_out = np.zeros((2**degree, words), dtype=np.uint64)
     top, bottom = np.zeros(max_steps, dtype=np.int64), np.ones(max_steps, dtype=np.int64)
+    total, newly, arriving = np.ones(nodes, np.int64), np.ones(nodes, np.int64), np.ones(nodes, np.int64)
     for step in range(max_steps):
         _hear(heard, tails, following)
+        for node in range(nodes):
+            count = np.int64(0)
+            for word in range(words):
+                count += _ones(following[node, word])
+            arriving[node] = count - total[node]
+            total[node] = count
         missing = np.int64(0)
         for node in chosen:
-            _raise_load(node, heard, following, tails, left_out, top[step : step + 1], bottom[step : step + 1])
-            for word in range(words):
-                missing += 64 - _ones(following[node, word])
-        if missing == len(chosen) * (64 * words - nodes):
+            missing += nodes - total[node]
+            if arriving[node] * bottom[step] > top[step] * degree:
+                top[step], bottom[step] = arriving[node], degree
+        load = top[step : step + 1], bottom[step : step + 1]
+        for node in chosen:
+            if _may_take_longer(node, heard, following, tails, newly, top[step] // bottom[step]):
+                _raise_load(node, heard, following, tails, left_out, load[0], load[1])
+        if missing == 0:
             return top[: step + 1], bottom[: step + 1]
         heard, following = following, heard
+        newly, arriving = arriving, newly
     return top[:0], bottom[:0]
+
+
+@inlined
+def _least(counts: NDArray[np.int64]) -> int:
+    """Return where the smallest of `counts` stands."""
+    least = 0
+    for link in range(1, len(counts)):
+        if counts[link] < counts[least]:
+            least = link
+    return least
+
+
+@inlined
+def _may_take_longer(
+    node: int,
+    heard: Matrix[np.uint64],
+    following: Matrix[np.uint64],
+    tails: Matrix[np.int32],
+    newly: NDArray[np.int64],
+    limit: int,
+) -> bool:
+    """Whether the load of `node` may be above `limit`, whole shards: no split into at most as many per link was found.
+
+    newly: how many shards each node heard first in the step before, which are all that it can bring now. Shards go to
+    the link with fewest first, 64 at a time.
+    """
+    degree = tails.shape[1]
+    most = np.int64(0)
+    for link in range(degree):
+        most = max(most, newly[tails[node, link]])
+    if most <= limit:
+        return False
+    counts = np.zeros(degree, dtype=np.int64)
+    for word in range(heard.shape[1]):
+        rest = following[node, word] & ~heard[node, word]
+        if rest == np.uint64(0):
+            continue
+        least = _least(counts)
+        for turn in range(degree):
+            link = (least + turn) % degree
+            part = rest & heard[tails[node, link], word]
+            size = _ones(part)
+            while size > limit - counts[link]:
+                part &= part - np.uint64(1)
+                size -= 1
+            counts[link] += size
+            rest &= ~part
+        if rest != np.uint64(0):
+            return True
+    return False
 
 
 @inlined
