@@ -58,7 +58,5 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
 def _row_bytes(schedule: AnySchedule) -> int:
     """Return the bytes of a row of the written-out schedule, routes counted as links."""
     topology = schedule.topology
-    bounds = ColumnBounds(
-        schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard
-    )
+    bounds = ColumnBounds(schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard)
     return sum(dtype.itemsize for dtype in bounds.dtypes)
