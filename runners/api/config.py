@@ -47,6 +47,7 @@ class Capabilities:
     overlap:       whether ranks can compute beside a run
     protocols, buffers: whether the wire protocol, and the buffers of connections, change anything
     unprivileged:  whether it starts nothing but our own processes, so that every user of a service may have it
+    any_program:  whether it executes programs of every XML target and placement, not only of its own
     launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
     """
 
@@ -55,6 +56,7 @@ class Capabilities:
     protocols: bool = False
     buffers: bool = False
     unprivileged: bool = False
+    any_program: bool = False
     launches_repetitions: bool = False
 
     @property

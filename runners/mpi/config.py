@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import SERVER_ONLY, MeasurerRequest
+from chorale.runners.api.config import SERVER_ONLY, Capabilities, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
 
 
@@ -17,6 +17,7 @@ class MpiConfig(FabricConfig):
 
     name: ClassVar[str] = "mpi"
     summary: ClassVar[str] = "over MPI, on the fabric that is up or a cluster"
+    capabilities: ClassVar[Capabilities] = Capabilities(any_program=True)
     preconditions: ClassVar[tuple[str, ...]] = ("mpi4py", "mpiexec")
 
     hosts: Annotated[str | None, SERVER_ONLY] = Field(

@@ -24,7 +24,9 @@ class SimulatedConfig(RunnerConfig):
 
     name: ClassVar[str] = "simulated"
     summary: ClassVar[str] = "a cost model"
-    capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.MODEL, buffers=True, unprivileged=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        TimeSource.MODEL, buffers=True, unprivileged=True, any_program=True
+    )
 
     link_mbps: Annotated[Fraction, ExactNumber(gt=0, le=10**6)] | None = Field(
         default=None,

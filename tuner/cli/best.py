@@ -49,6 +49,7 @@ def best_command(
     """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
 
     Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
+    A program that somebody wrote by hand, and that won, comes without a schedule.
     Where no program beat an algorithm that the library has of its own, the answer is to use that, and has no files.
 
     --rollback lets the alias go back to the version that had it before; no campaign promotes the other one again.
@@ -80,8 +81,8 @@ def best_command(
         time = format_us(document["measured"]["time_us"] / 1e6)
         results.print(f"use the library's own {best.library}: {time}, nothing beat it", highlight=False)
         return
-    typer.echo(document["schedule"])
-    typer.echo(document["program"])
+    for path in filter(None, (document["schedule"], document["program"])):
+        typer.echo(path)
 
 
 def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> ModelVersion:
@@ -98,14 +99,16 @@ def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_byt
 def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:
     """Write the files and return the JSON document of the contract."""
     schedule, program = folder / "schedule.parquet", folder / "program.xml"
+    content = None if best.library is not None else best.program.schedule
     if best.library is None:
-        write_file(schedule, best.program.schedule)
         write_file(program, best.program.program)
+    if content is not None:
+        write_file(schedule, content)
     write_file(folder / "manifest.json", json.dumps(best.manifest, indent=2, sort_keys=True).encode())
     return {
         "run": "program" if best.library is None else "library",
         "library": best.library,
-        "schedule": str(schedule) if best.library is None else None,
+        "schedule": str(schedule) if content is not None else None,
         "program": str(program) if best.library is None else None,
         "parameters": best.manifest["parameters"] if best.library is None else None,
         "measured": dict(best.measured),

@@ -20,6 +20,7 @@ from chorale.tuner.files.program_files import is_program_file, load_code
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.bound_comparison import bound_comparison, bound_tables
 from chorale.tuner.reports.comparison import ComparisonModel, Side, comparison, comparison_tables
 from chorale.tuner.reports.show import program_document, schedule_document, show_table
 
@@ -106,9 +107,14 @@ def compare(
     first: Annotated[
         str, typer.Argument(metavar="FILE", help="Schedule (.parquet, .json) or program (.xml, plan .json).")
     ],
-    second: Annotated[str, typer.Argument(metavar="FILE", help="Another, for the same network and collective.")],
+    second: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="Another, for the same network and collective; default: the bound."),
+    ] = None,
     sizes: Sizes = "4KiB:1GiB:x8",
-    spec: Annotated[str | None, typer.Option(help="The topology, for programs that do not name it.")] = None,
+    spec: Annotated[
+        str | None, typer.Option("--spec", "--topology", help="The topology, for programs that do not name it.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help=f"Of schedules: {' or '.join(FIDELITIES)}; default: step, or flow beside a program."),
@@ -126,28 +132,39 @@ def compare(
 ) -> None:
     """Compare exact costs, resources and predicted times, and say at which size one overtakes the other.
 
+    One file alone is compared with the certified bound of its fabric: how far it is above it, and the least time.
     Programs are checked, then simulated as flows; a link of capacity 1 has 100 Gbit/s unless said.
 
     Example: chorale compare torus.parquet torus.xml
     """
-    sizes_bytes, files = parse_sizes(sizes), (first, second)
+    sizes_bytes, files = parse_sizes(sizes), (first,) if second is None else (first, second)
     fidelity = as_fidelity(model or ("flow" if any(map(is_program_file, files)) else "step"))
     require_plot_format(plot)
     sides = _sides(files, None if spec is None else load_topology(spec))
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = pricing_of(sides[0].topology, given, calibration)
     buffer_bytes = None if buffer is None else parse_size(buffer)
-    document = comparison(*sides, ComparisonModel(pricing, fidelity, buffer_bytes), sizes_bytes)
+    priced = ComparisonModel(pricing, fidelity, buffer_bytes)
+    if len(sides) == 1:
+        _require_no_plot(plot)
+        document = bound_comparison(sides[0], priced, sizes_bytes)
+    else:
+        document = comparison(sides[0], sides[1], priced, sizes_bytes)
     if plot is not None:
         _plot_goodput(document, plot)
     if as_json:
         emit_json(document | {"plot": None if plot is None else str(plot)})
     else:
-        for table in comparison_tables(document):
+        for table in bound_tables(document) if len(sides) == 1 else comparison_tables(document):
             results.print(table)
 
 
-def _sides(files: tuple[str, str], given: Topology | None) -> tuple[Side, Side]:
+def _require_no_plot(plot: Path | None) -> None:
+    if plot is not None:
+        raise InvalidInput("--plot draws two files", "one", "name another file, or leave it out")
+
+
+def _sides(files: tuple[str, ...], given: Topology | None) -> tuple[Side, ...]:
     """Read schedules first: they say what network a program beside them runs on, if nothing else does."""
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}
     for verified in schedules.values():
@@ -158,7 +175,7 @@ def _sides(files: tuple[str, str], given: Topology | None) -> tuple[Side, Side]:
             return Side(file, schedules[file].schedule.topology, schedules[file])
         return Side(file, *load_code(file, given))
 
-    return side(files[0]), side(files[1])
+    return tuple(map(side, files))
 
 
 def _plot_goodput(document: dict[str, Any], path: Path) -> None:

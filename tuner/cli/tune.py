@@ -18,6 +18,7 @@ from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.forecast import forecast
 from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
 
@@ -127,9 +128,10 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
     if file is None:
         raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
     campaign = load_campaign(file, overrides)
-    check_methods(campaign)
+    check_methods(campaign, files=True)
     topology = load_topology(campaign.topology)
     check_runner(campaign, topology)
+    adopted_programs(campaign, topology)
     return campaign, topology
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.address import Address
+from chorale.tuner.config.adopted import is_program_file_name, read_program_file
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
 from chorale.tuner.config.search_section import SearchSection
 from chorale.tuner.config.values import (
@@ -160,7 +161,10 @@ class Campaign(CampaignSection):
         default=["ring"],
         min_length=1,
         max_length=10,
-        description="What candidates are compared with: methods, library:NAME for the runner's own algorithms.",
+        description=(
+            "What candidates are compared with: methods, library:NAME for the runner's own algorithms, or program "
+            "files (XML), whose paths are those from the campaign file."
+        ),
     )
     controls: Literal["drift", "every-trial"] = Field(
         default="drift",
@@ -246,6 +250,11 @@ class Campaign(CampaignSection):
         if self.weights is not None and len(self.weights) != len(self.sizes):
             raise ValueError(f"`weights` must have one number for each of the {len(self.sizes)} sizes")
         return self
+
+    @property
+    def baseline_names(self) -> tuple[str, ...]:
+        """The baselines as records name them: files by name and content. InvalidInput for one that is not there."""
+        return tuple(read_program_file(name).name if is_program_file_name(name) else name for name in self.baselines)
 
     @property
     def size_weights(self) -> dict[int, float]:

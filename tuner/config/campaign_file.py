@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 from chorale.tuner.files.read_write import read_file
@@ -26,7 +28,15 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 
     Raises InvalidInput for anything that does not fit, naming the key, the value and the way out.
     """
-    return campaign_with(read_document(path), overrides)
+    return _with_paths_from(Path(path).absolute().parent, campaign_with(read_document(path), overrides))
+
+
+def _with_paths_from(folder: Path, campaign: Campaign) -> Campaign:
+    """Return `campaign` with the whole paths of its program files, which are relative to `folder`."""
+    programs = [str(folder / name) for name in campaign.search.programs]
+    baselines = [str(folder / name) if is_program_file_name(name) else name for name in campaign.baselines]
+    search = campaign.search.model_copy(update={"programs": programs})
+    return campaign.model_copy(update={"search": search, "baselines": baselines})
 
 
 def read_document(path: str) -> dict[str, Any]:

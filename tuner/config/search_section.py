@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from chorale.runners.api.config import FROM_REQUESTS, ByteCount
+from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, ByteCount
+from chorale.tuner.config.adopted import read_program_file
 from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Value
 
 
@@ -15,7 +16,14 @@ class SearchSection(CampaignSection):
     """Values of each dimension, as a list or a range."""
 
     methods: Annotated[list[str], FROM_REQUESTS] = Field(
-        min_length=1, max_length=MAX_VALUES, description="Synthesis methods."
+        default=[], max_length=MAX_VALUES, description="Synthesis methods."
+    )
+    programs: Annotated[list[str], SERVER_ONLY] = Field(
+        default=[],
+        max_length=MAX_VALUES,
+        description=(
+            "Program files (XML) that compete as they are, each a candidate; paths are those from the campaign file."
+        ),
     )
     k: OptionalCounts = Field(
         default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
@@ -54,10 +62,16 @@ class SearchSection(CampaignSection):
         description="Parts in which chunks go through the steps of a block, such as 64KiB; 0: whole. MSCCL++ only.",
     )
 
+    @model_validator(mode="after")
+    def _has_candidates(self) -> SearchSection:
+        if not (self.methods or self.programs):
+            raise ValueError("give `methods`, or `programs`, or both")
+        return self
+
     def dimensions(self) -> dict[str, tuple[Value, ...]]:
         """Return the values of every parameter, by the fields of a candidate."""
         return {
-            "method": _distinct(self.methods),
+            "method": _distinct([*self.methods, *(read_program_file(path).name for path in self.programs)]),
             "k": _distinct(self.k),
             "chunks": _distinct(self.chunks),
             "channels": _distinct(self.channels),

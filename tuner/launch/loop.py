@@ -137,7 +137,7 @@ class TrialLoop:
         """Build the baselines, which are measured beside candidates; workers get them once."""
         builds = self._requests.baseline_builds()
         futures = [self._workers.builder.submit(request) for request in builds.values()]
-        programs = {}
+        programs = self._requests.adopted_baselines()
         for name, completion in zip(builds, completions(self._workers, futures), strict=True):
             if isinstance(completion.value, BuildFailure):
                 way_out = "choose other `baselines` for this network"
@@ -171,6 +171,9 @@ class TrialLoop:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
         trial = PendingTrial(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
         self._next_number += 1
+        if (adopted := self._requests.adopted(trial.candidate)) is not None:
+            self._on_built(BuiltTrial.of(trial, adopted))
+            return
         with self._overhead.timed(ORDER):
             self._pending[self._workers.builder.submit(self._requests.build(trial.candidate))] = trial
 

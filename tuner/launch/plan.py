@@ -13,6 +13,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.forecast import estimate_lines, format_duration
 from chorale.tuner.search.prior import Prior
@@ -50,12 +51,16 @@ def min_launches(campaign: Campaign, trials: int) -> int | None:
     return programs + trials * (1 + campaign.repeats * (1 + len(campaign.baselines)))
 
 
-def check_methods(campaign: Campaign) -> None:
-    """Raise InvalidInput for an unknown method or baseline; only its runner knows the algorithms of a library."""
+def check_methods(campaign: Campaign, files: bool = False) -> None:
+    """Raise InvalidInput for an unknown method or baseline; only its runner knows the algorithms of a library.
+
+    files: whether baselines may be files of this machine, which `adopted_programs` checks
+    """
     for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
         for method in methods:
             is_library = key == "baselines" and method.startswith(LIBRARY)
-            if method not in METHODS and not is_library:
+            is_file = files and key == "baselines" and is_program_file_name(method)
+            if method not in METHODS and not is_library and not is_file:
                 rule = f"campaign key `{key}`: every method must be known"
                 raise InvalidInput(rule, method, f"choose from {', '.join(METHODS)}")
 

@@ -18,7 +18,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Workers, completions
 from chorale.runners.measurement.precision import ratio_interval
 from chorale.synth.build.build import build_program
-from chorale.synth.build.request import BuildResult
+from chorale.synth.build.request import BuildFailure, BuildResult
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift
@@ -36,7 +36,6 @@ from chorale.tuner.tracking.registry import (
     MANIFEST_FILE,
     PROGRAM_FILE,
     RUNNER,
-    SCHEDULE_FILE,
     check_registered,
     identity_tags,
     is_same,
@@ -70,10 +69,14 @@ def with_built_baselines(
     """
     requests = RequestBuilder(campaign, topology)
     candidates = {item.baseline: Candidate(item.baseline) for item in best if item.baseline and item.library is None}
-    futures = [workers.builder.submit(requests.build(candidate)) for candidate in candidates.values()]
+    results: dict[str, BuildResult | BuildFailure | None]
+    results = {name: requests.adopted(each) for name, each in candidates.items()}
+    missing = {name: candidates[name] for name, result in results.items() if result is None}
+    futures = [workers.builder.submit(requests.build(candidate)) for candidate in missing.values()]
+    results |= {name: done.value for name, done in zip(missing, completions(workers, futures), strict=True)}
     stored: dict[str | None, StoredProgram] = {}
-    for (method, candidate), completion in zip(candidates.items(), completions(workers, futures), strict=True):
-        built = completion.value
+    for method, candidate in candidates.items():
+        built = results[method]
         if isinstance(built, BuildResult):
             store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
             stored[method] = StoredProgram(candidate, built.schedule_id, built.program_id)
@@ -157,9 +160,13 @@ class _Gate:
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
             return None, "its replay is right"
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
+        most = [rival[1].max_bytes for rival in challenger.values() if not isinstance(rival, str)]
+        if any(0 < largest < size_bytes for largest in most):
+            size_bytes = max(size.size_bytes for size in winner.sizes)  # the program is for no larger ones
         outcome = self._run(winner, challenger, (size_bytes,), 1)
         fault = outcome if isinstance(outcome, RunFailure) else None
-        return fault, f"right at {size_bytes} bytes, which no trial had"
+        seen = "" if size_bytes in self.campaign.sizes else ", which no trial had"
+        return fault, f"right at {size_bytes} bytes{seen}"
 
     def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
@@ -224,11 +231,14 @@ class _Gate:
             raise RuntimeError("a champion was found without MLflow")
         files = self.mlflow.download(champion)
         manifest = json.loads(files[MANIFEST_FILE])
-        verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
+        verified = check_registered(files, manifest)
         candidate, program = candidate_codec.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
         target = lowering_target(self.campaign.runner)
-        if target.accepts(program):
+        if target.accepts(program) or (verified is None and self.campaign.runner.capabilities.any_program):
             return candidate, program
+        if verified is None:
+            rule, way_out = "a champion from a file must run on the runner", "choose another `runner`"
+            raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
         return candidate, build_program(verified, target.options(candidate)).program
 
     def _name(self, mlflow: MlflowStore, winner: BestProgram) -> str:

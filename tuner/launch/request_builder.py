@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chorale.runners.api.base import LIBRARY, ProgramSettings, Race, RunRequest
-from chorale.synth.build.request import BuildRequest, ScheduleRequest
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.statistics.controls import Controls, race_ratio
 from chorale.tuner.trials.records import Candidate, CompleteTrial
@@ -38,7 +40,8 @@ class RequestBuilder:
     @property
     def references(self) -> Mapping[str, str]:
         """Name of every baseline in measurements -> its name in the campaign and in records."""
-        return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in self.campaign.baselines}
+        names = self.campaign.baseline_names
+        return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in names}
 
     def build(self, candidate: Candidate) -> BuildRequest:
         """Return the build of a candidate. InvalidInput if a parameter is beyond a limit."""
@@ -47,12 +50,23 @@ class RequestBuilder:
         source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
         return BuildRequest(source, self.target.options(candidate))
 
+    def adopted(self, candidate: Candidate) -> BuildResult | None:
+        """Return the program of a candidate that is a file, which needs no build; None for all others."""
+        if not is_adopted(candidate.method):
+            return None
+        return adopted_programs(self.campaign, self.topology)[candidate.method]
+
+    def adopted_baselines(self) -> dict[str, Program]:
+        """Return the baselines that are files, by their names in measurements."""
+        adopted = {name: self.adopted(Candidate(method)) for name, method in self.references.items()}
+        return {name: result.program for name, result in adopted.items() if result is not None}
+
     def baseline_builds(self) -> dict[str, BuildRequest]:
-        """Return the builds of all baselines but the library's own, by their names in measurements."""
+        """Return the builds of all baselines but files and the library's own, by their names in measurements."""
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
-            if not method.startswith(LIBRARY)
+            if not method.startswith(LIBRARY) and not is_adopted(method)
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> Race | None:

@@ -14,6 +14,7 @@ from chorale.runners.simulated.config import DEFAULT_LINK_MBPS
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.request import BuildResult
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.launch.request_builder import RequestBuilder
@@ -47,7 +48,8 @@ def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpa
     if section.candidates == 0:
         return Screened()
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
-    built = _built(RequestBuilder(campaign, topology), workers, list(islice(points, section.candidates)))
+    made = [point for point in points if not is_adopted(point.method)]
+    built = _built(RequestBuilder(campaign, topology), workers, made[: section.candidates])
     pricing = _pricing(campaign, topology)
     exact = {candidate: _exact_s(campaign, topology, pricing, result) for candidate, result in built.items()}
     best = leaders(exact, section.simulated)

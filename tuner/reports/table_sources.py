@@ -25,6 +25,7 @@ from chorale.tuner.reports.table_writing import (
     RangeRow,
     assemble,
     checked_program,
+    program_certificate,
     require_links,
     schedule_certificate,
 )
@@ -111,8 +112,10 @@ def _campaign_row(
     if trial is None:
         return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
     text = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml"))
-    _, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
+    lifted, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
     require_links(f"trial {trial.number}", text, tuple(range(network.compute_count)), network)
+    if not trial.schedule_id:  # a program from a file
+        return make(program, measured, program_certificate(lifted, network), {**origin, "trial_id": trial.trial_id})
     schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
     verified = verify(from_parquet(schedule, load_topology))
     if verified.schedule.topology.id != network.id:
@@ -209,6 +212,8 @@ def _registry_row(
         return make(None, facts, None, {**origin, "baseline": measured[0]["baseline"]})
     text = entry.registered.program
     parameters = manifest["parameters"]
-    _, program = checked_program(text, f"{version.name} {version.version}", parameters["method"], parameters)
+    lifted, program = checked_program(text, f"{version.name} {version.version}", parameters["method"], parameters)
     require_links(version.name, text, tuple(range(network.compute_count)), network)
-    return make(program, facts, schedule_certificate(entry.registered.verified), origin)
+    verified = entry.registered.verified
+    certificate = program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
+    return make(program, facts, certificate, origin)

@@ -184,6 +184,11 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
     }
 
 
+def program_certificate(program: Program, network: Topology) -> dict[str, Any]:
+    """Return how far a program is from a bound on all schedules, with the bound's certificate, checked."""
+    return bound_certificate(network, program.collective, program_time_per_byte(program, network))
+
+
 def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
     """Return how far `achieved`, a time per byte, is from the bound of a network, with the checked certificate."""
     bound = lower_bound(network, collective, achieved)
@@ -229,7 +234,7 @@ def _row_of_file(
         ranks = group.ranks if of_job and group.ranks is not None else tuple(range(program.ranks))
         require_links(file, text, ranks, network)
         if ranks == tuple(range(network.compute_count)):
-            certificate = bound_certificate(network, lifted.collective, program_time_per_byte(lifted, network))
+            certificate = program_certificate(lifted, network)
             certificate |= {"schedule_id": lifted.origin} if lifted.origin else {}
     origin = {"name": lifted.name} | ({} if network is None else {"topology": {"spec": network.spec, "id": network.id}})
     row = RangeRow(program.collective, program.root, sizes, program, None, certificate, origin)

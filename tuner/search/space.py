@@ -19,6 +19,7 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import Value
@@ -158,7 +159,9 @@ class CampaignConstraints:
     sizes_bytes: tuple[int, ...]
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Whether `parameter` changes anything for schedules of `method`."""
+        """Whether `parameter` changes anything for schedules of `method`; nothing does for a program from a file."""
+        if is_adopted(method):
+            return False
         if parameter in PLAN_PARAMETERS:
             return self.target.is_one_sided
         if parameter == "protocol":
@@ -170,6 +173,8 @@ class CampaignConstraints:
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
         """Return in one line why `candidate` cannot work or is pointless, or None."""
+        if is_adopted(candidate.method):
+            return None
         try:
             self.target.options(candidate)
         except InvalidInput as error:

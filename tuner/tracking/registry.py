@@ -19,7 +19,7 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.judge import judge_program
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -133,24 +133,28 @@ def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
-def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any]) -> VerifiedSchedule:
-    """Verify a registered schedule and its program; CheckFailed unless both are sound and unchanged."""
-    for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
-        if digest(content) != manifest["sha256"][name]:
+def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
+    """Verify the files of a version: a program, and the schedule that it was made of, which is returned, if there is
+    one. CheckFailed unless both are sound and unchanged."""
+    has_schedule = bool(manifest["schedule_id"])
+    for name in (SCHEDULE_FILE, PROGRAM_FILE) if has_schedule else (PROGRAM_FILE,):
+        if name not in files or digest(files[name]) != manifest["sha256"][name]:
             raise CheckFailed(UNCHANGED_RULE, f"{name}, changed", RERUN_WAY_OUT)
     try:
-        verified = verify(from_parquet(schedule, load_topology))
-        lifted = lift(program)
+        verified = verify(from_parquet(files[SCHEDULE_FILE], load_topology)) if has_schedule else None
+        lifted = lift(files[PROGRAM_FILE])
     except InvalidInput as error:
         raise CheckFailed("a registered schedule must be readable", error, RERUN_WAY_OUT) from error
+    for violation in judge_program(lifted).violations:
+        raise CheckFailed("a registered program must be sound", violation.message, RERUN_WAY_OUT)
+    if verified is None:
+        return None
     if verified.schedule.id != manifest["schedule_id"]:
         raise CheckFailed(
             "a registered schedule must be the one that was measured", verified.schedule.id, RERUN_WAY_OUT
         )
     if lifted.collective.name != verified.schedule.collective.name:
         raise CheckFailed("a program must do the collective of its schedule", lifted.collective, RERUN_WAY_OUT)
-    for violation in check_program(lifted):
-        raise CheckFailed("a registered program must be sound", violation.message, RERUN_WAY_OUT)
     return verified
 
 
@@ -182,19 +186,22 @@ def _stored(winner: BestProgram) -> StoredProgram:
 
 
 def _program_files(store: Store, winner: BestProgram) -> dict[str, bytes]:
-    """Return the files of the schedule and the program of `winner`; none for an algorithm of the library."""
+    """Return the program of `winner` and its schedule, if it has one; nothing for an algorithm of the library."""
     if winner.library is not None:
         return {}
     stored = _stored(winner)
-    schedule, program = store.schedule_path(stored.schedule_id), store.program_path(stored.program_id)
-    return {SCHEDULE_FILE: read_file(str(schedule)), PROGRAM_FILE: read_file(str(program))}
+    files = {PROGRAM_FILE: read_file(str(store.program_path(stored.program_id)))}
+    if stored.schedule_id:
+        files[SCHEDULE_FILE] = read_file(str(store.schedule_path(stored.schedule_id)))
+    return files
 
 
 def _certificate(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the certificate of the schedule after checking it and its program; an empty one without files."""
     if not files:
         return {}
-    return check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest).schedule.certificate
+    verified = check_registered(files, manifest)
+    return {} if verified is None else verified.schedule.certificate
 
 
 def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> dict[str, Any]:
@@ -206,7 +213,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
         "size_range_bytes": [winner.size_class.min_bytes, winner.size_class.max_bytes],
         "library": winner.library,
         "parameters": stored.candidate.parameters if stored else None,
-        "schedule_id": stored.schedule_id if stored else None,
+        "schedule_id": (stored.schedule_id or None) if stored else None,
         "program_id": stored.program_id if stored else None,
         "runner": campaign.runner.kind,
         "baselines": list(campaign.baselines),

@@ -37,10 +37,10 @@ from chorale.tuner.trials.tuning_table import SizeClass
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """A schedule that was verified again, and the bytes of both files."""
+    """A schedule that was verified again, and the bytes of both files; a program that somebody wrote has none."""
 
-    verified: VerifiedSchedule
-    schedule: bytes
+    verified: VerifiedSchedule | None
+    schedule: bytes | None
     program: bytes
 
 
@@ -113,8 +113,8 @@ def find_champion(
 
 
 def _program(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> RegisteredProgram:
-    schedule, program = files[SCHEDULE_FILE], files[PROGRAM_FILE]
-    return RegisteredProgram(check_registered(schedule, program, manifest), schedule, program)
+    verified = check_registered(files, manifest)
+    return RegisteredProgram(verified, None if verified is None else files[SCHEDULE_FILE], files[PROGRAM_FILE])
 
 
 _log = logging.getLogger("chorale.registry")

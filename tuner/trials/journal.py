@@ -58,7 +58,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
         "runner": _runner_conditions(campaign.runner),
-        "baselines": list(campaign.baselines),
+        "baselines": list(campaign.baseline_names),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
         "overlap": campaign.overlap.products,

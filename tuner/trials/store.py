@@ -114,8 +114,9 @@ class Store:
             self._take(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
-        """Keep a schedule and a program under their content ids; does nothing for those already there."""
-        files = {self.schedule_path(schedule_id): schedule, self.program_path(program_id): program.encode()}
+        """Keep a schedule, unless its id is empty, and a program under their content ids, if they are not there yet."""
+        files = {self.schedule_path(schedule_id): schedule} if schedule_id else {}
+        files[self.program_path(program_id)] = program.encode()
         with uninterrupted():
             for path, content in files.items():
                 if path not in self._saved_files and not path.exists():

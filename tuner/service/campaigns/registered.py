@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
@@ -20,7 +21,11 @@ def registered(
     """
     entry = load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology, collective, size_bytes, alias)
     if kind is not None:
-        return entry.program.schedule if kind == "schedule" else entry.program.program
+        content = entry.program.schedule if kind == "schedule" else entry.program.program
+        if content is None:
+            value, way_out = "a program that was adopted from a file", "ask for the program"
+            raise CheckFailed("a registered version must have a schedule to give it out", value, way_out)
+        return content
     return {
         "model": entry.version.name,
         "version": entry.version.version,

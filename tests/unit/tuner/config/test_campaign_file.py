@@ -63,7 +63,8 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         (
             "search.chunk=[1]",
             "a campaign file must use known keys only; got unknown key `search.chunk`; did you mean `chunks`? "
-            "known here: methods, k, chunks, channels, instances, protocol, depth, buffer_bytes",
+            "known here: methods, programs, k, chunks, channels, instances, protocol, depth, buffer_bytes, reads, "
+            "block_group, pipeline_bytes",
         ),
         (
             "search.channels={from: 1, too: 3}",

@@ -1,0 +1,163 @@
+"""Programs that somebody wrote by hand compete in campaigns: as candidates and as baselines, up to best and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chorale.runners.local.runner import LocalRunner
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.cli.tune import _checked_campaign
+from chorale.tuner.config.adopted import is_adopted, read_program_file
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign_file import load_campaign
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.adopted_programs import adopted_programs
+from chorale.tuner.launch.plan import check_methods
+from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.trials.records import CompleteTrial
+from tests.campaigns import small_campaign
+from tests.command import chorale
+from tests.hand_written import direct_allreduce
+from tests.unit.tuner.launch.test_tuning import run
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Path:
+    path = tmp_path / "by hand.xml"
+    path.write_text(direct_allreduce(4))
+    return path
+
+
+def campaign(hand: Path, **changes: Any) -> Campaign:
+    """Return a campaign of which `hand` is a candidate beside rings, and a baseline beside a ring."""
+    document = {
+        "topology": "complete:4",
+        "search": {"methods": ["ring"], "programs": [str(hand)], "channels": [1, 2]},
+        "baselines": ["ring"],
+    }
+    return small_campaign(**{**document, **changes})
+
+
+def adopted_trials(report: TuneReport) -> list[CompleteTrial]:
+    return [trial for trial in report.trials if isinstance(trial, CompleteTrial) and is_adopted(trial.candidate.method)]
+
+
+def test_a_program_wins_is_registered_and_comes_back_without_a_schedule(home, hand, tmp_path, capsys):
+    report = run(home, campaign(hand))
+    [trial] = adopted_trials(report)
+    assert trial.candidate.method == read_program_file(str(hand)).name
+    assert (trial.schedule_id, trial.channels, trial.blocks) == ("", 1, 3)
+    assert set(report.versions) == {4096, 65536}
+    best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), load_topology("complete:4"), "allreduce", 65536)
+    assert best.manifest["parameters"]["method"] == trial.candidate.method
+    assert (best.program.schedule, best.program.program) == (None, direct_allreduce(4).encode())
+    answer = ("--topology", "complete:4", "--collective", "allreduce", "--size", "64KiB")
+    done = chorale(capsys, "best", *answer, "-o", tmp_path, "--json")
+    assert done.document["schedule"] is None
+    assert Path(done.document["program"]).read_text() == direct_allreduce(4)
+
+
+def test_the_tuning_table_takes_it_with_its_certificate(home, hand, tmp_path, capsys):
+    run(home, campaign(hand))
+    done = chorale(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "table")
+    assert done.code == 0, done.stderr
+    shown = chorale(capsys, "table", "show", tmp_path / "table", "--json").document
+    [program] = shown["programs"].values()
+    assert program["method"] == read_program_file(str(hand)).name
+    assert {entry["certificate"]["gap"] for entry in shown["entries"]} == {"0"}  # half the vector over each link
+    assert chorale(capsys, "table", "verify", tmp_path / "table").code == 0
+    of_registry = chorale(capsys, "table", "write", "--topology", "complete:4", "-o", tmp_path / "other")
+    assert of_registry.code == 0, of_registry.stderr
+
+
+def test_a_program_is_a_baseline_and_the_answer_where_nothing_beats_it(home, hand):
+    report = run(home, campaign(hand, search={"methods": ["ring"]}, baselines=["ring", str(hand)]))
+    name = read_program_file(str(hand)).name
+    for trial in report.trials:
+        assert set(trial.sizes[0].baseline_times_s) == {"ring", name}
+    best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), load_topology("complete:4"), "allreduce", 65536)
+    assert best.program.program == direct_allreduce(4).encode()
+
+
+def test_it_runs_live_as_candidate_and_as_baseline(home, hand):
+    wanted = campaign(
+        hand,
+        runner={"kind": "local", "where": "loopback", "timeout_s": 120},
+        baselines=["ring", str(hand)],
+        final={"launches": 2},
+        repeats=2,
+    )
+    with LocalRunner(where="loopback") as runner:
+        report = run(home, wanted, runner=runner)
+    name = read_program_file(str(hand)).name
+    [trial] = adopted_trials(report)
+    assert all(size.times_s and size.baseline_times_s[name] for size in trial.sizes)
+    rows = [json.loads(line) for line in (report.folder / "trials.jsonl").read_text().splitlines()]
+    assert name in json.dumps(rows)
+    assert report.tracked.run_ids[trial.trial_id]  # MLflow has it too
+
+
+def test_a_resumed_launch_knows_the_file_by_its_content(home, hand):
+    first = run(home, campaign(hand, baselines=["ring", str(hand)]))
+    again = run(home, campaign(hand, baselines=["ring", str(hand)]), resume=True)
+    assert len(again.trials) == len(first.trials)
+    hand.write_text(direct_allreduce(4, max_bytes=2**20))
+    with pytest.raises(InvalidInput, match="baselines"):
+        run(home, campaign(hand, baselines=["ring", str(hand)]), resume=True)
+
+
+def test_paths_are_relative_to_the_campaign_file(home, hand, tmp_path):
+    (tmp_path / "campaign.yaml").write_text(
+        "{name: c, topology: 'complete:4', collective: allreduce, sizes: [4KiB], runner: {kind: simulated},"
+        " search: {programs: [by hand.xml]}, baselines: [by hand.xml]}"
+    )
+    loaded = load_campaign(str(tmp_path / "campaign.yaml"))
+    assert loaded.search.programs == loaded.baselines == [str(hand)]
+    assert _checked_campaign(str(tmp_path / "campaign.yaml"), ())[0] == loaded
+
+
+def refusal(wanted: Campaign) -> str:
+    with pytest.raises((InvalidInput, CheckFailed)) as refused:
+        adopted_programs(wanted, load_topology(wanted.topology))
+    return str(refused.value)
+
+
+def test_refusals_name_the_key_the_file_the_rule_and_the_way_out(hand):
+    place = f"campaign key `search.programs`: {hand}"
+    assert refusal(campaign(hand, collective="allgather")) == (
+        f"{place}: a program must be for the collective of the campaign, allgather; got allreduce; "
+        "leave it out, or change `collective`"
+    )
+    gpus = refusal(campaign(hand, runner={"kind": "oneccl"}))
+    assert gpus.startswith(f"{place}: programs for the oneccl runner must be oneccl-xml, in place; got msccl-xml")
+    assert "the program is for 3 ranks" not in refusal(campaign(hand, topology="complete:5"))
+    hand.write_text(direct_allreduce(4, max_bytes=8192))
+    assert refusal(campaign(hand)).startswith(f"{place}: a program must serve all sizes of the campaign; got 64KiB, ")
+    hand.write_text(direct_allreduce(4).replace('type="rrc"', 'type="r"', 1))
+    wrong = refusal(campaign(hand))
+    assert wrong.startswith(f"{place}: a program must do what its collective says on complete:4 (")
+    assert wrong.endswith(f"see all of it with `chorale lift {hand}`")
+    hand.write_text("<algo")
+    assert refusal(campaign(hand)).startswith(place)
+    hand.write_text('{"name": "plan", "gpus": []}')
+    assert refusal(campaign(hand)).startswith(place)
+    assert refusal(campaign(hand.with_name("no.xml"))).startswith(
+        "campaign key `search.programs`: an input file must be"
+    )
+
+
+def test_a_service_takes_no_files(hand):
+    with pytest.raises(InvalidInput, match="every method must be known"):
+        check_methods(campaign(hand, baselines=[str(hand)]))
+    check_methods(campaign(hand, baselines=[str(hand)]), files=True)
+
+
+def test_a_search_needs_something_to_try():
+    with pytest.raises(ValueError, match="give `methods`, or `programs`, or both"):
+        small_campaign(search={"channels": [1]})
