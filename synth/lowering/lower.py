@@ -21,7 +21,7 @@ from chorale.synth.lowering.messages import (
     tree_levels,
 )
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.placement import Placement
+from chorale.synth.lowering.placement import Placement, stays_in_order
 from chorale.synth.lowering.rank_columns import columns_of_blocks
 from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
@@ -48,6 +48,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
+MAX_CELLS_IN_ORDER = 2**28  # where nothing is held of each
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
@@ -212,7 +213,11 @@ def _prepared(
     shape = BufferShape(collective.name, chunks, ranks, options.in_place, collective.root)
     _require_at_most("ranks", ranks, limits.ranks)
     _require_at_most("largest chunk offset", chunks - 1, limits.offset)
-    _require_at_most("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
+    _require_at_most(
+        "chunks on all ranks together",
+        shape.identities * ranks,
+        MAX_CELLS_IN_ORDER if stays_in_order(shape) else MAX_CELLS,
+    )
     messages = messages_of(schedule, vector, options)
     channels = 1 + int(messages.channel.max(initial=0))
     _require_at_most("channels", channels, limits.channels)

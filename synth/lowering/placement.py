@@ -30,6 +30,11 @@ _IN_ORDER = (
 """In place, every chunk of these stays at its place in the one buffer, from the start to the end."""
 
 
+def stays_in_order(shape: BufferShape) -> bool:
+    """Return whether all chunks always lie in one buffer in the order of their numbers."""
+    return shape.in_place and shape.collective in _IN_ORDER
+
+
 class Placement:
     """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int32[ranks, chunks].
 
@@ -56,7 +61,7 @@ class Placement:
     @property
     def is_ordered(self) -> bool:
         """Whether all chunks lie in one buffer in the order of their numbers, so that nothing need be held of each."""
-        return self.shape.in_place and self.shape.collective in _IN_ORDER
+        return stays_in_order(self.shape)
 
     @property
     def cells(self) -> Cells:

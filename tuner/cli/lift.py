@@ -21,7 +21,8 @@ from chorale.tuner.cli.options import AsJson, CollectiveFile, PlotFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import Fix, explained, sound_enough, verdict_document, write_bounded
 from chorale.tuner.files.collective_files import load_collective
-from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
+from chorale.tuner.files.program_output import read_program_text
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lowering import prediction
 from chorale.tuner.reports.show import program_facts
@@ -55,7 +56,7 @@ def lift(
     """
     require_plot_format(plot)
     topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
-    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology, load_collective(collective_file))
+    reading = read_program(read_program_text(file, MAX_TEXT_BYTES), topology, load_collective(collective_file))
     violations = reading.verdict.violations
     if fix:
         write_bounded(file, reading.verdict, output)

@@ -22,7 +22,7 @@ from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
-from chorale.tuner.files.read_write import write_file, write_parts
+from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
@@ -64,6 +64,12 @@ RanksPerBox = Annotated[
     int | None,
     typer.Option(help="MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]"),
 ]
+PerRank = Annotated[
+    bool,
+    typer.Option(
+        "--per-rank", help="Write a file for each rank, with its part alone, into the folder of -o. XML only."
+    ),
+]
 SizesOfProgram = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +88,7 @@ def register(app: typer.Typer) -> None:
 def lower(
     file: ScheduleFile,
     target: Annotated[str, typer.Option(help=f"Dialect of the program: {', '.join(TARGETS)}.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Program file to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Program file to write; .gz compresses it.")],
     channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Protocol = "Simple",
@@ -96,6 +102,7 @@ def lower(
     ranks_per_box: RanksPerBox = None,
     sizes: SizesOfProgram = None,
     dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
+    per_rank: PerRank = False,
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
     as_json: AsJson = False,
@@ -122,7 +129,7 @@ def lower(
     if channels is None:
         options = with_default_channels(verified, options)
     if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
-        write_parts(output, streamed_text(verified, options))
+        write_program(output, streamed_text(verified, options), per_rank)
         document: dict[str, Any] = {
             "target": target,
             "ranks": verified.schedule.topology.compute_count,
@@ -137,7 +144,8 @@ def lower(
         if advised is not None:
             document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}
             document["advice"] = advised.text(chunks_per_shard) if advised.is_large else None
-        write_file(output, built.text.encode())
+        text = built.text.encode()
+        write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:

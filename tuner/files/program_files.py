@@ -21,6 +21,7 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.program_output import COMPRESSED, read_program_text
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import load_topology
@@ -31,8 +32,9 @@ _PLAN = "a plan for MSCCL++ is run by its executor_test, and by `chorale run` on
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether the file at `path` is a program or a plan by its name and content, and not a schedule."""
-    return Path(path).suffix.lower() == SUFFIX or is_plan_file(path)
+    """Return whether `path` is a program or a plan by its name and content, and not a schedule."""
+    name = path.lower().removesuffix(COMPRESSED)
+    return Path(path).is_dir() or Path(name).suffix == SUFFIX or is_plan_file(path)
 
 
 def is_plan_file(path: str) -> bool:
@@ -77,7 +79,7 @@ def load_unchecked(
     collective: CustomCollective | None = None,
 ) -> tuple[Topology, Lifted[AnyProgram]]:
     """Return what a program file holds, not yet checked, and its network as `load_code` does."""
-    lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES), collective)
+    lifted = read_unchecked(read_program_text(path, MAX_TEXT_BYTES), collective)
     return network or load_topology(_spec_of(path, lifted.program, any_network)), lifted
 
 
