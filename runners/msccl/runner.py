@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.msccl.options import DTYPES, JobOptions, Launcher
 from chorale.runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Session, SessionStopped
 from chorale.runners.process_launch.base import GpuCluster, Host
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.local import LocalHost, watched_folder
 from chorale.runners.process_launch.mpich import MpichHost
 from chorale.runners.process_launch.slurm import SlurmHost, in_slurm_job, require_one_process
 from chorale.synth.errors import InvalidInput, Unavailable
@@ -77,8 +76,8 @@ class MscclRunner:
         if (fault := validate_request(request, self.library, self._faults)) is not None:
             return RunFailure(*fault, environment=_identified(environment))
         try:
-            with self._nodes(request) as (options, host), self._new_folder() as folder:
-                session = Session(request, options, Path(folder), host, self._proofs)
+            with self._nodes(request) as (options, host), watched_folder("chorale-msccl-", self._folder) as folder:
+                session = Session(request, options, folder, host, self._proofs)
                 environment |= _facts(session)
                 results = session.measure(deadline_s)
         except SessionStopped as stopped:
@@ -90,9 +89,6 @@ class MscclRunner:
             message = f"the folder of jobs must be writable: {error}"
             return RunFailure(FailureKind.UNAVAILABLE, message, environment=_identified(environment))
         return Measurement(self.name, results, _identified({**environment, **session.printed_facts}))
-
-    def _new_folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="chorale-msccl-", dir=self._folder)
 
     @contextlib.contextmanager
     def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Host]]:

@@ -56,7 +56,7 @@ def batch_script(ranks: int, options: JobOptions) -> str:
     prologue = "".join(f"{line}\n" for line in options.batch_prologue)
     return f"""\
 #!/bin/sh
-{"".join(f"#SBATCH {request}" + chr(10) for request in requests)}\
+{"".join(f"#SBATCH {shlex.quote(request)}" + chr(10) for request in requests)}\
 # sbatch job.sbatch, from this folder: proof first, then program and library in turns.
 set -eu
 cd "$SLURM_SUBMIT_DIR"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,10 @@ exec "$@" </dev/null
 """The shell that becomes the process leaves a guard in its group: once the pipe from the owner ends without a word, the
 folder goes and all are killed. A process may be writing into the folder just then, hence the second try. One that has
 others to end elsewhere is asked to end first, and given some seconds."""
+
+
+_WATCH = 'trap \'\' HUP INT TERM USR1 USR2; read _; sleep 6; rm -rf "$1" || rm -rf "$1"'
+"""Processes that write into the folder have some seconds to end: those of a step, see `ProcessSpec.grace_s`."""
 
 
 class LocalHost:
@@ -111,6 +116,27 @@ class LocalProcess:
         if not self._is_closed:
             self._is_closed = True
             self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def watched_folder(prefix: str, parent: Path | None) -> Iterator[Path]:
+    """Make a folder in `parent` for the block, by default in the system's temporary folder; it goes with this process.
+
+    A shell beside this process removes the folder where the process ends without a word.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
+        watcher = subprocess.Popen(  # noqa: S603
+            ["/bin/sh", "-c", _WATCH, "sh", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            yield Path(name)
+        finally:
+            watcher.kill()
+            watcher.communicate()
 
 
 def end_group_in_order(group: int, grace_s: float) -> None:

@@ -86,6 +86,20 @@ def slurm_output(*argv: str) -> str:
     return done.stdout
 
 
+def seconds_left() -> float | None:
+    """Return how long the job that this process is part of may still run, None without a limit."""
+    job = os.environ["SLURM_JOB_ID"]
+    text = slurm_output("squeue", "--noheader", f"--jobs={job}", "--format=%L").strip()
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts):
+        return None  # UNLIMITED, NOT_SET and the like
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return seconds + 86400.0 * int(days or 0)
+
+
 def new_step_name() -> str:
     """Return a name for the steps of a launch that no other has."""
     return f"chorale-{uuid.uuid4().hex[:12]}"

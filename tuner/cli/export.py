@@ -23,11 +23,13 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.options import AsJson, Protocol, RunnableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.slurm import Site, SlurmTime
 from chorale.tuner.files.program_files import is_program_file, load_program
 from chorale.tuner.files.read_write import write_folder
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
+from chorale.tuner.slurm.profile import load_profile
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
@@ -79,6 +81,8 @@ def export(
     ] = None,
     tests: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of nccl-tests on the nodes.")] = None,
     library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
+    site: Site = None,
+    job_time: SlurmTime = None,
     dtype: Annotated[
         str, typer.Option(help="Element type: float32, float64, float16, bfloat16, int32 or int64.")
     ] = "float32",
@@ -87,7 +91,8 @@ def export(
 ) -> None:
     """Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.
 
-    A schedule is lowered, a program taken as it is. Everything is checked before anything is written.
+    A schedule is lowered, a program taken as it is. Everything is checked before anything is written. The batch script
+    for Slurm has what the profile of the site says.
 
     Example: chorale export a100.parquet -o job
     """
@@ -96,7 +101,17 @@ def export(
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
     per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)
-    options = JobOptions(served, dtype, hosts=names, gpus_per_node=per_node, tests_folder=tests, library_folder=library)
+    profile = load_profile(site, time=job_time)
+    options = JobOptions(
+        served,
+        dtype,
+        hosts=names,
+        gpus_per_node=per_node,
+        tests_folder=tests,
+        library_folder=library,
+        batch_options=tuple(profile.requests()),
+        batch_prologue=tuple(profile.prologue),
+    )
     files = export_files(Export(topology, programs, verified, options))
     write_folder(output, files, force)
     if as_json:

@@ -15,6 +15,7 @@ from chorale.synth.extras import missing_extra
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.output import print_error, set_verbosity
 from chorale.tuner.cli.process_list import hide_passwords
+from chorale.tuner.cli.signals import stopping_in_order
 from chorale.tuner.files.read_write import keep_private
 
 app = typer.Typer(
@@ -68,7 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
     keep_private()
     hide_passwords()
     try:
-        app(args=_globals_first(command), prog_name="chorale")
+        with stopping_in_order():
+            app(args=_globals_first(command), prog_name="chorale")
     except ChoraleError as error:
         print_error(str(error))
         sys.exit(error.exit_code)

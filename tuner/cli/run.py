@@ -28,6 +28,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson, CollectiveFile, RunnableFile, Sizes
 from chorale.tuner.cli.output import people
 from chorale.tuner.cli.run_report import print_failure, print_report
+from chorale.tuner.cli.signals import stop_before_the_job_ends
+from chorale.tuner.cli.slurm import AsSlurmJob, Site, SlurmOptions, SlurmScript, SlurmTime, Wait, job_name, run_as_job
 from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.home import Home
@@ -69,6 +71,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
+    context: typer.Context,
     file: RunnableFile,
     runner: Annotated[str, typer.Option(help=f"What executes it: {', '.join(RUNNERS)}.")],
     sizes: Sizes,
@@ -91,6 +94,11 @@ def run(
     wants_calibration: WantsCalibration = False,
     trace: TraceFile = None,
     plot: TracePlot = None,
+    slurm: AsSlurmJob = False,
+    site: Site = None,
+    job_time: SlurmTime = None,
+    slurm_script: SlurmScript = None,
+    wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Execute a schedule or program, check every element of every result, and time it.
@@ -103,6 +111,13 @@ def run(
     config = runner_config(runner, _runner_options(flags, options or []))
     if goal is not None and config.capabilities.is_live and not config.capabilities.launches_repetitions:
         goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
+    job = SlurmOptions(context, slurm, site, job_time, slurm_script, wait)
+    if job.wants_job:
+        network = None if spec is None else load_topology(spec)
+        measured = load_runnable(file, network, config.lowering(), runner == LocalConfig.name)
+        run_as_job(job, job_name(Path(file).name), config, measured.topology, resumes=False)
+        return
+    stop_before_the_job_ends()
     running = config.create(Home.from_environment().root)
     try:
         target = config.lowering()

@@ -16,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 
 from chorale.tuner.cli.output import print_error
+from chorale.tuner.cli.signals import STOP_SIGNALS
 
 MAX_RESTARTS = 5
 LOST_CLUSTER_CODE = 75
 """Exit code of a child that says itself that its cluster is lost; Ray ends it with 1."""
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FORWARDED = (signal.SIGINT, signal.SIGHUP, *STOP_SIGNALS)
 _DEADLY = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _PR_SET_PDEATHSIG = 1
 _ENDED = b"."
@@ -37,6 +38,9 @@ def go_on_in_child(address: str | None) -> bool:
     for losses in range(MAX_RESTARTS + 1):
         if (code := _code_of_child()) is None:
             return losses > 0
+        if _stop_signals:  # a scheduler signals all processes of a job, those of Ray too
+            print_error("interrupted; what was finished is kept, go on with --resume")
+            os._exit(130)
         if losses < MAX_RESTARTS:
             show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
             print_error(
@@ -75,6 +79,7 @@ def is_child() -> bool:
 
 
 _is_child = False
+_stop_signals: list[int] = []
 
 
 def _is_command() -> bool:
@@ -94,6 +99,7 @@ def _begin_as_child(parent: int, writer: int) -> None:
 
 def _wait(child: int) -> int:
     def forward(number: int, _frame: FrameType | None) -> None:
+        _stop_signals.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 

@@ -12,6 +12,19 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.slurm import (
+    AsSlurmJob,
+    Site,
+    SlurmOptions,
+    SlurmScript,
+    SlurmTasks,
+    SlurmTime,
+    Wait,
+    follow_job,
+    job_name,
+    run_as_job,
+    stop_job,
+)
 from chorale.tuner.cli.supervision import go_on_in_child
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
@@ -40,9 +53,12 @@ Detach = Annotated[
     bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
 ]
 Follow = Annotated[
-    str | None, typer.Option("--follow", metavar="NAME", help="Watch the detached launch of campaign NAME.")
+    str | None,
+    typer.Option("--follow", metavar="NAME", help="Watch the launch of campaign NAME, detached or a Slurm job."),
 ]
-Stop = Annotated[str | None, typer.Option("--stop", metavar="NAME", help="End the detached launch of campaign NAME.")]
+Stop = Annotated[
+    str | None, typer.Option("--stop", metavar="NAME", help="End the launch of campaign NAME, detached or a Slurm job.")
+]
 Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
 ]
@@ -64,6 +80,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune_command(
+    context: typer.Context,
     campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign file, YAML.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest launch of this campaign.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
@@ -78,6 +95,12 @@ def tune_command(
     from_record: FromRecord = None,
     network: Network = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
+    slurm: AsSlurmJob = False,
+    site: Site = None,
+    job_time: SlurmTime = None,
+    slurm_script: SlurmScript = None,
+    wait: Wait = False,
+    array: SlurmTasks = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search for the fastest schedule per size and register it.
@@ -88,10 +111,9 @@ def tune_command(
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
+    job = SlurmOptions(context, slurm, site, job_time, slurm_script, wait, array)
     if follow is not None or stop is not None:
-        from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
-
-        watch_launch(follow, stop, address, as_json)
+        _watch(follow, stop, address, as_json)
         return
     if schema:
         emit_json(Campaign.model_json_schema())
@@ -111,6 +133,9 @@ def tune_command(
         _show_plan(checked, topology, as_json)
         return
     _require_writable(nccl_tuner, programs)
+    if job.wants_job:
+        run_as_job(job, job_name(checked.name), checked.runner.config, topology, resumes=True)
+        return
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
 
     if detach:
@@ -121,6 +146,15 @@ def tune_command(
     if report.ranked_trials:
         write_answer(report, nccl_tuner, programs, topology)
     show(report, as_json)
+
+
+def _watch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
+    """Watch the launch of campaign `follow`, or end that of `stop`: a job of Slurm, or one in a Ray cluster."""
+    if (follow is not None and follow_job(job_name(follow))) or (stop is not None and stop_job(job_name(stop))):
+        return
+    from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
+
+    watch_launch(follow, stop, address, as_json)
 
 
 def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:

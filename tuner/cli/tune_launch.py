@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import time
 import uuid
 from functools import partial
@@ -17,6 +16,7 @@ from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, people, print_error, results
+from chorale.tuner.cli.signals import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.cli.supervision import LOST_CLUSTER_CODE, is_child
 from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
@@ -26,6 +26,7 @@ from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.spared_imports import spare_imports
 from chorale.tuner.files.topology_specs import absolute_spec
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.job_time import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
@@ -39,6 +40,7 @@ from chorale.tuner.reports.tuning import (
     tuning_table_of,
     undecided_lines,
 )
+from chorale.tuner.slurm.script import REQUEUE_VARIABLE
 from chorale.tuner.trials.tuning_table import table_programs
 
 if TYPE_CHECKING:
@@ -161,10 +163,13 @@ def run_launch(
     def workers() -> Any:
         make = make_workers_at_once if at_once else partial(make_workers, address=address)
         started = make(campaign, topology, home.root)()
-        # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
-        signal.signal(signal.SIGTERM, _interrupt)
+        take_stop_signals()  # after Ray has set its own handler, which would abort the process
         return started
 
+    stop_s = stop_before_the_job_ends()
+    if stop_s is not None:
+        campaign = budget_within(campaign, stop_s, REQUEUE_VARIABLE in os.environ)
+        people.print(f"this Slurm job ends: the launch stops in {stop_s / 60:.0f} min at the latest", highlight=False)
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
     return tune(campaign, topology, home, resume, workers, partial(progress_display, people.console, limit_s=limit_s))
 
@@ -212,7 +217,3 @@ def show(report: TuneReport, as_json: bool) -> None:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
         raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

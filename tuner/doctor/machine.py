@@ -94,16 +94,15 @@ def _machine() -> Iterator[Check]:
 def _writable_home() -> Check:
     home = Home.from_environment().root
     way_out = "free some space, or set CHORALE_HOME to a folder that can be written"
-    probe = home / ".doctor"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"chorale")
-        probe.unlink()
-    except OSError as error:
-        return Check(
-            "data folder", False, f"{home}: {error.strerror}", "journals and tracking", way_out, True, ANOTHER_HOME
-        )
-    free_gib = shutil.disk_usage(home).free / 2**30
+    folder = next(path for path in (home, *home.parents) if path.exists())
+    reason = None if folder.is_dir() else "not a folder"
+    if reason is None and not os.access(folder, os.W_OK | os.X_OK):
+        reason = "Permission denied"
+    if reason is None and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        reason = "Read-only file system"
+    if reason is not None:
+        return Check("data folder", False, f"{folder}: {reason}", "journals and tracking", way_out, True, ANOTHER_HOME)
+    free_gib = shutil.disk_usage(folder).free / 2**30
     found = f"{home}, {free_gib:.1f} GiB free"
     return Check("data folder", free_gib > 0.5, found, "journals and tracking", way_out, True, ANOTHER_HOME)
 

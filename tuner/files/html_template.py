@@ -1,7 +1,8 @@
-"""HTML pages from Jinja templates; values are escaped."""
+"""HTML pages and shell scripts from Jinja templates; values of pages are escaped."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,4 +14,13 @@ def render_html(template: Path, **values: Any) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
+
+
+def render_script(template: Path, **values: Any) -> str:
+    """Return the script of the Jinja template in the file `template`, whose filter `quote` makes words for a shell."""
+    environment = Environment(  # noqa: S701 - a script is no page: nothing is escaped
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["quote"] = shlex.quote
     return environment.from_string(template.read_text(encoding="utf-8")).render(values)

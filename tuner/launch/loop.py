@@ -15,6 +15,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
+from chorale.tuner.launch.node_watch import NodeWatch
 from chorale.tuner.launch.overhead import (
     FINAL,
     MEASURING,
@@ -90,6 +91,7 @@ class TrialLoop:
         self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
         self._pruned = {trial.run_key: trial for trial in store.trials if isinstance(trial, PrunedTrial)}
         self._controls = controls_of(store.trials)
+        self._nodes = NodeWatch(store.trials, is_off=campaign.runner.at_once > 1)
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
@@ -238,6 +240,11 @@ class TrialLoop:
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)
+        if isinstance(outcome, Measurement) and self._nodes.have_changed(outcome.environment):
+            self._controls = controls_of(())
+            if not trial.beside:  # its baselines were measured elsewhere
+                self._submit(replace(trial, beside=True, so_far=None))
+                return
         if self._search.prunes and isinstance(outcome, Measurement):
             trial = trial.with_more(outcome)
             if self._goes_on(trial):

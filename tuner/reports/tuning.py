@@ -214,6 +214,7 @@ def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
         "speedup_vs_baseline": choice.speedup,
         "trial_id": trial.trial_id if trial else None,
         "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
+        **({"nodes": trial.environment["nodes"]} if trial and trial.environment.get("nodes") else {}),
         "registered_version": report.versions.get(choice.size_bytes),
         **_limit_facts(report, choice),
         **_verdict_fields(choice.verdict),

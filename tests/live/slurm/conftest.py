@@ -1,0 +1,89 @@
+"""A real Slurm for the tests of this folder, and what jobs in it need."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.slurm.cluster import SlurmCluster, missing_for_slurm
+from tests.native_code import share_native_code
+from tests.stand_ins.gpu_cluster import LAUNCHERS, put_stand_ins, stand_in_environment
+
+BIN = Path(sys.executable).parent
+CHORALE = str(BIN / "chorale")
+JOB_LIMIT_S = 900
+"""For a job with several commands, each of which takes its seconds to start on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster as a user has it: a folder that all nodes see, stand-ins for GPUs, a way to run jobs."""
+
+    cluster: SlurmCluster
+    folder: Path
+    variables: dict[str, str]
+
+    def chorale(self, *arguments: str, limit_s: float = JOB_LIMIT_S) -> tuple[int, str, str]:
+        """Run `chorale` on the login node; return code, output and messages."""
+        done = self.cluster.run(CHORALE, *arguments, limit_s=limit_s, folder=self.folder, variables=self.variables)
+        return done.returncode, done.stdout, done.stderr
+
+    def job(self, script: str, *options: str) -> str:
+        """Run a batch script to its end; return what it printed."""
+        text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
+        output = self.folder / "job.out"
+        output.unlink(missing_ok=True)
+        job = self.cluster.submit(f"#!/bin/bash\n{text}{script}", f"--output={output}", *options, folder=self.folder)
+        self.cluster.wait(job, JOB_LIMIT_S)
+        return output.read_text()
+
+    def document(self, name: str) -> dict[str, Any]:
+        """Return a JSON document that a job has written."""
+        return dict(json.loads((self.folder / name).read_text()))
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start the cluster once for all tests, and take it down."""
+    if (reason := missing_for_slurm()) is not None:
+        pytest.skip(f"SLURM IS NOT TESTED ON THIS MACHINE: {reason}")
+    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a data folder, stand-ins for GPUs and the schedule `ring8.parquet`."""
+    folder = tmp_path_factory.mktemp("site")
+    for name in ("home", "memory", "jobs"):
+        (folder / name).mkdir()
+    share_native_code(folder / "home")
+    put_stand_ins(folder / "bin")
+    for launcher in LAUNCHERS:
+        (folder / "bin" / launcher).unlink()  # these are real here
+    return folder
+
+
+@pytest.fixture
+def site(slurm: SlurmCluster, shared: Path) -> Iterator[Site]:
+    """Return the cluster with every node idle."""
+    played = stand_in_environment(shared / "bin", shared / "memory", "executor")
+    path = f"{BIN}:{played['PATH']}:/usr/sbin"
+    settings = {"CHORALE_HOME": str(shared / "home"), "RAY_AUTH_MODE": "token", "CHORALE_INSECURE_CLUSTER": "0"}
+    site = Site(slurm, shared, {**played, **settings, "PATH": path, "RAY_raylet_start_wait_time_s": "300"})
+    slurm.clean()
+    if not (shared / "ring8.parquet").exists():
+        code, _, messages = site.chorale("synth", "ring", "ring:8", "--collective", "allreduce", "-o", "ring8.parquet")
+        assert code == 0, messages
+    yield site
+    if os.environ.get("CHORALE_KEEP") != "1":
+        slurm.clean()

@@ -1,0 +1,201 @@
+"""Launches in a real Slurm: order and number of ranks, hangs, kinds of MPI, steps and tasks around them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.live.mpi import needs_mpi
+from tests.live.slurm.cluster import wait_until
+from tests.live.slurm.conftest import BIN, JOB_LIMIT_S, Site
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
+
+GPUS = (
+    "chorale --quiet run ring8.parquet --runner msccl --sizes 1M --repeats 1 --set runtime=executor "
+    "--set shared_folder=$PWD/jobs --timeout 120"
+)
+MPI = "chorale --quiet run ring8.parquet --runner mpi --sizes 64K --repeats 2 --timeout 120"
+LAUNCHERS = {
+    "srun": f"{GPUS} --set launcher=srun --set hosts=n3,n2",
+    "mpich": f"{GPUS} --set launcher=mpich --set hosts=n3,n2",
+    "mpi": f"{MPI} --hosts n3,n2",
+}
+launchers = pytest.mark.parametrize("launcher", LAUNCHERS)
+
+
+@needs_mpi
+@launchers
+def test_ranks_run_on_the_hosts_that_were_named_in_their_order(site: Site, launcher: str) -> None:
+    said = site.job(f"{LAUNCHERS[launcher]} --json > named.json", "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
+    document = site.document("named.json")
+    assert "failure" not in document, (document, said)
+    assert document["environment"]["nodes"] == "n3,n2"
+
+
+@needs_mpi
+@pytest.mark.parametrize("launcher", ["srun", "mpi"])
+def test_a_larger_allocation_is_filled_in_blocks_whatever_the_site_says(site: Site, launcher: str) -> None:
+    command = f"{GPUS} --set launcher=srun --set gpus_per_node=4" if launcher == "srun" else MPI
+    script = f"export SLURM_DISTRIBUTION=cyclic\n{command} --json > blocks.json"
+    said = site.job(script, "--nodes=3", "--ntasks-per-node=4", "--gpus-per-node=4")
+    document = site.document("blocks.json")
+    assert "failure" not in document, (document, said)
+    assert document["environment"]["nodes"] == "n1,n2"
+
+
+@needs_mpi
+@launchers
+def test_a_launch_in_a_step_uses_the_nodes_of_the_job(site: Site, launcher: str) -> None:
+    script = f"srun --nodes=1 --ntasks=1 --nodelist=n2 {LAUNCHERS[launcher]} --json > step.json"
+    said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
+    document = site.document("step.json")
+    assert "failure" not in document, (document, said)
+    assert document["environment"]["nodes"] == "n3,n2"
+
+
+@needs_mpi
+@pytest.mark.parametrize("launcher", ["srun", "mpi"])
+def test_several_tasks_that_would_each_start_all_ranks_are_refused(site: Site, launcher: str) -> None:
+    said = site.job(f"srun --nodes=1 --ntasks=2 {LAUNCHERS[launcher]}\necho code $?", "--nodes=2", "--ntasks=16")
+    assert said.count("a command that starts ranks itself must be started once; got 2 times") == 2
+    assert "code 2" in said
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpich"])
+def test_a_hang_ends_with_its_step_and_the_next_launch_runs(site: Site, launcher: str) -> None:
+    command = LAUNCHERS[launcher]
+    script = (
+        f"STAND_IN_FAULT=hang {command} --sizes 1M,2M --timeout 20\necho code $?\n"
+        f"squeue --steps --noheader --format='step %i'\n{command} --json > after.json\nls jobs | wc -l"
+    )
+    said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
+    assert "timeout: program ring8.parquet: the launch took too long; its table has 1 rows" in said
+    assert "code 1" in said
+    assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
+    assert "failure" not in site.document("after.json")
+    assert said.split()[-1] == "0"  # no job folder is left
+
+
+@needs_mpi
+def test_a_time_out_of_the_mpi_runner_ends_its_step(site: Site) -> None:
+    script = (
+        f"{MPI} --timeout 0.2 --repeats 100000\necho code $?\n"
+        f"squeue --steps --noheader --format='step %i'\n{MPI} --json > after.json"
+    )
+    said = site.job(script, "--nodes=2", "--ntasks=8")
+    assert "code 1" in said
+    assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
+    assert "failure" not in site.document("after.json")
+
+
+@needs_mpi
+@pytest.mark.parametrize("launcher", ["srun", "mpi"])
+@pytest.mark.parametrize("signal", ["USR1", "USR2", "TERM", "KILL"])
+def test_every_signal_leaves_no_step_and_no_folder(site: Site, launcher: str, signal: str) -> None:
+    hang = {"srun": "STAND_IN_FAULT=hang", "mpi": ""}[launcher]
+    command = LAUNCHERS[launcher] + (" --sizes 1M,2M" if launcher == "srun" else " --repeats 1000000")
+    script = f"""
+(export {hang or "NONE=1"}; exec {command}) &
+work=$!
+for turn in $(seq 600); do
+  squeue --steps --noheader --format=%j | grep -q chorale- && break
+  sleep 0.2
+done
+sleep 3
+kill -{signal} $work
+wait $work
+echo code $?
+for turn in $(seq 100); do
+  squeue --steps --noheader --format=%j | grep -q chorale- || break
+  sleep 0.2
+done
+squeue --steps --noheader --format='step %i'
+ls jobs | wc -l
+"""
+    said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
+    assert f"code {137 if signal == 'KILL' else 130}" in said
+    assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
+    assert said.split()[-1] == "0"
+
+
+@needs_mpi
+def test_the_kind_of_mpi_is_that_of_the_test_programs(site: Site) -> None:
+    """A test program that is linked to MPICH, as the runtimes' are built for an MPI."""
+    source = site.folder / "perf.c"
+    source.write_text(_MPI_TEST_PROGRAM.format(stand_in=site.folder / "bin" / "all_reduce_perf"))
+    (site.folder / "mpich").mkdir()
+    compiled = [str(BIN / "mpicc"), "-o", str(site.folder / "mpich" / "all_reduce_perf"), str(source)]
+    subprocess.run([*compiled, f"-Wl,-rpath,{BIN.parent}/lib"], check=True, capture_output=True)
+    command = f"{LAUNCHERS['srun']} --set tests_folder=$PWD/mpich --json"
+    script = f"{command} > chosen.json\n{command} --set mpi=pmix > pmix.json\n{command} --set mpi=nothing > none.json"
+    said = site.job(script, "--nodes=2", "--ntasks=16", "--gpus-per-node=8", "--nodelist=n2,n3")
+    assert "failure" not in site.document("chosen.json"), said
+    refused = site.document("pmix.json")["failure"]["message"]
+    assert "unsupported PMI version PMIx" in refused
+    assert "set `mpi` to another of `srun --mpi=list`" in refused
+    assert "Couldn't find the specified plugin name for mpi/nothing" in site.document("none.json")["failure"]["message"]
+
+
+_MPI_TEST_PROGRAM = """\
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(int count, char** words) {{
+  int rank, size, code = 0;
+  MPI_Init(&count, &words);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (rank == 0) {{
+    char command[4096];
+    snprintf(command, sizeof command, "STAND_IN_RANKS=%d {stand_in}", size);
+    for (int word = 1; word < count; ++word) {{ strcat(command, " "); strcat(command, words[word]); }}
+    code = system(command) ? 1 : 0;
+  }}
+  MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return code;
+}}
+"""
+
+
+def test_an_exported_job_is_taken_by_slurm(site: Site) -> None:
+    profile = site.folder / "export.yaml"
+    profile.write_text("partition: work\ntime: 10min\nprologue: [echo prologue ran]\nsbatch: [--comment=tuned]\n")
+    code, _, messages = site.chorale(
+        *("export", "ring8.parquet", "-o", "exported", "--target", "msccl-executor-xml", "--sizes", "1M"),
+        *("--hosts", "n3,n1", "--site", "export.yaml"),
+    )
+    assert code == 0, messages
+    job = site.folder / "exported" / "executor-srun"
+    done = site.cluster.run("sbatch", "--parsable", "job.sbatch", folder=job, variables=site.variables)
+    assert done.returncode == 0, done.stderr
+    number = done.stdout.strip()
+    assert site.cluster.wait(number, JOB_LIMIT_S) == "COMPLETED", _text(job / f"slurm-{number}.out")
+    assert "prologue ran" in _text(job / f"slurm-{number}.out")
+    hosts = {int(path.suffix[1:]): path.read_text().split()[0] for path in (job / "hosts").glob("proof.*")}
+    assert [hosts[rank] for rank in range(8)] == ["n3"] * 4 + ["n1"] * 4
+    assert site.cluster.fact(number, "TimeLimit") == "00:10:00"
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_node_that_goes_down_ends_the_job_and_its_steps(site: Site) -> None:
+    script = f"#!/bin/bash\n{_exports(site)}STAND_IN_FAULT=hang {LAUNCHERS['srun']} --sizes 1M,2M\n"
+    job = site.cluster.submit(
+        script, "--nodes=2", "--ntasks=16", "--nodelist=n2,n3", "--no-requeue", folder=site.folder
+    )
+    wait_until(lambda: any("chorale-" in name for name in site.cluster.steps()), JOB_LIMIT_S, site.cluster.steps)
+    site.cluster.set_down("n3")
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "NODE_FAIL"
+    wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+
+
+def _exports(site: Site) -> str:
+    return "".join(f"export {name}='{value}'\n" for name, value in site.variables.items())

@@ -1,0 +1,197 @@
+"""Profiles of sites, what jobs ask for, and their scripts, which a shell really executes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.registry import runner_config
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.slurm.profile import SlurmProfile, limit_minutes, load_profile
+from chorale.tuner.slurm.script import SlurmJob
+from chorale.tuner.slurm.shape import JobShape, job_shape
+from tests.command import chorale
+
+PROFILE = """\
+partition: gpu
+account: lab
+time: 2h
+constraint: a100
+sbatch: ["--comment=two words"]
+prologue: [module load nccl]
+"""
+
+
+def test_a_profile_becomes_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(PROFILE)
+    requests = ["--partition=gpu", "--account=lab", "--time=120", "--constraint=a100", "--comment=two words"]
+    assert load_profile(str(path)).requests() == requests
+    monkeypatch.setenv("CHORALE_SLURM", str(path))
+    assert load_profile(None, time="30min").time == "30"
+    monkeypatch.delenv("CHORALE_SLURM")
+    assert load_profile(None).requests() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("partitoin: gpu", "key `partitoin` of the profile of a site: Extra inputs are not permitted"),
+        ("time: soon", "a time limit is written as 90min"),
+        ("time: 3", "`time` should be at least twice the 120 s of `stop_s`"),
+        ("sbatch: [qos=short]", "`sbatch` should hold options, which begin with `-`: qos=short"),
+        ("partition: 'a b'", "the value should be one word"),
+        ('prologue: ["a\\nb"]', "key `prologue.0`"),
+        ("- 1", "must be a mapping of keys to values"),
+        ("container: {kind: docker, image: x}", "key `container.kind`"),
+        ("nodes: 0", "key `nodes`"),
+        ("a: [", "must be valid YAML"),
+    ],
+)
+def test_profiles_that_do_not_fit_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInput) as refused:
+        load_profile(str(path))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("1:30", 1.5), ("2:00:00", 120), ("1-12", 36 * 60), ("1-00:30", 24 * 60 + 30), ("2-1:2:30", 2942.5)],
+)
+def test_limits_are_read_as_slurm_does(text: str, minutes: float) -> None:
+    assert limit_minutes(text) == pytest.approx(minutes)
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "spec", "profile", "shape"),
+    [
+        ("msccl", {}, "a100:2", {}, JobShape(2, 8, 8)),
+        ("msccl", {"launcher": "ray"}, "a100:2", {"gpus_per_node": 0}, JobShape(2, 8, 0, ray=True)),
+        ("msccl", {"hosts": "n3,n1", "launcher": "srun"}, "ring:8", {}, JobShape(2, 4, 4, ("n3", "n1"))),
+        ("mpi", {}, "ring:4", {}, JobShape(4, 1)),
+        ("mpi", {}, "ring:4", {"nodes": 2}, JobShape(2, 2)),
+        ("mpi", {"hosts": "n3,n2"}, "ring:8", {}, JobShape(2, 4, hosts=("n3", "n2"))),
+        ("oneccl", {"where": "cluster"}, "ring:4", {}, JobShape(4, 1, ray=True)),
+        ("simulated", {}, "torus:4x4", {}, JobShape(1, 1)),
+    ],
+)
+def test_jobs_ask_for_what_the_runner_needs(
+    runner: str, options: dict[str, Any], spec: str, profile: dict[str, Any], shape: JobShape
+) -> None:
+    asked = SlurmProfile.model_validate(profile)
+    assert job_shape(runner_config(runner, options), load_topology(spec), asked) == shape
+
+
+def test_nodes_without_room_for_the_ranks_are_refused() -> None:
+    profile = SlurmProfile(nodes=2, tasks_per_node=1)
+    with pytest.raises(InvalidInput, match="a task for each of 4 ranks; got 2 nodes of 1"):
+        job_shape(runner_config("mpi", {}), load_topology("ring:4"), profile)
+
+
+def _job(folder: Path, arguments: tuple[str, ...], **changes: Any) -> SlurmJob:
+    return SlurmJob("chorale-x", arguments, folder, folder / "a home", JobShape(1, 1), **changes)
+
+
+def _shell(script: str, folder: Path, tools: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
+    for name, text in tools.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o700)
+    (folder / "job.sh").write_text(script)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", **variables}
+    command = ["bash", str(folder / "job.sh")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+SCONTROL = 'case $* in *"show job"*) echo "JobId=7 JobState=$STATE x" ;; *) echo "$@" >> requeued ;; esac'
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "restarts", "requeued"),
+    [
+        ("130", "RUNNING", "0", True),
+        ("130", "COMPLETING", "0", False),
+        ("130", "RUNNING", "20", False),
+        ("0", "RUNNING", "0", False),
+        ("1", "RUNNING", "3", False),
+    ],
+)
+def test_a_campaign_with_work_left_requeues_its_job(
+    tmp_path: Path, code: str, state: str, restarts: str, requeued: bool
+) -> None:
+    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
+    script = _job(tmp_path, ("tune", "my campaign.yaml"), resumes=True).script(profile)
+    (tmp_path / "a home" / "slurm").mkdir(parents=True)
+    tools = {"chorale": f'printf "%s|" "$@"; exit {code}', "scontrol": SCONTROL, "sleep": "exit 0"}
+    done = _shell(script, tmp_path, tools, STATE=state, SLURM_RESTART_COUNT=restarts)
+    assert done.stdout == "tune|my campaign.yaml|" + ("--resume|" if restarts != "0" else "")
+    assert done.returncode == int(code), done.stderr
+    assert (tmp_path / "requeued").exists() == requeued
+
+
+def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path: Path) -> None:
+    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}"])
+    script = _job(tmp_path, ("run", "x")).script(profile)
+    work = "trap 'sleep 1; echo stopped; exit 130' USR1; kill -TERM $PPID; while :; do sleep 0.1; done"
+    done = _shell(script, tmp_path, {"chorale": work})
+    assert (done.returncode, done.stdout) == (130, "stopped\n"), done.stderr
+
+
+def test_containers_stand_before_the_command(tmp_path: Path) -> None:
+    job = _job(tmp_path, ("run", "x"))
+    apptainer = {"kind": "apptainer", "image": "a.sif", "mounts": ["/data"], "options": ["--nv"]}
+    text = job.script(SlurmProfile.model_validate({"container": apptainer, "command": "chorale"}))
+    assert "\nrun apptainer exec --bind=/data --nv a.sif chorale run x\n" in text
+    pyxis = {"kind": "pyxis", "image": "reg#img:1", "mounts": ["/data", "/a:/b"]}
+    text = job.script(SlurmProfile.model_validate({"container": pyxis, "command": "chorale"}))
+    options = "--container-image='reg#img:1' --container-mounts=/data:/data,/a:/b"
+    assert "\nrun srun --overlap --mpi=none --nodes=1 --ntasks=1 " in text
+    assert options.replace("--container-image='reg#img:1'", "'--container-image=reg#img:1'") in text
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_scripts_with_ray_are_shell(tmp_path: Path, tasks: int) -> None:
+    job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path, JobShape(2, 4, ray=True), True, tasks)
+    script = job.script(SlurmProfile())
+    checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert ("--array=0-2" in script) == (tasks == 3)
+    assert script == job.script(SlurmProfile())
+
+
+def test_the_command_line_writes_the_script_of_a_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
+    (tmp_path / "site.yaml").write_text(PROFILE)
+    (tmp_path / "c.yaml").write_text(
+        "name: c\ntopology: ring:4\ncollective: allreduce\nsizes: [64KiB]\nrunner: {kind: simulated}\n"
+        "search: {methods: [ring]}\n"
+    )
+    options = ("--set", "budget.trials=2", "--deterministic", "--json", "--site", "site.yaml", "--array", "2")
+    done = chorale(capsys, "tune", "c.yaml", "--slurm-script", "job.sh", *options)
+    assert done.code == 0, done.stderr
+    script = (tmp_path / "job.sh").read_text()
+    settings = "--set budget.trials=2 --deterministic --json c.yaml"
+    shared = "--set runner.at_once=2 --set 'runner.needs.resources={chorale_task: 1}' --set controls=every-trial"
+    assert f" tune {settings} {shared} $resume\n" in script
+    assert "#SBATCH '--comment=two words'\n" in script
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("flag", [("--site", "x"), ("--wait",), ("--time", "2h")])
+def test_options_of_a_job_need_one(tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: tuple[str, ...]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "name: c\ntopology: ring:4\ncollective: allreduce\nsizes: [64KiB]\nrunner: {kind: simulated}\n"
+        "search: {methods: [ring]}\n"
+    )
+    done = chorale(capsys, "tune", path, *flag)
+    assert (done.code, f"got {flag[0]}; add --slurm" in done.stderr) == (2, True), done.stderr
