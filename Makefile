@@ -16,7 +16,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow test-slurm sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS) $(COMPLETION)
 
@@ -63,6 +63,11 @@ test-side-by-side:
 
 test-in-pairs:
 	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+
+# A real Slurm of four nodes on this machine, set up from packages (slurmctld slurmd slurm-client munge libpmix-dev) and
+# taken down again: as root. Where it cannot run the tests say what is missing.
+test-slurm: setup
+	$(BIN)/python -m pytest -m slow tests/live/slurm -n 0 --durations 15
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

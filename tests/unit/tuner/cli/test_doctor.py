@@ -62,7 +62,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
 @pytest.fixture
 def no_build(monkeypatch):
     """The library for MPI programs is there: building it takes seconds, and is another test's."""
-    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda home: "built")
 
 
 @pytest.mark.usefixtures("no_build")
@@ -81,6 +81,7 @@ def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     assert (ray["missing"], ray["mend"]) == (["ray cluster"], "unset RAY_ADDRESS")
 
 
+@pytest.mark.usefixtures("no_build")
 def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
@@ -128,3 +129,13 @@ def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
         server.shutdown()
     assert all(found[name]["usable"] for name in ("ray", "mlflow", "service"))
     assert found["service"]["found"] == f"service port: port {port} is where the service answers"
+
+
+def test_looking_makes_no_data_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda home: home)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
+    done = chorale(capsys, "doctor", "--json")
+    assert checks(done.document)["data folder"]["ok"]
+    assert done.document["mpi_preload"] == str(tmp_path / "cache" / "chorale" / "native")
+    assert list(tmp_path.iterdir()) == []
