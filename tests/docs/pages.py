@@ -13,6 +13,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 NOT_RUN = {
+    r"chorale (run|tune) .*--slurm\b": "needs a Slurm cluster; tests/live/slurm has one",
+    r"chorale topology import switches.txt": "needs a Slurm cluster; tests/live/slurm has one",
     r"chorale serve(?! --make-token)": "serves until it is stopped; tests/integration starts it",
     r"chorale ui\b": "serves until it is stopped",
     r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",

@@ -29,7 +29,6 @@ from chorale.tuner.files.read_write import write_folder
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
-from chorale.tuner.slurm.profile import load_profile
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
@@ -101,6 +100,8 @@ def export(
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
     per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)
+    from chorale.tuner.slurm.profile import load_profile  # noqa: PLC0415 - reading profiles takes pydantic
+
     profile = load_profile(site, time=job_time)
     options = JobOptions(
         served,

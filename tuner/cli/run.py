@@ -112,17 +112,15 @@ def run(
     if goal is not None and config.capabilities.is_live and not config.capabilities.launches_repetitions:
         goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
     job = SlurmOptions(context, slurm, site, job_time, slurm_script, wait)
+    target, is_local = config.lowering(), runner == LocalConfig.name
+    network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
     if job.wants_job:
-        network = None if spec is None else load_topology(spec)
-        measured = load_runnable(file, network, config.lowering(), runner == LocalConfig.name)
-        run_as_job(job, job_name(Path(file).name), config, measured.topology, resumes=False)
+        submitted = load_runnable(file, network, target, any_network=is_local, collective=collective)
+        run_as_job(job, job_name(Path(file).name), config, submitted.topology, resumes=False)
         return
     stop_before_the_job_ends()
     running = config.create(Home.from_environment().root)
     try:
-        target = config.lowering()
-        network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
-        is_local = runner == LocalConfig.name
         runnable = load_runnable(file, network, target, any_network=is_local, collective=collective)
         topology, program = runnable.topology, runnable.program
         if spec is None and is_program_file(file) and program.name.split()[-1:] != [topology.spec]:

@@ -14,6 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.topology.formats.files import dumped_machine, from_bytes, to_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
+from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree, parse_slurm_tree, slurm_topology
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
@@ -79,13 +80,18 @@ def show(
 
 @topology_app.command("import")
 def import_topology(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A dump of NCCL or RCCL (XML), GraphML or JSON.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A dump of NCCL or RCCL (XML), GraphML, JSON, or Slurm's switches.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .json file to write.")],
     boxes: Annotated[int | None, typer.Option(min=1, help="Join so many copies of a dumped machine.")] = None,
     nic_gbps: Annotated[str | None, typer.Option(metavar="G", help="Gbit/s of every NIC [as dumped].")] = None,
     rails: Annotated[
         bool, typer.Option("--rails", help="Join NIC i of all boxes by switch i, not all by one.")
     ] = False,
+    nodes: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Nodes of Slurm to take, such as gpu[01-16] [all].")
+    ] = None,
 ) -> None:
     """Turn a topology dump into a network, and write it as JSON for file: specs.
 
@@ -96,7 +102,11 @@ def import_topology(
     spec = f"file:{file}"
     content = read_file(file)
     machine = dumped_machine(content, spec)
-    if machine is not None:
+    if is_slurm_tree(content) and machine is None:
+        topology = _slurm_network(content, nodes, nic_gbps, spec)
+    elif nodes is not None:
+        raise InvalidInput("--nodes needs Slurm's switches", file, "leave it out")
+    elif machine is not None:
         topology = boxes_topology(machine, BoxNetwork(boxes or 1, _nic_bandwidth(nic_gbps), rails), spec)
         if machine.positions_only:
             people.print(_ONLY_PLACES)
@@ -110,6 +120,17 @@ def import_topology(
         soft_wrap=True,
         highlight=False,
     )
+
+
+def _slurm_network(content: bytes, nodes: str | None, nic_gbps: str | None, spec: str) -> Topology:
+    """Return the network of nodes of a Slurm cluster, and say in which order they are ranks."""
+    bandwidth = _nic_bandwidth(nic_gbps)
+    if bandwidth is None:
+        raise InvalidInput("Slurm does not know how fast nodes send", "no --nic-gbps", "add --nic-gbps 200")
+    topology = slurm_topology(parse_slurm_tree(content), expanded_names(nodes or ""), bandwidth, spec)
+    hosts = ",".join(topology.node_ids[: topology.compute_count])
+    people.print(f"ranks are in the order of switches: hosts {hosts}", soft_wrap=True, highlight=False)
+    return topology
 
 
 def _nic_bandwidth(text: str | None) -> Fraction | None:

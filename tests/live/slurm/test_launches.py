@@ -110,7 +110,7 @@ kill -{signal} $work
 wait $work
 echo code $?
 for turn in $(seq 100); do
-  squeue --steps --noheader --format=%j | grep -q chorale- || break
+  squeue --steps --noheader --format=%j | grep -q chorale- || [ -n "$(ls jobs)" ] || break
   sleep 0.2
 done
 squeue --steps --noheader --format='step %i'
@@ -145,6 +145,7 @@ _MPI_TEST_PROGRAM = """\
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 int main(int count, char** words) {{
   int rank, size, code = 0;
   MPI_Init(&count, &words);
@@ -156,7 +157,13 @@ int main(int count, char** words) {{
     for (int word = 1; word < count; ++word) {{ strcat(command, " "); strcat(command, words[word]); }}
     code = system(command) ? 1 : 0;
   }}
-  MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  MPI_Request request;
+  int done = 0;
+  MPI_Ibcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+  while (!done) {{  /* without taking the cores from rank 0 */
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    usleep(10000);
+  }}
   MPI_Finalize();
   return code;
 }}

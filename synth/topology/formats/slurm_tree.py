@@ -1,0 +1,149 @@
+"""Slurm's topology: `topology.conf`, or what `scontrol show topology` prints, as a network of nodes and switches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.topology import Topology
+
+MAX_NAMES = 2**20
+_WAY_OUT = "give topology.conf of topology/tree, or the output of `scontrol show topology`"
+_ITEM = re.compile(r"([A-Za-z0-9_.-]*)(?:\[([0-9,-]+)\])?([A-Za-z0-9_.-]*)(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTree:
+    """The switches of a cluster: name -> nodes, or switches, that hang on it, in the order of the file."""
+
+    nodes: Mapping[str, tuple[str, ...]]
+    switches: Mapping[str, tuple[str, ...]]
+
+    def ordered_nodes(self) -> list[str]:
+        """Return all nodes so that those of one switch follow each other, and so do those of switches above."""
+        below = {name for names in self.switches.values() for name in names}
+        roots = [name for name in (*self.switches, *self.nodes) if name not in below]
+        ordered: dict[str, None] = {}
+        for root in dict.fromkeys(roots):
+            ordered |= dict.fromkeys(self._nodes_below(root, frozenset()))
+        return list(ordered)
+
+    def _nodes_below(self, switch: str, above: frozenset[str]) -> list[str]:
+        if switch in above:
+            raise InvalidInput("switches must form a tree", switch, _WAY_OUT)
+        inner = [node for name in self.switches.get(switch, ()) for node in self._nodes_below(name, above | {switch})]
+        return [*inner, *self.nodes.get(switch, ())]
+
+
+def is_slurm_tree(content: bytes) -> bool:
+    """Whether `content` looks like Slurm's topology."""
+    return re.search(rb"^\s*SwitchName=", content, re.MULTILINE | re.IGNORECASE) is not None
+
+
+def parse_slurm_tree(content: bytes) -> SlurmTree:
+    """Return the switches in `content`. InvalidInput for switches without anything below, and for what names nothing.
+
+    `scontrol` lists for upper switches all nodes below as well: those of the switches between count once.
+    """
+    nodes: dict[str, tuple[str, ...]] = {}
+    switches: dict[str, tuple[str, ...]] = {}
+    for line in content.decode(errors="replace").splitlines():
+        facts = dict(word.partition("=")[::2] for word in line.partition("#")[0].split())
+        facts = {key.lower(): value for key, value in facts.items()}
+        if "switchname" not in facts:
+            continue
+        for switch in expanded_names(facts["switchname"]):
+            if "switches" in facts:
+                switches[switch] = tuple(expanded_names(facts["switches"]))
+            elif "nodes" in facts:
+                nodes[switch] = tuple(expanded_names(facts["nodes"]))
+            else:
+                raise InvalidInput("a switch must have nodes or switches below it", switch, _WAY_OUT)
+    missing = [name for names in switches.values() for name in names if name not in nodes and name not in switches]
+    if missing:
+        raise InvalidInput("a switch must be described", missing[0], _WAY_OUT)
+    if not nodes:
+        raise InvalidInput("a topology of Slurm must have switches with nodes", "none", _WAY_OUT)
+    return SlurmTree(nodes, switches)
+
+
+def expanded_names(text: str) -> list[str]:
+    """Return the names of a list such as `gpu[01-03,7],login`. InvalidInput for anything else."""
+    names: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _ITEM.match(text, position)
+        if match is None or match.end() == position:
+            raise InvalidInput("names must be a list of Slurm such as gpu[01-03],login", text, _WAY_OUT)
+        before, numbers, after = match.groups()
+        names += [f"{before}{number}{after}" for number in _numbers(numbers, text)] if numbers else [before + after]
+        position = match.end()
+        if len(names) > MAX_NAMES:
+            raise InvalidInput(f"a list must have at most {MAX_NAMES} names", text, _WAY_OUT)
+    return [name for name in names if name]
+
+
+def _numbers(text: str, whole: str) -> list[str]:
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) - int(first) > MAX_NAMES):
+            raise InvalidInput("numbers in brackets must be numbers and ranges", whole, _WAY_OUT)
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last if dash else first) + 1)]
+    return numbers
+
+
+def slurm_topology(tree: SlurmTree, names: Sequence[str], node_gb_per_s: Fraction, spec: str) -> Topology:
+    """Return the network of the nodes `names`, all of `tree` if there are none, ranked in the order of switches.
+
+    Every link has the bandwidth that all nodes below it have together: Slurm knows which switches there are, not how
+    thick their cables are. Switches with nothing of it below, or with one neighbour, are left out.
+    """
+    ordered = tree.ordered_nodes()
+    if unknown := sorted(set(names) - set(ordered)):
+        raise InvalidInput("nodes must hang on a switch of the file", unknown[0], "name others")
+    ranked = [node for node in ordered if not names or node in set(names)]
+    members = {switch: [node for node in nodes if node in set(ranked)] for switch, nodes in tree.nodes.items()}
+    links: list[tuple[str, str, int]] = [(node, switch, 1) for switch, below in members.items() for node in below]
+    counts = {switch: len(below) for switch, below in members.items()}
+    for switch in _upwards(tree):
+        children = [child for child in tree.switches[switch] if counts.get(child)]
+        counts[switch] = sum(counts[child] for child in children)
+        links += [(child, switch, counts[child]) for child in children]
+    used = _without_ends(links, set(ranked))
+    switches = [name for name in (*tree.nodes, *tree.switches) if any(name in link[:2] for link in used)]
+    nodes = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in switches]
+    named = [NamedLink(lower, upper, node_gb_per_s * width, 0, True) for lower, upper, width in used]
+    return assemble_topology(spec, "GB/s", nodes, named)
+
+
+def _upwards(tree: SlurmTree) -> list[str]:
+    """Return the switches of switches, each after those below it."""
+    ordered: dict[str, None] = {}
+
+    def visit(switch: str) -> None:
+        for child in tree.switches.get(switch, ()):
+            visit(child)
+        if switch in tree.switches:
+            ordered[switch] = None
+
+    for switch in tree.switches:
+        visit(switch)
+    return list(ordered)
+
+
+def _without_ends(links: list[tuple[str, str, int]], ranked: set[str]) -> list[tuple[str, str, int]]:
+    """Leave out switches that end nowhere, again and again."""
+    while True:
+        degrees: dict[str, int] = {}
+        for lower, upper, _ in links:
+            degrees[lower] = degrees.get(lower, 0) + 1
+            degrees[upper] = degrees.get(upper, 0) + 1
+        kept = [link for link in links if all(name in ranked or degrees[name] > 1 for name in link[:2])]
+        if len(kept) == len(links):
+            return kept
+        links = kept

@@ -1,0 +1,167 @@
+"""Campaigns as jobs of a real Slurm: every kind of end, requeue and resume, Ray on the allocation, arrays."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.slurm.cluster import URGENT, wait_until
+from tests.live.slurm.conftest import JOB_LIMIT_S, Site
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
+
+TRIALS = 10
+CAMPAIGN = """\
+name: {name}
+topology: ring:8
+collective: allreduce
+sizes: [1MiB]
+runner:
+  kind: msccl
+  timeout_s: 300
+  needs: {{gpus: 0, patience_s: 300}}
+  msccl: {{runtime: executor, launcher: {launcher}, gpus_per_node: 4, shared_folder: {folder}/jobs}}
+search: {{methods: [ring, swing], channels: {{from: 1, to: 8}}}}
+baselines: ["library:nccl"]
+repeats: 1
+pruner: none
+final: {{launches: 1}}
+budget: {{trials: {trials}}}
+"""
+
+
+def _written(site: Site, name: str, launcher: str = "srun", trials: int = TRIALS) -> None:
+    """Write the campaign and a profile that gives jobs the stand-ins."""
+    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, trials=trials)
+    (site.folder / f"{name}.yaml").write_text(text)
+    prologue = [f"export {key}='{value}'" for key, value in site.variables.items() if key != "CHORALE_HOME"]
+    (site.folder / "site.yaml").write_text(
+        json.dumps({"partition": "work", "time": "30min", "stop_s": 90, "prologue": prologue})
+    )
+
+
+def _submitted(site: Site, name: str, *options: str) -> str:
+    code, _, messages = site.chorale("tune", f"{name}.yaml", "--slurm", "--site", "site.yaml", *options)
+    assert code == 0, messages
+    return str(json.loads((site.folder / "home" / "slurm" / f"chorale-{name}.json").read_text())["job_id"])
+
+
+def _trials(site: Site, name: str) -> list[dict[str, Any]]:
+    """Return the trials in the journal of the only launch."""
+    journals = list((site.folder / "home" / "campaigns" / name).glob("*/trials.jsonl"))
+    assert len(journals) <= 1, journals
+    lines = [json.loads(line) for path in journals for line in path.read_text().splitlines()]
+    return [line for line in lines if "trial_id" in line]
+
+
+def _messages(site: Site) -> str:
+    return "\n".join(path.read_text()[-3000:] for path in sorted((site.folder / "home" / "slurm").glob("*.err")))
+
+
+def _preempt(site: Site, job: str) -> None:
+    site.cluster.submit("#!/bin/sh\nsleep 5\n", f"--partition={URGENT}", "--nodes=4", "--exclusive", "--time=1")
+
+
+def _reach_the_time_limit(site: Site, job: str) -> None:
+    minutes = int(site.cluster.fact(job, "RunTime").split(":")[1]) + 1
+    site.cluster.output("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", 300, lambda: _messages(site))
+    site.cluster.output("scontrol", "update", f"JobId={job}", "TimeLimit=30")
+
+
+def _requeue(site: Site, job: str) -> None:
+    site.cluster.output("scontrol", "requeue", job)
+
+
+@pytest.mark.parametrize("end", [_preempt, _reach_the_time_limit, _requeue])
+def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end: Callable[[Site, str], None]) -> None:
+    name = end.__name__.strip("_")
+    _written(site, name)
+    job = _submitted(site, name)
+    wait_until(lambda: len(_trials(site, name)) >= 3, JOB_LIMIT_S, lambda: _messages(site))
+    end(site, job)
+    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site))
+    before = [trial["trial_id"] for trial in _trials(site, name)]
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site)
+    trials = _trials(site, name)
+    assert len(trials) == TRIALS
+    assert [trial["trial_id"] for trial in trials[: len(before)]] == before
+    assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
+    assert {trial["state"] for trial in trials} == {"complete"}, _messages(site)
+    assert all(trial["environment"]["nodes"].count(",") == 1 for trial in trials)
+    assert list((site.folder / "jobs").iterdir()) == []
+    code, output, _ = site.chorale("tune", "--follow", name)
+    assert code == 0
+    assert "1MiB" in output
+
+
+def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site) -> None:
+    _written(site, "cancelled", trials=14)
+    job = _submitted(site, "cancelled")
+    wait_until(lambda: len(_trials(site, "cancelled")) >= 2, JOB_LIMIT_S, lambda: _messages(site))
+    code, _, messages = site.chorale("tune", "--stop", "cancelled")
+    assert code == 0, messages
+    assert site.cluster.wait(job) == "CANCELLED"
+    assert site.cluster.fact(job, "Restarts") == "0"
+    wait_until(lambda: not list((site.folder / "jobs").iterdir()), 60, lambda: list((site.folder / "jobs").iterdir()))
+    assert {trial["state"] for trial in _trials(site, "cancelled")} == {"complete"}
+
+
+def test_ray_comes_up_on_the_allocation(site: Site) -> None:
+    _written(site, "by-ray", launcher="ray", trials=2)
+    job = _submitted(site, "by-ray", "--set", "runner.needs.gpus=4", "--json")
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site) + _ray_logs(site)
+    trials = _trials(site, "by-ray")
+    assert {trial["state"] for trial in trials} == {"complete"}
+    code, output, _ = site.chorale("tune", "--follow", "by-ray")
+    assert (code, json.loads(output)["trials"]["complete"]) == (0, 2)
+    assert not site.cluster.steps()
+
+
+def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
+    _written(site, "array", trials=6)
+    job = _submitted(site, "array", "--array", "2")
+    wait_until(
+        lambda: not site.cluster.output("squeue", "--noheader", f"--jobs={job}"),
+        JOB_LIMIT_S,
+        lambda: _messages(site) + _ray_logs(site),
+    )
+    trials = _trials(site, "array")
+    assert len(trials) == 6, _messages(site) + _ray_logs(site)
+    assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
+    assert {trial["state"] for trial in trials} == {"complete"}
+    assert len({trial["environment"]["nodes"] for trial in trials}) == 2  # each task has nodes of its own
+
+
+def _ray_logs(site: Site) -> str:
+    logs = sorted((site.folder / "home" / "slurm").glob("*/ray-*.log"))
+    return "\n".join(path.read_text()[-3000:] for path in logs)
+
+
+def test_a_run_is_a_job_whose_end_is_that_of_the_command(site: Site) -> None:
+    _written(site, "unused")
+    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M", "--repeats", "1")
+    options = [f"--set={item}" for item in ("runtime=executor", "launcher=srun", "gpus_per_node=4")]
+    job = ("--slurm", "--site", "site.yaml", "--wait", "--json")
+    code, output, messages = site.chorale(*command, *options, f"--set=shared_folder={site.folder}/jobs", *job)
+    assert code == 0, messages
+    document = json.loads(output)
+    assert document["environment"]["nodes"].count(",") == 1
+    refused, _, messages = site.chorale(*command, *options, "--set=shared_folder=/nowhere", *job)
+    assert refused == 3, messages
+    assert "the folder of jobs must be writable" in messages
+
+
+def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
+    (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
+    options = ("--nic-gbps", "200", "--nodes", "n[1-4]", "-o", "cluster.json")
+    code, _, messages = site.chorale("topology", "import", "switches.txt", *options)
+    assert code == 0, messages
+    assert "hosts n1,n3,n2,n4" in messages
+    document = json.loads(Path(site.folder / "cluster.json").read_text())
+    assert [node["id"] for node in document["nodes"]] == ["n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine"]

@@ -1,0 +1,44 @@
+"""The commands of docs/guide/slurm.md on a real Slurm."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from tests.docs.pages import DOCS
+from tests.live.mpi import needs_mpi
+from tests.live.slurm.conftest import JOB_LIMIT_S, Site
+
+pytestmark = [needs_mpi, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3 * JOB_LIMIT_S)]
+
+PAGE = (DOCS / "guide/slurm.md").read_text()
+CAMPAIGN = """\
+name: guide
+topology: ring:4
+collective: allreduce
+sizes: [64KiB]
+runner: {kind: simulated}
+search: {methods: [ring, swing]}
+budget: {trials: 2}
+"""
+
+
+def test_the_commands_of_the_guide_run(site: Site) -> None:
+    (site.folder / "campaign.yaml").write_text(CAMPAIGN)
+    (profile,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert "ulimit -c 0" in profile
+    slow_start = f'prologue: ["export RAY_raylet_start_wait_time_s=300 PYTHONPATH={site.variables["PYTHONPATH"]}",'
+    (site.folder / "site.yaml").write_text(profile.replace("prologue: [", slow_start))
+    commands = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    assert len(commands) == 7
+    for command in commands:
+        words = [word.replace("NAME", "guide") for word in shlex.split(command)]
+        if words[0] == "scontrol":
+            (site.folder / words[-1]).write_text(site.cluster.output(*words[: words.index(">")]))
+            continue
+        if "--stop" in words:  # the one above has been followed to its end
+            assert site.chorale("tune", "campaign.yaml", "--slurm", "--site", "site.yaml")[0] == 0
+        code, output, messages = site.chorale(*words[1:])
+        assert code == 0, f"{command}\n{output}\n{messages}"

@@ -1,0 +1,156 @@
+"""What is read from a job of Slurm, where ranks ran, and processes that are asked to end before they are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chorale.runners.mpi.hosts import rank_hosts
+from chorale.runners.process_launch.base import STDOUT, ProcessSpec
+from chorale.runners.process_launch.local import LocalHost, watched_folder
+from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
+from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, SlurmAllocation, require_one_process, seconds_left
+from chorale.synth.errors import InvalidInput
+from tests.live.slurm.cluster import wait_until
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the process into a job, with a folder of commands in place of Slurm's."""
+    for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_TASKS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    _command(tmp_path / "scontrol", '[ "$3" = "n[1-3]" ] && printf "n1\\nn2\\nn3\\n"')
+    return tmp_path
+
+
+def _command(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ranks", "hosts"),
+    [
+        ("4(x3)", 8, (("n1", 4), ("n2", 4))),
+        ("1(x3)", 8, (("n1", 3), ("n2", 3), ("n3", 2))),
+        ("", 6, (("n1", 2), ("n2", 2), ("n3", 2))),
+        ("2,1(x2)", 2, (("n1", 2),)),
+    ],
+)
+def test_ranks_fill_the_nodes_of_a_job(
+    job: Path, monkeypatch: pytest.MonkeyPatch, tasks: str, ranks: int, hosts: tuple[tuple[str, int], ...]
+) -> None:
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+    assert SlurmAllocation.current().hosts_of(ranks) == hosts
+
+
+def test_hosts_of_an_mpi_job(job: Path) -> None:
+    named = rank_hosts("n3,n2", 4)
+    assert (named.names, named.expected) == ("n3:2,n2:2", ("n3", "n3", "n2", "n2"))
+    assert rank_hosts("n3:1,n2:3", 4).expected == ("n3", "n2", "n2", "n2")
+    assert rank_hosts(None, 3).names == "n1,n2,n3"
+    with pytest.raises(InvalidInput, match="must share the 5 ranks evenly"):
+        rank_hosts("n3,n2", 5)
+
+
+def test_hosts_elsewhere_are_left_to_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert rank_hosts("a,b", 4).expected == ()
+    assert rank_hosts("a,b", 2).expected == ("a", "b")
+    assert rank_hosts(None, 2).names is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30:00", 1800), ("1:30:00", 5400), ("2-01:00:00", 2 * 86400 + 3600), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_the_time_that_is_left(job: Path, text: str, seconds: float | None) -> None:
+    _command(job / "squeue", f"echo {text}")
+    assert seconds_left() == seconds
+
+
+@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_one_of_several_processes_is_refused(job: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    require_one_process()
+    monkeypatch.setenv(variable, "8")
+    with pytest.raises(InvalidInput, match=f"must be started once; got 8 times .{variable}"):
+        require_one_process()
+
+
+RANKS = {
+    0: RankHost.of_words(["n3", "node3.example", "10.0.0.3"]),
+    1: RankHost.of_words(["n3", "node3.example", "10.0.0.3"]),
+    2: RankHost.of_words(["n2", "node2.example", "10.0.0.2"]),
+    3: RankHost.of_words(["n2", "node2.example", "10.0.0.2"]),
+}
+
+
+@pytest.mark.parametrize(
+    "hosts", [("n3", "n2"), ("10.0.0.3", "10.0.0.2"), ("node3", "node2.example"), (), ("127.0.0.1",) * 2]
+)
+def test_ranks_in_their_places(hosts: tuple[str, ...]) -> None:
+    assert placement_fault(hosts, 2, RANKS) is None
+
+
+def test_ranks_elsewhere_are_named() -> None:
+    assert placement_fault(("n2", "n3"), 2, RANKS) == (
+        "rank 0 ran on n3 instead of n2: the launcher chose other hosts or another order"
+    )
+    scattered = {0: RANKS[0], 1: RANKS[2]}
+    assert "ranks 0 and 1 ran on n3 and n2" in str(placement_fault((), 2, scattered))
+    assert (host_names(RANKS), host_names({})) == ("n3,n2", None)
+    assert host_names({0: RANKS[0], 1: RANKS[2], 2: RANKS[0]}) == "n3,n2,n3"
+
+
+def test_proxies_of_hydra_start_in_the_order_of_hosts(job: Path) -> None:
+    _command(job / "srun", 'printf "%s|" "$@"')
+    _command(job / "launcher", HYDRA_SCRIPT.partition("\n")[2])
+    words = ["--nodelist", "n3,n2", "-N", "2", "-n", "2", "--input", "none", "/x/hydra_pmi_proxy", "--a b", "c"]
+    done = subprocess.run([str(job / "launcher"), *words], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "--overlap|--mpi=none|--job-name=chorale|--distribution=arbitrary|--nodelist|n3,n2|-N|2|-n|2|--input|none|sh|-c|"
+        'SLURM_NODEID=$SLURM_PROCID; export SLURM_NODEID; exec "$@"|sh|/x/hydra_pmi_proxy|--a b|c|'
+    )
+
+
+def test_a_process_with_others_to_end_is_asked_first() -> None:
+    script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    process = LocalHost().start(ProcessSpec(("sh", "-c", script), grace_s=10.0))
+    wait_until(lambda: process.read(STDOUT), 30, lambda: "it does not start")
+    began_s = time.monotonic()
+    process.kill()
+    assert time.monotonic() - began_s < 8
+    assert process.read(STDOUT) == b"ready\nasked\n"
+    process.close()
+
+
+def test_a_process_that_ignores_it_is_killed() -> None:
+    process = LocalHost().start(ProcessSpec(("sh", "-c", "trap '' TERM; echo ready; exec sleep 60"), grace_s=0.5))
+    wait_until(lambda: process.read(STDOUT), 30, lambda: "it does not start")
+    process.close()
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_a_watched_folder_goes_with_its_process(tmp_path: Path) -> None:
+    code = (
+        "from chorale.runners.process_launch.local import watched_folder; import pathlib, sys, time\n"
+        "with watched_folder('x-', pathlib.Path(sys.argv[1])): print('ready', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    assert list(tmp_path.iterdir())
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not list(tmp_path.iterdir()), 60, lambda: list(tmp_path.iterdir()))
+    with watched_folder("x-", tmp_path) as folder:
+        assert folder.is_dir()
+    assert not folder.exists()

@@ -1,0 +1,78 @@
+"""Slurm's switches as a network: lists of names, topology.conf, and what scontrol prints."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.slurm_tree import expanded_names, parse_slurm_tree, slurm_topology
+
+CONF = b"""\
+# two leaves
+SwitchName=leaf1 Nodes=n1,n3
+SwitchName=leaf2 Nodes=n[2,4] LinkSpeed=1
+SwitchName=spine Switches=leaf[1-2]
+"""
+SCONTROL = b"""\
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n1,n3
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n2,n4
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf1,leaf2
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-3,7],login", ["n1", "n2", "n3", "n7", "login"]),
+        ("gpu[008-011]", ["gpu008", "gpu009", "gpu010", "gpu011"]),
+        ("rack[1-2]-x,y.z", ["rack1-x", "rack2-x", "y.z"]),
+        ("", []),
+    ],
+)
+def test_lists_of_names(text: str, names: list[str]) -> None:
+    assert expanded_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n[1-9999999]", "n 1", "[", "n[1--2]"])
+def test_lists_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        expanded_names(text)
+
+
+@pytest.mark.parametrize("content", [CONF, SCONTROL])
+def test_ranks_follow_switches(content: bytes) -> None:
+    topology = slurm_topology(parse_slurm_tree(content), (), Fraction(25), "file:topology.conf")
+    assert topology.node_ids == ("n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine")
+    assert topology.compute_count == 4
+    rates = {(topology.node_ids[link.src], topology.node_ids[link.dst]): link.bandwidth for link in topology.links}
+    assert len(rates) == 12
+    assert (rates["n1", "leaf1"], rates["leaf1", "spine"], rates["spine", "leaf2"]) == (25, 50, 50)
+
+
+def test_a_part_has_no_switch_that_it_does_not_need() -> None:
+    tree = parse_slurm_tree(CONF)
+    one_leaf = slurm_topology(tree, ("n3", "n1"), Fraction(25), "file:x")
+    assert one_leaf.node_ids == ("n1", "n3", "leaf1")
+    two_leaves = slurm_topology(tree, ("n2", "n1"), Fraction(25), "file:x")
+    assert two_leaves.node_ids == ("n1", "n2", "leaf1", "leaf2", "spine")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"SwitchName=a Switches=b\n", "a switch must be described; got b"),
+        (b"SwitchName=a\n", "must have nodes or switches below it; got a"),
+        (b"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "must have switches with nodes"),
+    ],
+)
+def test_trees_that_are_none_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        parse_slurm_tree(content)
+
+
+def test_nodes_that_hang_nowhere_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="must hang on a switch of the file; got n9"):
+        slurm_topology(parse_slurm_tree(CONF), ("n1", "n9"), Fraction(25), "file:x")
