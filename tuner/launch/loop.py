@@ -150,9 +150,8 @@ class TrialLoop:
 
     def _may_start(self) -> bool:
         trials = len(self._store.trials) + self._pending_trials
-        in_time = self._clocks.monotonic_s() < self._deadline_s
         is_open = not self._exhausted and not self._worth.is_over and not self._store.is_stuck
-        return trials < self._campaign.budget.trials and in_time and is_open
+        return trials < self._campaign.budget.trials and self._clocks.monotonic_s() < self._deadline_s and is_open
 
     @property
     def _pending_trials(self) -> int:
@@ -203,11 +202,8 @@ class TrialLoop:
         elif trial.run_key in self._duplicates:
             self._duplicates[trial.run_key].append(trial)
         else:
-            self._measure(trial)
-
-    def _measure(self, trial: BuiltTrial) -> None:
-        self._duplicates[trial.run_key] = []
-        self._submit(replace(trial, beside=self._has_control()))
+            self._duplicates[trial.run_key] = []
+            self._submit(replace(trial, beside=self._has_control()))
 
     def _submit(self, trial: BuiltTrial) -> None:
         """Measure all sizes of a trial, or the next one where a pruner decides after each."""
@@ -250,11 +246,11 @@ class TrialLoop:
             if self._goes_on(trial):
                 return
             outcome = trial.so_far or outcome
-        now_s, weights = self._clocks.monotonic_s(), self._campaign.size_weights
-        references = self._requests.references
+        weights, references = self._campaign.size_weights, self._requests.references
         if isinstance(outcome, Measurement) and (control := baseline_times(outcome, references)):
             self._controls.add(control, len(self._measured))
-        self._end(trial, trial.measured(now_s, outcome, references, weights, self._controls.times_s))
+        times_s, now_s = self._controls.times_s, self._clocks.monotonic_s()
+        self._end(trial, trial.measured(now_s, outcome, references, weights, times_s))
 
     def _goes_on(self, trial: BuiltTrial) -> bool:
         """Tell the pruner of the last size; return whether the trial is ended by it, or the next size is measured."""
@@ -294,7 +290,8 @@ class TrialLoop:
     def _compare_best(self) -> None:
         """Compare the best candidates side by side, unless there are no new trials or nothing to compare."""
         trials = self._store.trials
-        runnable = [trial for trial in trials if isinstance(trial, CompleteTrial) and self._has_program(trial)]
+        complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+        runnable = [trial for trial in complete if self._store.program_path(trial.program_id).exists()]
         compared = self._store.final is not None and self._store.final.trials == len(trials)
         if not is_worth_comparing(self._campaign, runnable) or compared or self._store.is_stuck:
             return
@@ -303,9 +300,6 @@ class TrialLoop:
         final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
         if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
             self._store.add(replace(comparison, trials=len(trials)))
-
-    def _has_program(self, trial: CompleteTrial) -> bool:
-        return self._store.program_path(trial.program_id).exists()
 
     def _require_runner(self, outcome: Outcome) -> None:
         """Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded."""
