@@ -69,11 +69,11 @@ class PlanFlows:
         self._routes = Routes.of_paths([*(paths.path(connection) or () for connection in connections), ()])
         numbers = {connection: number for number, connection in enumerate(connections)}
         self._route = np.array([numbers[put.connection] for put in self.puts], dtype=np.int64)
-        self._chunks = np.array([put.chunks for put in self.puts], dtype=np.int64)
+        self._chunks = np.array([put.chunks for put in self.puts], dtype=np.float64) / self._messages.parts
         cause, effect = np.array(sorted(self._edges()), dtype=np.int64).reshape(-1, 2).T
         silent = len(self._told)
         route = np.concatenate([self._route, np.full(silent, len(connections))])
-        chunks = np.concatenate([self._chunks, np.zeros(silent, dtype=np.int64)])
+        chunks = np.concatenate([self._chunks, np.zeros(silent)])
         delay_s = np.array([*(put.delay_s for put in self.puts), *(signal.delay_s for signal in self._told)])
         self.graph = MessageGraph(self._routes, route, chunks, self._first[-1], cause, effect, delay_s)
 
@@ -85,7 +85,7 @@ class PlanFlows:
         order = np.lexsort((block, src, start_s))
         return ProgramTrace(
             src[order], dst[order], channel[order], block[order], step[order], np.zeros(len(order), dtype=np.bool_),
-            self._route[order], self._chunks[order].astype(np.float64), start_s[order], times.departed_s[puts][order],
+            self._route[order], self._chunks[order], start_s[order], times.departed_s[puts][order],
             times.arrived_s[puts][order], self._routes, times.end_s + self._prices.of_call(self._plan.settings.packets),
         )  # fmt: skip
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.api.connections import ConnectionPaths, sent_chunks
+from chorale.runners.api.connections import Connection, ConnectionPaths, sent_chunks
 from chorale.runners.simulated.plan_messages import PlanMessages
 from chorale.runners.simulated.plan_prices import priced
 from chorale.runners.simulated.program_flows import flows_of
@@ -38,16 +38,29 @@ def usual_buffer_bytes(program: AnyProgram) -> int | None:
 
 def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
     """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links of the routes)."""
-    paths, loads = ConnectionPaths(topology), np.zeros(len(topology.links), dtype=np.int64)
-    plan = program if isinstance(program, ExecutionPlan) else None
-    for connection, chunks in sent_chunks(program).items() if plan is None else PlanMessages(plan, topology).all():
-        loads[list(paths.path(connection) or ())] += chunks
-    return loads
+    loads, parts = _loads(program, topology)
+    return -(-loads // parts)
 
 
 def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
     """Return the least time per byte of the vector that the busiest link allows, in 1 / bandwidth_unit."""
-    return topology.links.longest_time(program_loads(program, topology)) / program.chunks
+    loads, parts = _loads(program, topology)
+    return topology.links.longest_time(loads) / (program.chunks * parts)
+
+
+def _loads(program: AnyProgram, topology: Topology) -> tuple[NDArray[np.int64], int]:
+    """Return the parts of chunks that cross each link, and how many parts a chunk has."""
+    paths, loads = ConnectionPaths(topology), np.zeros(len(topology.links), dtype=np.int64)
+    moved: Iterable[tuple[Connection, int]] = ()
+    parts = 1
+    if isinstance(program, ExecutionPlan):
+        messages = PlanMessages(program, topology)
+        moved, parts = messages.all(), messages.parts
+    else:
+        moved = sent_chunks(program).items()
+    for connection, chunks in moved:
+        loads[list(paths.path(connection) or ())] += chunks
+    return loads, parts
 
 
 def simulate_program(

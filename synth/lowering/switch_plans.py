@@ -1,0 +1,166 @@
+"""Plans of MSCCL++ in which a switch adds and multicasts, from schedules whose trees are stars around it.
+
+Each rank has some chunks. It lets the switch add them up over all ranks and store the sum everywhere, in one operation
+(`glres`), between two rounds of relaxed signals: all have begun, all are done. No release of MSCCL++ reads an operation
+that adds in the switch for one rank only, so that other trees, such as those over several boxes, have no plan.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.plans.plan import (
+    MAX_BLOCK_CHANNELS,
+    MAX_OPERATION_CHANNELS,
+    TARGET,
+    Action,
+    ExecutionPlan,
+    Operand,
+    Operation,
+    PlanBlock,
+    RankPlan,
+    largest_bytes,
+)
+from chorale.synth.schedule.schedule import Schedule
+
+Numbers = NDArray[np.int64]
+_NOP = Operation(Action.NOP)
+
+
+def switches_act(schedule: Schedule) -> bool:
+    """Return whether routes of `schedule` begin or end at switches. O(routes)."""
+    links, ranks = schedule.topology.links, schedule.topology.compute_count
+    if schedule.topology.switch_count == 0 or not len(schedule.routes):
+        return False
+    ends = np.concatenate([schedule.routes.sources(links), schedule.routes.destinations(links)])
+    return bool((ends >= ranks).any())
+
+
+def switch_plan(schedule: Schedule, options: LoweringOptions, name: str) -> ExecutionPlan:
+    """Return the plan of `schedule`, which has been verified, with `options.block_group` thread blocks for each rank or
+    as many as it takes to have a channel with each peer. O(rows + ranks^2).
+
+    InvalidInput for another target, other choices, and trees that are no stars around one switch that joins all ranks.
+    """
+    _require_target(options)
+    roots = _roots(schedule)
+    ranks = schedule.topology.compute_count
+    blocks = max(options.block_group, -(-(ranks - 1) // MAX_BLOCK_CHANNELS))
+    bodies = tuple(
+        _rank(rank, ranks, blocks, np.flatnonzero(roots == rank), len(roots), options) for rank in range(ranks)
+    )
+    largest = largest_bytes(len(roots), 0)
+    if options.max_bytes > largest:
+        rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
+        raise InvalidInput(rule, options.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
+    last = options.max_bytes or largest
+    return ExecutionPlan(name, schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id)
+
+
+def _require_target(options: LoweringOptions) -> None:
+    if options.target != TARGET:
+        rule = f"schedules in which switches act are lowered to {TARGET}, whose runtime reaches them"
+        raise InvalidInput(rule, options.target, "use that target, or a schedule of ranks alone")
+    if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
+        rule = "what the switch does has protocol Simple, no reads and no pipelines"
+        raise InvalidInput(rule, "one of them", "leave them out")
+
+
+def _roots(schedule: Schedule) -> Numbers:
+    """Return int64[chunks]: the rank at which the sum of each chunk of the vector is."""
+    ranks, moved, links = schedule.topology.compute_count, schedule.transfers, schedule.topology.links
+    source = schedule.routes.sources(links)[moved.route].astype(np.int64)
+    target = schedule.routes.destinations(links)[moved.route].astype(np.int64)
+    chunks = schedule.shard_count * schedule.chunks_per_shard
+    low = moved.shard.astype(np.int64) * schedule.chunks_per_shard + moved.lo
+    high = low + moved.hi - moved.lo
+    adds = moved.reduce == 1
+    # Of each chunk: one sum comes from the switch, and one result goes there; all others send to it, and hear of it.
+    counts = [
+        _per_chunk(low[rows], high[rows], chunks)
+        for rows in (
+            adds & (source >= ranks),
+            ~adds & (target >= ranks),
+            adds & (target >= ranks),
+            ~adds & (source >= ranks),
+        )
+    ]
+    expected = (1, 1, ranks - 1, ranks - 1)
+    switches = set(source[source >= ranks].tolist()) | set(target[target >= ranks].tolist())
+    is_star = all(bool((count == number).all()) for count, number in zip(counts, expected, strict=True))
+    between = bool(((source < ranks) & (target < ranks)).any())
+    if schedule.collective.name != CollectiveName.ALLREDUCE or not is_star or between or len(switches) != 1:
+        rule = "plans use a switch for an allreduce whose trees are stars around one switch that joins all ranks"
+        value = f"{schedule.collective.name.value} over {len(switches)} switches{', and between ranks' * between}"
+        raise InvalidInput(rule, value, "use one box, or a schedule of ranks alone")
+    roots = np.zeros(chunks, dtype=np.int64)
+    for row in np.flatnonzero(adds & (source >= ranks)).tolist():
+        roots[low[row] : high[row]] = target[row]
+    return roots
+
+
+def _per_chunk(low: Numbers, high: Numbers, chunks: int) -> Numbers:
+    """Return how many of the stretches each chunk is in."""
+    steps = np.zeros(chunks + 1, dtype=np.int64)
+    np.add.at(steps, low, 1)
+    np.add.at(steps, high, -1)
+    return np.cumsum(steps[:-1])
+
+
+def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
+    peers = [peer for peer in range(ranks) if peer != rank]
+    group = tuple(range(ranks))
+    buffers = [("i", group)] if options.in_place else [("i", group), ("o", group)]
+    shares = np.array_split(np.arange(len(peers)), blocks)
+    body = tuple(
+        PlanBlock(
+            tuple(share.tolist()),
+            (),
+            tuple(_operations(len(share), number, blocks, own, len(buffers) - 1)),
+            switches=tuple(range(len(buffers))),
+        )
+        for number, share in enumerate(shares)
+    )
+    return RankPlan(chunks, chunks, 0, tuple(peers), (), (), body, switches=tuple(buffers))  # type: ignore[arg-type]
+
+
+def _operations(channels: int, number: int, blocks: int, own: Numbers, target: int) -> list[Operation]:
+    """Return what a block does: its share of the chunks of the rank, between two meetings with all others."""
+    meeting = [_NOP] if blocks == 1 else [Operation(Action.BARRIER, barrier=(0, blocks))]
+    part = (number, blocks)
+    sums = [
+        Operation(
+            Action.GROUP_LOAD_REDUCE_STORE,
+            (Operand(first, count, switch=0),),
+            (Operand(first, count, switch=target),),
+            kind="switch",
+            part=part,
+        )
+        for first, count in _runs(own)
+    ]
+    return [*_told(channels), *meeting, *sums, *meeting, *_told(channels)]
+
+
+def _told(channels: int) -> list[Operation]:
+    """Tell all peers of the block, and hear it of them."""
+    runs = [
+        tuple(range(first, min(first + MAX_OPERATION_CHANNELS, channels)))
+        for first in range(0, channels, MAX_OPERATION_CHANNELS)
+    ]
+    signals = [Operation(Action.RELAXED_SIGNAL, channels=run) for run in runs]
+    return [_NOP, *signals, *(Operation(Action.RELAXED_WAIT, channels=run) for run in runs), _NOP]
+
+
+def _runs(numbers: Numbers) -> list[tuple[int, int]]:
+    """Return first and count of each run of consecutive numbers."""
+    found = []
+    for _, group in groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        found.append((run[0], len(run)))
+    return found
