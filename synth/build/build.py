@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, program_id
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.switch_plans import switch_plan
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.targets.lift import read_checked
+from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 
@@ -34,6 +39,25 @@ def build_program(
     with observe("check"):
         read_back = read_checked(text.encode(), verified.schedule.topology)
     return LoweredProgram(program, text, read_back)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan:
+    """A checked plan in which switches act, and its text."""
+
+    text: str
+    read_back: ExecutionPlan
+
+
+def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
+    """Return the plan of a schedule in which switches act, written as text, read back and checked on its topology.
+
+    Raises InvalidInput where no plan can do that, CheckFailed for one that is not sound.
+    """
+    text = plan_text(switch_plan(verified.schedule.expand(), lowering))
+    read_back = read_checked(text.encode(), verified.schedule.topology)
+    assert isinstance(read_back, ExecutionPlan)
+    return SwitchPlan(text, read_back)
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:

@@ -30,19 +30,11 @@ from chorale.synth.programs.plans.plan import (
 from chorale.synth.schedule.schedule import Schedule
 
 Numbers = NDArray[np.int64]
+LONGEST_NAME = 63
 _NOP = Operation(Action.NOP)
 
 
-def switches_act(schedule: Schedule) -> bool:
-    """Return whether routes of `schedule` begin or end at switches. O(routes)."""
-    links, ranks = schedule.topology.links, schedule.topology.compute_count
-    if schedule.topology.switch_count == 0 or not len(schedule.routes):
-        return False
-    ends = np.concatenate([schedule.routes.sources(links), schedule.routes.destinations(links)])
-    return bool((ends >= ranks).any())
-
-
-def switch_plan(schedule: Schedule, options: LoweringOptions, name: str) -> ExecutionPlan:
+def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     """Return the plan of `schedule`, which has been verified, with `options.block_group` thread blocks for each rank or
     as many as it takes to have a channel with each peer. O(rows + ranks^2).
 
@@ -60,7 +52,10 @@ def switch_plan(schedule: Schedule, options: LoweringOptions, name: str) -> Exec
         rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
         raise InvalidInput(rule, options.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
     last = options.max_bytes or largest
-    return ExecutionPlan(name, schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id)
+    name = f"{schedule.collective.name.value} {schedule.method} {schedule.topology.spec}"
+    return ExecutionPlan(
+        name[:LONGEST_NAME], schedule.collective, options.in_place, bodies, options.min_bytes, last, schedule.id
+    )
 
 
 def _require_target(options: LoweringOptions) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
-from chorale.synth.build.build import build_program
+from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
@@ -18,6 +18,7 @@ from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import as_protocol
 from chorale.synth.targets.registry import TARGETS, target_named
+from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
@@ -126,6 +127,9 @@ def lower(
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
         options = options_for_sizes(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
+    if verified.schedule.is_in_network:
+        _emit(_switch_document(verified, options, size_bytes, link_gbps, output), output, as_json)
+        return
     if channels is None:
         options = with_default_channels(verified, options)
     if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
@@ -148,6 +152,21 @@ def lower(
         write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
+    _emit(document, output, as_json)
+
+
+def _switch_document(
+    verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int | None, link_gbps: str | None, output: str
+) -> dict[str, Any]:
+    """Write the plan of a schedule in which switches act; return what is known of it."""
+    built = build_switch_plan(verified, options)
+    write_file(output, built.text.encode())
+    document = {**program_facts(built.read_back), "checked": "execution"}
+    document["predicted"] = prediction(built.read_back, verified.schedule.topology, size_bytes, link_gbps)
+    return document | {"schedule": verified.schedule.id, "output": output}
+
+
+def _emit(document: dict[str, Any], output: str, as_json: bool) -> None:
     if as_json:
         emit_json(document)
     else:

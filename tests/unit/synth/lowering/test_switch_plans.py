@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chorale.synth.build.build import build_switch_plan
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_plans import switch_plan, switches_act
+from chorale.synth.lowering.switch_plans import switch_plan
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.targets.judge import check_program
@@ -42,7 +45,7 @@ def stars(spec: str) -> Schedule:
 
 
 def made(spec: str, **options: object) -> ExecutionPlan:
-    plan = switch_plan(stars(spec), replace(OPTIONS, **options), "allreduce stars")  # type: ignore[arg-type]
+    plan = switch_plan(stars(spec), replace(OPTIONS, **options))  # type: ignore[arg-type]
     return parse_plan(plan_text(plan).encode())
 
 
@@ -76,8 +79,14 @@ def test_the_switch_takes_and_gives_each_chunk_once():
     assert 1 / program_time_per_byte(made("h100:1"), topology) == 400
 
 
-def test_switches_act_where_routes_end_at_them():
-    assert switches_act(stars("h100:1"))
+def test_what_is_synthesized_for_a_box_has_a_plan_and_for_two_has_none():
+    """Over two boxes each switch adds for one rank only, an operation that no release of MSCCL++ reads."""
+    box = synthesize("in-network", parse_topology("h100:1"), ALLREDUCE, None, SerialExecutor())
+    built = build_switch_plan(box, OPTIONS)
+    assert built.read_back.origin == box.schedule.id
+    boxes = synthesize("in-network", parse_topology("h100:2"), ALLREDUCE, None, SerialExecutor())
+    with pytest.raises(InvalidInput, match="stars around one switch"):
+        build_switch_plan(boxes, OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +101,4 @@ def test_trees_that_are_no_stars_are_refused():
     schedule = stars("h100:1")
     some = replace(schedule, transfers=schedule.transfers.select(np.arange(1, len(schedule.transfers))))
     with pytest.raises(InvalidInput, match="stars around one switch"):
-        switch_plan(some, OPTIONS, "broken")
+        switch_plan(some, OPTIONS)
