@@ -10,6 +10,8 @@ from chorale.synth.topology.topology import Topology
 
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
+_SMALL = 200
+"""Nodes up to which more than the next switches around a group are tried."""
 FEW_ACTORS = 14
 """Partitions of so many are improved by moving one at a time."""
 
@@ -112,13 +114,14 @@ class GroupedFabric:
         return min(grown, shrunk, key=self.entering)
 
     def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return switches from which only such lead to `group`, those next to it where there are many."""
+        """Return switches from which only such lead to `group`; those next to it on large networks."""
         around, waiting = set[int](), sorted(group)
+        most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
         while waiting:
             node = waiting.pop(0)
             for other, _ in self.into[node]:
                 is_passing = other >= self.topology.compute_count and other not in members
-                if is_passing and other not in around and (node in group or len(around) < _MOST_PASSING):
+                if is_passing and other not in around and (node in group or len(around) < most):
                     around.add(other)
                     waiting.append(other)
         return around

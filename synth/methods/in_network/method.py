@@ -22,7 +22,7 @@ from chorale.synth.methods.in_network.reversible_trees import (
     without_leaf_switches,
 )
 from chorale.synth.methods.in_network.spreading_trees import spreading_trees
-from chorale.synth.methods.in_network.stars import star_plan
+from chorale.synth.methods.in_network.stars import boxes_of, star_plan
 from chorale.synth.methods.in_network.tree_columns import column_packing, trees_of_packing
 from chorale.synth.methods.in_network.tree_packing import loads_per_unit, packed_trees, whole_units
 from chorale.synth.methods.in_network.undirected_split import UndirectedSplit, best_split
@@ -89,14 +89,18 @@ def _by_promise(topology: Topology, mates: NDArray[np.int32], options: Options, 
     """Return ways to build trees, the fastest first; column generation only where the others miss the bound."""
     enough = 1 / bound.value
     units = _units(topology, options)
-    candidates = [*_star(topology, options, units), *_promotion(topology, options)]
+    candidates = [*_promotion(topology, options)]
+    candidates = [*_star(topology, options, units, candidates), *candidates]
     if all(candidate.rate < enough for candidate in candidates):
         candidates += _columns(topology, mates, units, enough)
     return sorted(candidates, key=lambda candidate: -candidate.rate)
 
 
-def _star(topology: Topology, options: Options, units: int | None) -> Iterator[_Candidate]:
-    plan = star_plan(topology)
+def _star(topology: Topology, options: Options, units: int | None, others: list[_Candidate]) -> Iterator[_Candidate]:
+    """Yield stars in boxes, unless already the boxes are slower than `others`."""
+    boxes = boxes_of(topology) or []
+    limit = min((box.rate for box in boxes if box.rate is not None), default=Fraction(0))
+    plan = star_plan(topology, boxes) if limit and all(limit >= other.rate for other in others) else None
     if plan is not None:
         yield _Candidate("star", plan.rate, lambda: plan.trees(topology, options, units))
 

@@ -97,11 +97,8 @@ class StarPlan:
         return _joined(topology, self.boxes, _uniform(self.boxes, between))
 
 
-def star_plan(topology: Topology) -> StarPlan | None:
-    """Return the plan; None where no box has a star, and where nothing joins the boxes within the limits."""
-    boxes = boxes_of(topology)
-    if boxes is None:
-        return None
+def star_plan(topology: Topology, boxes: list[Box]) -> StarPlan | None:
+    """Return the plan for `boxes_of` the network; None where nothing joins them within the limits."""
     if len(boxes) == 1:
         return StarPlan(boxes, None, None)
     relabelled = contracted(topology, [(*box.ranks, *box.centres) for box in boxes])
