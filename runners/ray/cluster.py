@@ -45,13 +45,13 @@ class RayCluster:
 
     `address` (or RAY_ADDRESS) names an existing cluster, which is only left at the end. Without it, a process
     that already has a connection uses it, and otherwise a local cluster is started with `cpus` logical CPUs:
-    at least 2, so that one actor can measure while another prepares.
+    at least 2, so that one actor can measure while another prepares. On a busy machine that is tried `attempts` times.
 
     A local cluster listens on loopback, and its token and session folder are this user's alone. One that exists must
     authenticate its users, unless `--insecure-cluster` was given.
     """
 
-    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+    def __init__(self, address: str | None = None, cpus: int | None = None, *, attempts: int = START_ATTEMPTS) -> None:
         self.started = False
         self._joined = False
         self._watch: LocalClusterWatch | RemoteClusterWatch | None = None
@@ -66,7 +66,7 @@ class RayCluster:
             if not target.startswith("ray://"):
                 self._watch = RemoteClusterWatch(ray.get_runtime_context().gcs_address)
         else:
-            _start(max(2, cpus or os.cpu_count() or 1))
+            _start(max(2, cpus or os.cpu_count() or 1), attempts)
             self.started = True
             self._watch = LocalClusterWatch(ray._private.worker._global_node)
 
@@ -132,12 +132,12 @@ def _join(address: str) -> None:
             raise
 
 
-def _start(cpus: int) -> None:
+def _start(cpus: int, attempts: int) -> None:
     """Start a cluster; a busy machine may need several attempts."""
     secure_token()
     # Ray would kill our small workers when some other program fills the memory of this machine.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    for attempt in range(1, START_ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         before = set(psutil.Process().children())
         try:
             _start_once(cpus)
@@ -145,10 +145,10 @@ def _start(cpus: int) -> None:
         except Exception as error:  # the same here: ports, memory, a read-only folder, …
             ray.shutdown()
             end_processes(_processes_of_ray(before))
-            if attempt == START_ATTEMPTS:
+            if attempt == attempts:
                 way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"
                 raise Unavailable("a local Ray cluster must be able to start", error, way_out) from error
-            _log.warning("Ray did not start (attempt %d of %d); it is started again", attempt, START_ATTEMPTS)
+            _log.warning("Ray did not start (attempt %d of %d); it is started again", attempt, attempts)
             _log.debug("%s", error)
             time.sleep(attempt)
 

@@ -23,7 +23,8 @@ from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.02
 LOOK_S = 0.5
-START_LIMIT_S = 120.0
+START_LIMIT_S = 60.0
+"""How long a start that is under way at the end is waited for."""
 START_AFTER_S = 10.0
 """About what a start of Ray costs: whoever works as long as that without it has paid at most twice what is needed."""
 PAUSES_S = (30.0, 60.0, 120.0, 240.0)

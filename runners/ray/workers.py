@@ -10,7 +10,7 @@ from typing import Any
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.workers import Future
 from chorale.runners.ray.actors import BuildWorker, MeasureWorker, RayBuilder, RayMeasurer
-from chorale.runners.ray.cluster import RayCluster
+from chorale.runners.ray.cluster import START_ATTEMPTS, RayCluster
 from chorale.runners.ray.parcels import SharedValues
 from chorale.runners.ray.pool import RayPool, wait_for_results
 from chorale.runners.ray.retries import RetryPolicy
@@ -49,9 +49,10 @@ class RayWorkers:
         alone: bool = False,
         make_builder: BuilderFactory = CachingBuilder,
         grace_s: float = MEASURE_GRACE_S,
+        attempts: int = START_ATTEMPTS,
     ) -> None:
         needs = needs or ResourceRequest()
-        self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers))
+        self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers), attempts=attempts)
         self._most_builders = builders
         self._lost = False
         self._look_again_s = 0.0

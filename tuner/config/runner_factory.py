@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chorale.runners.api.workers import Workers
 from chorale.runners.ray.interim import InterimWorkers
@@ -37,20 +38,21 @@ def make_workers(
 def make_workers_at_once(campaign: Campaign, topology: Topology, home: Path) -> Callable[[], Workers]:
     """Return a function that starts workers in this process, until a cluster of its own has started."""
     section = campaign.runner
-    prepare = partial(_prepared, campaign, topology, home, None)
     needs = section.config.resources(section.measurers, topology)
     if section.config.uses_cluster or section.at_once > 1 or needs.gpus or needs.resources or needs.labels:
-        return prepare()
+        return _prepared(campaign, topology, home, None)
     return partial(
         InterimWorkers,
-        prepare,
+        partial(_prepared, campaign, topology, home, None, attempts=1),  # it tries again itself
         runner_factory(section, topology, home),
         partial(shared_builder, home),
         alone=section.capabilities.is_live,
     )
 
 
-def _prepared(campaign: Campaign, topology: Topology, home: Path, address: str | None) -> Callable[[], Workers]:
+def _prepared(
+    campaign: Campaign, topology: Topology, home: Path, address: str | None, **options: Any
+) -> Callable[[], Workers]:
     """Import Ray; return a function that starts it and the workers of a campaign on it."""
     from chorale.runners.ray.workers import RayWorkers  # noqa: PLC0415 - a second, for launches that go on long enough
 
@@ -64,6 +66,7 @@ def _prepared(campaign: Campaign, topology: Topology, home: Path, address: str |
         measurers=section.at_once,
         alone=section.capabilities.is_live,
         make_builder=partial(shared_builder, home),
+        **options,
     )
 
 
