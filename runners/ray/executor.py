@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from chorale.runners.api.workers import Future
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.runners.ray.pool import Call, RayPool, wait_for_results
 from chorale.synth.executor.base import OnResult, Progress
@@ -92,10 +93,11 @@ class RayExecutor:
     ) -> list[Any]:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
         calls = ((number, Call("run", (self._maps, function_reference, task))) for number, task in enumerate(tasks))
-        numbers = {pool.submit(call): number for number, call in islice(calls, pool.size * TASKS_PER_WORKER)}
+        numbers = _submitted(pool, islice(calls, pool.size * TASKS_PER_WORKER))
         results: dict[int, Any] = {}
         while len(results) < len(tasks):
-            for future in wait_for_results([pool]):
+            done = wait_for_results([pool])
+            for future in done:
                 number, completion = numbers.pop(future), future.completion
                 if completion.error is not None:
                     raise completion.error
@@ -104,7 +106,7 @@ class RayExecutor:
                     arrived(number, completion.value)
                 if progress is not None:
                     progress(len(results), len(tasks))
-                numbers |= {pool.submit(call): number for number, call in islice(calls, 1)}
+            numbers |= _submitted(pool, islice(calls, len(done)))
         return [results[number] for number in range(len(tasks))]
 
     def _pool_for(self, useful: int) -> RayPool:
@@ -121,3 +123,10 @@ class RayExecutor:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+def _submitted(pool: RayPool, numbered: Iterable[tuple[int, Call]]) -> dict[Future[Any], int]:
+    """Submit calls; return their numbers by their futures."""
+    listed = list(numbered)
+    futures = pool.submit_all(call for _, call in listed)
+    return {future: number for future, (number, _) in zip(futures, listed, strict=True)}

@@ -171,7 +171,7 @@ class InterimWorkers:
         assert self._worker is not None  # whoever waits for this keeps it
         while True:
             outcome = self._worker.run(request)
-            if not self._retries.should_retry(id(request), outcome, False):
+            if not self._retries.should_retry(id(request), outcome, lambda: False):
                 return outcome
 
 

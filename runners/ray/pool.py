@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from chorale.runners.api.base import ResourceRequest
@@ -19,6 +20,8 @@ MAX_ATTEMPTS = 4
 START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
 SHUTDOWN_TIMEOUT_S = 5.0
 POLL_S = 1.0
+MANY_REFERENCES, GATHER_S, LONGEST_GATHER_S = 64, 20e-6, 0.1
+"""From that many references on results are gathered, for a time per reference of some ten times what a look costs."""
 
 _log = logging.getLogger("chorale.ray")
 
@@ -74,8 +77,9 @@ class _Slot:
         return self.start is None
 
 
-RetryPredicate = Callable[[Future[Any], Any, bool], bool]
-"""Whether the call behind this future is to be done again after this value; the last argument: elsewhere if so."""
+RetryPredicate = Callable[[Future[Any], Any, Callable[[], bool]], bool]
+"""Whether the call behind this future is to be done again after this value; the last argument asks the cluster whether
+that would be elsewhere."""
 
 
 class RayPool:
@@ -145,10 +149,14 @@ class RayPool:
 
     def submit(self, call: Call) -> Future[Any]:
         """Queue `call`; it starts as soon as an actor has room."""
-        job = _Job(call, Future())
-        self._waiting.append(job)
+        return self.submit_all([call])[0]
+
+    def submit_all(self, calls: Iterable[Call]) -> list[Future[Any]]:
+        """Queue `calls` in their order; one look at the actors for all of them."""
+        jobs = [_Job(call, Future()) for call in calls]
+        self._waiting.extend(jobs)
         self._dispatch()
-        return job.future
+        return [job.future for job in jobs]
 
     def references(self) -> list[Any]:
         """Return what Ray can wait for on behalf of this pool."""
@@ -161,7 +169,10 @@ class RayPool:
         Raises Unavailable if jobs wait and no actor could start within `START_TIMEOUT_S`.
         """
         references = self.references()
-        arrived, _ = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
+        arrived: set[Any] = set()
+        if references:  # with many actors for a moment, so that what each look costs is shared by many results
+            pause_s = 0.0 if len(references) < MANY_REFERENCES else min(GATHER_S * len(references), LONGEST_GATHER_S)
+            arrived.update(ray.wait(references, num_returns=len(references), timeout=pause_s)[0])
         finished: list[Future[Any]] = []
         for slot in list(self._slots):
             self._settle_start(slot, arrived)
@@ -195,13 +206,15 @@ class RayPool:
 
     def _dispatch(self) -> None:
         for slot in self._slots:
+            if not self._waiting:
+                return
             while slot.is_ready and self._waiting and len(slot.flights) < self._jobs_per_actor:
                 job = self._waiting.popleft()
                 limit_s = float("inf") if job.call.limit_s is None else job.call.limit_s
                 reference = getattr(slot.actor, job.call.method).remote(*job.call.arguments)
                 slot.flights[reference] = _Flight(job, time.monotonic() + limit_s)
 
-    def _settle_start(self, slot: _Slot, arrived: list[Any]) -> None:
+    def _settle_start(self, slot: _Slot, arrived: set[Any]) -> None:
         if slot.is_ready or slot.start not in arrived:
             return
         try:
@@ -236,8 +249,9 @@ class RayPool:
             return [flight.job.end(flight.job.call.failed(error.cause))]
         except ray.exceptions.RayError as error:
             return self._retry(slot, error)
-        elsewhere = self._nodes.has_alternative_to(slot.node)
-        if self._should_retry(flight.job.future, value, elsewhere):
+        has_alternative = partial(self._nodes.has_alternative_to, slot.node)
+        if self._should_retry(flight.job.future, value, has_alternative):
+            elsewhere = has_alternative()
             self._nodes.record_failure(slot.node)
             self._requeue([other.job for other in slot.flights.values()])
             if elsewhere:

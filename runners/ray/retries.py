@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 
 from chorale.runners.api.base import FailureKind, Outcome, RunFailure
@@ -21,9 +21,9 @@ class RetryPolicy:
         self._limits = limits
         self._failures: Counter[tuple[Hashable, FailureKind]] = Counter()
 
-    def should_retry(self, key: Hashable, outcome: Outcome, elsewhere: bool) -> bool:
-        """Whether to try the request `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
-        if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not elsewhere):
+    def should_retry(self, key: Hashable, outcome: Outcome, is_elsewhere: Callable[[], bool]) -> bool:
+        """Whether to try the request `key` again after `outcome`; a hang costs much: only elsewhere."""
+        if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not is_elsewhere()):
             return False
         self._failures[key, outcome.kind] += 1
         return self._failures[key, outcome.kind] <= self._limits.get(outcome.kind, 0)

@@ -12,7 +12,7 @@ from chorale.runners.ray.retries import MAX_RETRIES, RetryPolicy
 def test_each_kind_has_its_limit_for_each_order(kind: FailureKind) -> None:
     retries = RetryPolicy()
     for order in ("a", "b"):
-        tries = [retries.should_retry(order, RunFailure(kind, "no"), elsewhere=True) for _ in range(5)]
+        tries = [retries.should_retry(order, RunFailure(kind, "no"), lambda: True) for _ in range(5)]
         assert tries == [True] * MAX_RETRIES.get(kind, 0) + [False] * (5 - MAX_RETRIES.get(kind, 0))
 
 
@@ -22,12 +22,12 @@ def test_facts_about_the_program_are_never_tried_again() -> None:
 
 def test_a_hang_is_tried_again_only_elsewhere() -> None:
     hang = RunFailure(FailureKind.TIMEOUT, "hung")
-    assert not RetryPolicy().should_retry("a", hang, elsewhere=False)
-    assert RetryPolicy().should_retry("a", hang, elsewhere=True)
+    assert not RetryPolicy().should_retry("a", hang, lambda: False)
+    assert RetryPolicy().should_retry("a", hang, lambda: True)
 
 
 def test_a_measurement_is_accepted() -> None:
-    assert not RetryPolicy().should_retry("a", Measurement("fake", {}), elsewhere=True)
+    assert not RetryPolicy().should_retry("a", Measurement("fake", {}), lambda: True)
 
 
 @pytest.mark.parametrize(
