@@ -121,7 +121,7 @@ def run(workers: int, tasks: int, task_s: Callable[[int], float], costs: Sequenc
         executor._pool_for(workers)
         began_s, before_s = ray.now_s, time.process_time() - ray.simulation_s + ray.ray_s
         ray.worked_s = 0.0
-        executor.map(lambda _shared, task: task, range(tasks))
+        assert executor.map(lambda _shared, task: task, range(tasks)) == list(range(tasks))
         seconds, own_s = ray.now_s - began_s, time.process_time() - ray.simulation_s + ray.ray_s - before_s
     finally:
         for each in patches:
