@@ -161,7 +161,7 @@ def _switch_document(
 ) -> dict[str, Any]:
     """Write the plan of a schedule in which switches act; return what is known of it."""
     built = build_switch_plan(verified, options)
-    write_file(output, built.text.encode())
+    write_program(output, (built.text.encode(),), per_rank=False)
     document = {**program_facts(built.read_back), "checked": "execution"}
     document["predicted"] = prediction(built.read_back, verified.schedule.topology, size_bytes, link_gbps)
     return document | {"schedule": verified.schedule.id, "output": output}
