@@ -9,9 +9,11 @@ import hashlib
 import io
 from collections.abc import Mapping
 from typing import Any
+from xml.parsers import expat
 
 import defusedxml.ElementTree
 
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
@@ -35,6 +37,25 @@ def written_program(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     return facts, stages.seconds
 
 
+def program_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Return facts of a text of many ranks, and the seconds of making it and of the XML parser, which does nothing with
+    what it reads; `case` as for `written_program`."""
+    target, method, collective, spec = case.split()
+    verified = synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor())
+    stages = Stopwatch()
+    with stages.stage("ours"):
+        parts = list(streamed_text(verified, LoweringOptions(target)))
+    parser = expat.ParserCreate("utf-8")
+    with stages.stage("reference"):
+        for part in parts:
+            parser.Parse(part, False)
+        parser.Parse(b"", True)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return {"bytes": sum(map(len, parts)), "ranks": len(parts) - 2, "sha256": digest.hexdigest()}, stages.seconds
+
+
 def _elements(text: bytes) -> int:
     """Return the number of elements, which are dropped as they end."""
     count = 0
@@ -42,3 +63,41 @@ def _elements(text: bytes) -> int:
         count += 1
         element.clear()
     return count
+
+
+_PROGRAMS_GOAL = 0.5
+
+
+def _run_programs(case: str) -> BenchmarkOutcome:
+    facts, seconds = written_program(case)
+    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+PROGRAMS = Benchmark(
+    name="programs",
+    reference="Python's ElementTree, which reads the text once",
+    goals=dict.fromkeys(
+        (
+            "msccl-xml bfb allgather torus:16x16",
+            "msccl-executor-xml bfb allgather hypercube:8",
+            "oneccl-xml bfb allreduce hypercube:8",
+        ),
+        _PROGRAMS_GOAL,
+    ),
+    run=_run_programs,
+    is_exact=False,
+)
+
+
+def _run_ranks(case: str) -> BenchmarkOutcome:
+    facts, seconds = program_at_scale(case)
+    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+RANKS = Benchmark(
+    name="ranks",
+    reference="Python's expat, which reads the text once and drops it",
+    goals={"oneccl-xml bfb allgather hypercube:10": 0.3},
+    run=_run_ranks,
+    is_exact=False,
+)

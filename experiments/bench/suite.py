@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from importlib import resources
 from typing import Any
@@ -17,8 +16,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.bench.programs import written_program
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.experiments.bench.programs import PROGRAMS, RANKS
 from chorale.experiments.bench.scale import verified_schedule_at_scale
+from chorale.experiments.bench.starts import START
 from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -33,40 +34,6 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.reports.stopwatch import Stopwatch
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkOutcome:
-    """The outcome of a case.
-
-    facts:  counts and certificates, as JSON has them; the same on every machine
-    ratio:  how much better than the reference, above 1 where it is
-    seconds: of what is measured and of the reference; empty where exact costs are compared
-    """
-
-    facts: Mapping[str, Any]
-    ratio: float
-    seconds: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A benchmark: `run` takes one of `cases`, and `goals` says what ratio each is meant to reach.
-
-    is_exact: ratios are of exact costs, so that a missed goal is a regression and not a busy machine
-    """
-
-    name: str
-    reference: str
-    goals: Mapping[str, float]
-    run: Callable[[str], BenchmarkOutcome]
-    is_exact: bool
-
-    @property
-    def cases(self) -> tuple[str, ...]:
-        """The cases by name, in order."""
-        return tuple(self.goals)
-
 
 _BOUNDS_GOAL = 10.0
 _LITTLE_LESS = Fraction(999, 1000)
@@ -212,30 +179,6 @@ FOREST = Benchmark(
 )
 
 
-_PROGRAMS_GOAL = 0.5
-
-
-def _run_programs(case: str) -> BenchmarkOutcome:
-    facts, seconds = written_program(case)
-    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
-
-
-PROGRAMS = Benchmark(
-    name="programs",
-    reference="Python's ElementTree, which reads the text once",
-    goals=dict.fromkeys(
-        (
-            "msccl-xml bfb allgather torus:16x16",
-            "msccl-executor-xml bfb allgather hypercube:8",
-            "oneccl-xml bfb allreduce hypercube:8",
-        ),
-        _PROGRAMS_GOAL,
-    ),
-    run=_run_programs,
-    is_exact=False,
-)
-
-
 _SCALE_GOAL = 1.0
 
 
@@ -263,7 +206,7 @@ SCALE = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RINGS, SCALE)
+BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RANKS, RINGS, SCALE, START)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
