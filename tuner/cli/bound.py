@@ -6,11 +6,16 @@ from typing import Annotated
 
 import typer
 
-from chorale.synth.collective import parse_collective
+from chorale.synth.collective import ALLREDUCE, parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson, Root
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.costs.nccl_model import nccl_choices
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
+from chorale.tuner.reports.nccl_tuner_csv import NcclTableEntry, nccl_tuner_csv
 from chorale.tuner.reports.stopwatch import Stopwatch
 
 
@@ -26,6 +31,14 @@ def bound(
     ] = "allgather",
     root: Root = 0,
     k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
+    nccl_tuner: Annotated[
+        str | None,
+        typer.Option(
+            "--nccl-tuner-csv",
+            metavar="FILE",
+            help="Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how fast a collective can be at best, by which links, and with how many trees per shard.
@@ -36,13 +49,24 @@ def bound(
     Example: chorale bound a100:2 --collective allreduce
     """
     target = parse_collective(collective, root)
+    if nccl_tuner is not None and target != ALLREDUCE:
+        rule = "the algorithms of NCCL are compared for allreduce"
+        raise InvalidInput(rule, collective, "use --collective allreduce")
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
+    if nccl_tuner is not None:
+        write_file(nccl_tuner, _tuner_table(topology).encode())
     if as_json:
         seconds = stages.report(outside_total=("topology",))
         emit_json(bound_document(report) | {"seconds": seconds})
     else:
         results.print(bound_table(report))
+
+
+def _tuner_table(topology: Topology) -> str:
+    choices = nccl_choices(topology, [2**power for power in range(10, 35)])
+    entries = [NcclTableEntry(size, each.name, each.protocol, -1) for size, each in choices]
+    return nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
