@@ -246,11 +246,10 @@ class TrialLoop:
             if self._goes_on(trial):
                 return
             outcome = trial.so_far or outcome
-        weights, references = self._campaign.size_weights, self._requests.references
-        if isinstance(outcome, Measurement) and (control := baseline_times(outcome, references)):
+        weights, names = self._campaign.size_weights, self._requests.references
+        if isinstance(outcome, Measurement) and (control := baseline_times(outcome, names)):
             self._controls.add(control, len(self._measured))
-        times_s, now_s = self._controls.times_s, self._clocks.monotonic_s()
-        self._end(trial, trial.measured(now_s, outcome, references, weights, times_s))
+        self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
 
     def _goes_on(self, trial: BuiltTrial) -> bool:
         """Tell the pruner of the last size; return whether the trial is ended by it, or the next size is measured."""
