@@ -24,7 +24,6 @@ from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
