@@ -160,13 +160,19 @@ def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bo
         if paper_only and entry.name not in PAPER_BASES:
             continue
         spec = _spec_of(entry)
-        traits = traits_of(base_topology(entry, spec), entry.name in _REVERSE_SYMMETRIC)
+        traits = _traits_of_entry(entry.name)
         claimed = BfbScore(entry.claim.steps, entry.claim.bandwidth_factor)
         if entry.has_stored_schedule:
             yield _scored(spec, nodes, degree, claimed, traits, "expand")
             yield _scored(spec, nodes, degree, scores.of(spec), traits)
         else:
             yield _scored(spec, nodes, degree, claimed, traits)
+
+
+@cache
+def _traits_of_entry(name: str) -> Traits:
+    entry = load_bases()[name]
+    return traits_of(base_topology(entry, _spec_of(entry)), name in _REVERSE_SYMMETRIC)
 
 
 def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from chorale.synth.errors import InvalidInput
 
@@ -84,8 +85,12 @@ SpecTree = FamilyCall | FileCall | FunctionCall
 Argument = SpecTree | Option | Number
 
 
+_SPECS_KEPT = 4096
+
+
+@lru_cache(maxsize=_SPECS_KEPT)
 def parse_spec(text: str) -> SpecTree:
-    """Return the tree of `text`; str() of it is the spec without needless blanks."""
+    """Return the tree of `text`; str() of it is the spec without needless blanks. The last trees are kept."""
     if len(text) > MAX_SPEC_LENGTH:
         rule = f"a topology spec must be at most {MAX_SPEC_LENGTH} characters long"
         raise InvalidInput(rule, f"{len(text)} characters", "put the network into a file and use file:PATH")
