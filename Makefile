@@ -1,5 +1,5 @@
 # Every target works from a fresh clone: it sets up .venv first where needed.
-PYTHON ?= python3.11
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13; do command -v $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

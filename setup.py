@@ -1,8 +1,11 @@
-"""What pyproject.toml cannot say: the machine code of the kernels goes into the wheel, for any Python."""
+"""What pyproject.toml cannot say: machine code of the kernels in the wheel, for any Python, and manual pages."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -13,6 +16,8 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 
 LIBRARY = "chorale/synth/kernels/native/kernels.so"
+SHARED = "build/shared"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 class BuildWithKernels(build_py):
@@ -25,6 +30,9 @@ class BuildWithKernels(build_py):
         target = ROOT if self.editable_mode else Path(self.build_lib)
         if "sdist" not in sys.argv:
             build_or_warn((target / LIBRARY).absolute())
+        if not self.editable_mode:
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / "examples", target / "chorale/examples", ignore=ignored, dirs_exist_ok=True)
 
 
 class NativeDistribution(Distribution):
@@ -47,8 +55,23 @@ def _compiler_needed() -> list[str]:
     return [] if has_compiler() else ["ziglang"]
 
 
+def _shared_files() -> list[tuple[str, list[str]]]:
+    """Write manual pages and completions below `build/`; return folders of the installation with their files."""
+    from chorale.tuner.cli.manual import shared_files  # noqa: PLC0415 - as above
+
+    table = json.loads((ROOT / "tuner/cli/completion.json").read_text(encoding="utf-8"))
+    folders: dict[str, list[str]] = {}
+    for name, text in shared_files(table, VERSION).items():
+        path = ROOT / SHARED / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        folders.setdefault(str(Path(name).parent), []).append(f"{SHARED}/{name}")
+    return sorted(folders.items())
+
+
 setup(
     distclass=NativeDistribution,
     cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
     setup_requires=_compiler_needed(),
+    data_files=_shared_files(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,14 @@ from rich.console import Console
 
 from chorale.design import Network, Sizes, size_list, topology
 from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.tuned import TuningResult
 from chorale.tuner.config.campaign_file import campaign_of
 from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.progress import progress_display
-from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.launch.tune import tune as _tune
 from chorale.tuner.search.study_parts import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
+    from optuna.study import Study
 
 
 def tune(
-    network: str,
+    network: Network,
     collective: str = "allreduce",
     *,
-    sizes: Sizes = "64KiB,1MiB",
-    methods: tuple[str, ...] = ("bfb", "ring", "biring"),
+    sizes: Sizes | None = None,
+    methods: Sequence[str] | None = None,
     runner: str | Mapping[str, Any] = "local",
     name: str = "python",
     trials: int = 25,
@@ -44,10 +46,11 @@ def tune(
     storage: str | BaseStorage | None = None,
     callbacks: Iterable[Callback] | Callback = (),
     **keys: Any,
-) -> TuneReport:
+) -> TuningResult:
     """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
 
-    network: a topology spec
+    network: a topology spec, or a topology that a spec names
+    sizes, methods: those of a campaign file that says nothing of them, unless given
     runner:  its kind, or the whole section `runner` of a campaign
     sampler, pruner, storage: names and an address as in a campaign, or objects of Optuna. A pruner object decides
              after each size of a candidate, by the speed-up there
@@ -56,16 +59,19 @@ def tune(
 
     What is measured lies in the data folder, as with `chorale tune`. Raises InvalidInput for keys that do not fit.
     """
-    parts, names = StudyParts.of({"sampler": sampler, "pruner": pruner, "storage": storage}, callbacks)
-    document = {
+    studies: list[Study] = []
+    told = (callbacks,) if callable(callbacks) else tuple(callbacks)
+    objects = {"sampler": sampler, "pruner": pruner, "storage": storage}
+    parts, names = StudyParts.of(objects, (*told, lambda study, _: studies.append(study)))
+    document: dict[str, Any] = {
         "name": name,
-        "topology": network,
+        "topology": _spec_of(network),
         "collective": collective,
-        "sizes": list(size_list(sizes)),
         "runner": {"kind": runner} if isinstance(runner, str) else dict(runner),
-        "search": {"methods": list(methods)},
         "budget": {"trials": trials, "minutes": minutes},
     }
+    document |= {} if sizes is None else {"sizes": list(size_list(sizes))}
+    document |= {} if methods is None else {"search": {"methods": list(methods)}}
     campaign = campaign_of({**document, **names, **keys})
     parts.check(campaign)
     check_methods(campaign)
@@ -75,11 +81,21 @@ def tune(
     workers = make_workers(campaign, topology_of_campaign, home.root)
     limit_s = float("inf") if minutes is None else 60 * minutes
     progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
-    return _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
+    report = _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
+    return TuningResult.of(report, home, studies[-1] if studies else None)
+
+
+def _spec_of(network: Network) -> str:
+    """Return the spec by which workers build the network again."""
+    spec = network if isinstance(network, str) else topology(network).spec
+    if not isinstance(network, str) and load_topology(spec).id != topology(network).id:
+        way_out = "save it as JSON and give file:PATH"
+        raise InvalidInput("a network to tune must be one that its spec names", spec, way_out)
+    return spec
 
 
 def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:
-    """Return what campaigns registered for a network, a collective and a size of the whole vector, verified again.
+    """Return what campaigns registered for a network, a collective and a buffer size, verified again.
 
     The nearest size class answers where that of `size` has no entry. CheckFailed where there is none at all.
     """

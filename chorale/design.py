@@ -7,22 +7,25 @@ from typing import Any, TypeAlias
 
 import networkx as nx
 
+from chorale.products import CheckedProgram, DesignedSchedule, NetworkTopology, PredictedTimes
 from chorale.runners.api.units import parse_sizes
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import LoweredProgram, verified_schedule
+from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.build.schedules import verify_schedule as _verify
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity
 from chorale.synth.simulation.simulate import simulate as _simulate
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -33,18 +36,18 @@ Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 """A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
 
 Sizes = str | int | Sequence[int]
-"""Bytes of the whole vector: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
 
 
-def topology(network: Network) -> Topology:
+def topology(network: Network) -> NetworkTopology:
     """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none.
 
     >>> topology("hypercube:3").compute_count
     8
     """
     if isinstance(network, Topology):
-        return network
-    return load_topology(network) if isinstance(network, str) else from_networkx(network)
+        return NetworkTopology.of(network)
+    return NetworkTopology.of(load_topology(network) if isinstance(network, str) else from_networkx(network))
 
 
 def synthesize(
@@ -56,7 +59,7 @@ def synthesize(
     executor: Executor | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> VerifiedSchedule:
+) -> DesignedSchedule:
     """Return the verified schedule of `collective` on `network`.
 
     method:     a name of `chorale synth --help`; `auto` takes the schedule of lowest proven cost
@@ -76,19 +79,20 @@ def synthesize(
         value = ", ".join(sorted(set(parameters) - set(Options.__dataclass_fields__)))
         way_out = f"choose from {', '.join(Options.__dataclass_fields__)}"
         raise InvalidInput("a parameter must be an option of methods", value, way_out) from None
-    request = ScheduleRequest(topology(network), parse_collective(collective, root), method, options)
-    return verified_schedule(request, executor or SerialExecutor(), progress)
+    name = method_named(method).name
+    request = ScheduleRequest(topology(network), parse_collective(collective, root), name, options)
+    return DesignedSchedule.of(verified_schedule(request, executor or SerialExecutor(), progress))
 
 
-def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> VerifiedSchedule:
+def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> DesignedSchedule:
     """Return the verified form of a schedule, or of the schedule file of that name; CheckFailed names the first fault.
 
     With `size_bytes` the cost holds the exact time at that size.
     """
-    return _verify(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes)
+    return DesignedSchedule.of(_verify(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes))
 
 
-def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> LoweredProgram:
+def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
     """Return the checked program of a schedule: `.program`, and `.text` as runtimes read it.
 
     options: fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol
@@ -98,12 +102,12 @@ def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options
     """
     verified = verify(schedule) if isinstance(schedule, str) else schedule
     try:
-        lowering = LoweringOptions(target, **options)
+        lowering = LoweringOptions(target_named(target).name, **options)
     except TypeError:
         value = ", ".join(sorted(set(options) - set(LoweringOptions.__dataclass_fields__)))
         way_out = f"choose from {', '.join(LoweringOptions.__dataclass_fields__)}"
         raise InvalidInput("a lowering option must exist", value, way_out) from None
-    return build_program(verified, lowering)
+    return CheckedProgram.of(build_program(verified, lowering))
 
 
 def simulate(
@@ -115,7 +119,7 @@ def simulate(
     link_latency_us: float | str = "0.1",
     hop_us: float | str = "0.3",
     link_gbps: float | str | None = None,
-) -> dict[int, float]:
+) -> PredictedTimes:
     """Return the predicted seconds per size in bytes.
 
     model:     `step`, with barriers between steps, or `flow`, with messages that share links fairly
@@ -130,7 +134,9 @@ def simulate(
     network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
     network.unit_bytes_per_s(verified.schedule.topology)
     seconds = _simulate(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
-    return dict(zip(sizes_bytes, seconds, strict=True))
+    schedule_of = verified.schedule
+    title = f"{schedule_of.method} {schedule_of.collective} on {schedule_of.topology.spec}"
+    return PredictedTimes(dict(zip(sizes_bytes, seconds, strict=True)), title)
 
 
 def size_list(sizes: Sizes) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chorale.design import Sizes, size_list, verify
-from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.products import MeasuredRun
+from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import LoweredProgram
@@ -24,7 +25,7 @@ def run(
     timeout_s: float = 300.0,
     seed: int = 0,
     **options: Any,
-) -> Measurement:
+) -> MeasuredRun:
     """Execute a verified schedule, or the schedule file of that name; check every element of every result and time it.
 
     options: of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps
@@ -45,4 +46,4 @@ def run(
         raise CheckFailed(
             f"a run must end with a measurement ({outcome.kind})", outcome.message, "see `chorale doctor`"
         )
-    return outcome
+    return MeasuredRun.of(outcome)

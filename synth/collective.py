@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 
 
 class CollectiveName(StrEnum):
@@ -69,6 +70,10 @@ def custom_collective(custom: CustomCollective) -> Collective:
     return Collective(CollectiveName.CUSTOM, custom=custom)
 
 
+COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}
+"""Names of other libraries; spellings such as `all-reduce` and `AllReduce` need no entry."""
+
+
 ALLGATHER = Collective(CollectiveName.ALLGATHER)
 REDUCE_SCATTER = Collective(CollectiveName.REDUCE_SCATTER)
 ALLREDUCE = Collective(CollectiveName.ALLREDUCE)
@@ -87,13 +92,11 @@ def require_collective(maker: str, collective: Collective, supported: Iterable[C
 def parse_collective(text: str, root: int = 0) -> Collective:
     """Return the collective called `text`; `root` is used where the collective has one.
 
+    >>> parse_collective("all-reduce") == ALLREDUCE
+    True
     >>> parse_collective("broadcast", root=2)
     Collective(name=<CollectiveName.BROADCAST: 'broadcast'>, root=2)
     """
-    try:
-        name = next(name for name in STANDARD if name.value == text)
-    except StopIteration:
-        supported = ", ".join(name.value for name in STANDARD)
-        raise InvalidInput("a collective must be one that is known", text, f"choose from {supported}") from None
+    name = CollectiveName(name_among("collective", text, STANDARD, COLLECTIVE_ALIASES))
     collective = Collective(name)
     return Collective(name, root) if collective.is_rooted else collective

@@ -30,6 +30,18 @@ class InvalidInput(ChoraleError):
     """A spec, file, parameter or schedule breaks a rule (exit code 2)."""
 
 
+class UnknownName(InvalidInput):
+    """A name is none of those that there are; `kind` says of what, such as `method`."""
+
+    def __init__(self, kind: str, value: object, way_out: str) -> None:
+        super().__init__(kind, value, way_out)
+        self.rule = f"unknown {self.rule}"
+
+    def __str__(self) -> str:
+        value = str(self.value)
+        return " ".join(f"{self.rule} {_one_line(value)!r}; {self.way_out}".split())
+
+
 class CheckFailed(ChoraleError):
     """A check had a negative result, for example a schedule that does not verify (exit code 1)."""
 

@@ -16,6 +16,7 @@ from http_reference import http_page, openapi_document  # beside this file
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from notebooks import page as notebook_page  # beside this file
 from typer.cli import get_docs_for_click
 
 from chorale.tuner.cli.main import command_line
@@ -44,6 +45,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/http.md": http_page(openapi),
         "reference/openapi.json": json.dumps(openapi, indent=1),
     }
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
+        made[f"notebooks/{path.stem}.md"] = notebook_page(json.loads(path.read_text(encoding="utf-8")))
     for page in files.documentation_pages():
         for target in _OUTSIDE.findall(page.content_string):
             made[_copy_of(target)] = _source(ROOT / target)

@@ -6,7 +6,6 @@ ring by exact bandwidth times for schedules. The command imports this module by 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -24,12 +23,12 @@ from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
-from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
@@ -214,8 +213,7 @@ def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
     by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
         if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, n=1) or list(by_name)
-            raise InvalidInput("a benchmark must be one that is known", name or '""', f"choose from {', '.join(close)}")
+            raise unknown_name("benchmark", name, by_name)
     return tuple(by_name[name] for name in dict.fromkeys(names or by_name))
 
 

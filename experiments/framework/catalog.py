@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 
 from chorale.experiments.framework.experiment import Experiment
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import UnknownName
 
 _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
 
@@ -72,8 +72,8 @@ def load(name: str) -> Experiment:
     name = ALIASES.get(name, name)
     if name not in NAMES:
         close = difflib.get_close_matches(name, (*NAMES, *ALIASES), n=2)
-        way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
-        raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
+        way_out = f"did you mean {' or '.join(map(repr, close))}?" if close else "see `chorale experiment list`"
+        raise UnknownName("experiment", name, way_out)
     return _experiments_in(module_of(name))[name]
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 
 Vector = NDArray[Any]
 
@@ -161,5 +162,5 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 def element_bytes(name: str) -> int:
     """Return the size of an element of the type called `name`; InvalidInput for a type that is not known."""
     if name not in ELEMENT_TYPES:
-        raise InvalidInput("the element type must be one that is known", name, f"use {', '.join(ELEMENT_TYPES)}")
+        raise unknown_name("element type", name, ELEMENT_TYPES)
     return ELEMENT_TYPES[name].dtype.itemsize

@@ -17,6 +17,7 @@ from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.recorded.config import RecordedConfig
 from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 
 _DECLARED: tuple[type[RunnerConfig], ...] = (
     LocalConfig,
@@ -30,14 +31,20 @@ _DECLARED: tuple[type[RunnerConfig], ...] = (
 RUNNERS: Mapping[str, type[RunnerConfig]] = {runner.name: runner for runner in _DECLARED}
 
 
+_ALIASES = {"sim": "simulated", "simulator": "simulated", "mpich": "mpi", "openmpi": "mpi", "mpirun": "mpi"}
+
+
+def runner_named(text: str) -> str:
+    """Return the name of the runner that `text` means; UnknownName where it is none."""
+    return name_among("runner", text, RUNNERS, _ALIASES)
+
+
 def runner_config(name: str, options: Mapping[str, Any] | None = None) -> RunnerConfig:
     """Return the declared runner called `name` with `options`, as values or as text; None stands for the default.
 
     InvalidInput for an unknown name or option, and for values that an option does not take.
     """
-    if name not in RUNNERS:
-        raise InvalidInput("a runner must be one that is known", name, f"choose from {', '.join(RUNNERS)}")
-    declared = RUNNERS[name]
+    declared = RUNNERS[runner_named(name)]
     given = {option: value for option, value in (options or {}).items() if value is not None}
     unknown = [option for option in given if option not in declared.model_fields]
     if unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterable
@@ -12,16 +13,27 @@ MAX_SIZE_BYTES = 2**40
 MAX_SIZES = 1000
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-_SIZE = re.compile(r"([0-9]{1,15})\s*(?:([KMG])(?:IB|B)?|B)?", re.IGNORECASE)
-_WAY_OUT = "write sizes such as 64KiB, 1M,4M or 4KiB:1GiB:x4 (K, M and G are binary)"
+_DECIMAL_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+_SIZE = re.compile(r"([0-9]{1,15})\s*(?:([KMG])(IB|B)?|B)?", re.IGNORECASE)
+_WAY_OUT = "write sizes such as 64KiB, 1M,4M or 4KiB:1GiB:x4 (1M = 1MiB = 2^20 bytes, 1MB = 10^6)"
+_log = logging.getLogger(__name__)
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that `text` means: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary."""
+    """Return the bytes that `text` means: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary.
+
+    With a B they are decimal, as the SI has them: `1MB` is 10^6 bytes, which the log says.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InvalidInput("a size must be a whole number of bytes with an optional unit", text, _WAY_OUT)
-    size_bytes = int(match[1]) * _UNITS[(match[2] or "").upper()]
+    unit, suffix = (match[2] or "").upper(), (match[3] or "").upper()
+    is_decimal = suffix == "B"
+    size_bytes = int(match[1]) * (_DECIMAL_UNITS if is_decimal else _UNITS)[unit]
+    if is_decimal:
+        _log.info(
+            "%s is %d bytes; %s%siB would be %d", text.strip(), size_bytes, match[1], unit, int(match[1]) * _UNITS[unit]
+        )
     if not 1 <= size_bytes <= MAX_SIZE_BYTES:
         raise InvalidInput("a size must be between 1 byte and 1 TiB", text, _WAY_OUT)
     return size_bytes

@@ -10,7 +10,8 @@ from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.process_launch.base import FABRIC, LOOPBACK
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import Unavailable
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 
 EMULATED = "emulated"
@@ -41,7 +42,7 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
     InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
     """
     if where not in PLACES:
-        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(PLACES)}")
+        raise unknown_name("place to run", where, PLACES)
     if where == EMULATED:
         return RankLocations()
     if where == LOOPBACK:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import Program
 
 JOB = "$CHORALE_JOB"
@@ -90,7 +91,7 @@ RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, 
 def require_runtime(name: str) -> Runtime:
     """Return the runtime called `name`; InvalidInput if there is none."""
     if name not in RUNTIMES:
-        raise InvalidInput("the runtime must be one that is known", name, f"choose from {', '.join(RUNTIMES)}")
+        raise unknown_name("runtime", name, RUNTIMES)
     return RUNTIMES[name]
 
 

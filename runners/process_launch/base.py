@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 
 FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
 NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
@@ -15,7 +15,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 def require_network_kind(where: str | None) -> None:
     """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for whichever there is."""
     if where not in (None, *NETWORK_KINDS):
-        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(NETWORK_KINDS)}")
+        raise unknown_name("place to run", str(where), NETWORK_KINDS)
 
 
 STDOUT = "stdout.txt"

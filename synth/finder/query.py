@@ -8,6 +8,7 @@ from fractions import Fraction
 from chorale.synth.errors import InvalidInput
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.synth.names import unknown_name
 
 MAX_NODES = 2**14
 MAX_LINKS = 2**20
@@ -29,7 +30,7 @@ class FinderQuery:
 
     def __post_init__(self) -> None:
         if self.bases not in BASE_SETS:
-            raise InvalidInput("a set of bases must be one that is known", self.bases, f"use {' or '.join(BASE_SETS)}")
+            raise unknown_name("set of bases", self.bases, BASE_SETS)
         _require(2 <= self.nodes <= MAX_NODES, f"the number of nodes must lie between 2 and {MAX_NODES}", self.nodes)
         _require(self.degree >= 1, "the degree must be at least 1", self.degree)
         if self.degree >= self.nodes:

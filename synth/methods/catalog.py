@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, auto_method, first_method
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
 from chorale.synth.methods.method import Method, Options, Spread, method_from_allgather, method_from_outward
 from chorale.synth.methods.rings.ring import ring_allgather
+from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -183,6 +183,13 @@ _ALL = (
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
 )
 
+METHOD_ALIASES = {
+    "best": AUTO,
+    "bidirectionalring": "biring",
+    "dbt": "double-binary-tree",
+    "halvingdoubling": "rabenseifner",
+}
+"""Names of other libraries and papers, as `plain` spells them."""
 _NAMED = {method.name: method for method in _ALL}
 _AUTO = auto_method(_NAMED)
 IN_NETWORK = "in-network"
@@ -214,10 +221,8 @@ METHODS: Mapping[str, Method] = {
 
 
 def method_named(name: str) -> Method:
-    """Return the method called `name`, or raise InvalidInput with the names that exist."""
-    if name not in METHODS:
-        raise InvalidInput("a method must be one that is known", name, f"choose from {', '.join(METHODS)}")
-    return METHODS[name]
+    """Return the method called `name`, or raise UnknownName with the names that exist."""
+    return METHODS[name_among("method", name, METHODS, METHOD_ALIASES)]
 
 
 def synthesize_unverified(

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from chorale.synth.collective import Collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
@@ -26,11 +26,7 @@ Buffer = Literal["i", "o", "s"]
 
 def as_protocol(text: str) -> Protocol:
     """Return `text` as the protocol that it names; InvalidInput for any other text."""
-    for protocol in get_args(Protocol):
-        if text == protocol:
-            return cast(Protocol, protocol)
-    known = ", ".join(get_args(Protocol))
-    raise InvalidInput("the protocol must be one that is known", text, f"choose from {known}")
+    return cast(Protocol, name_among("protocol", text, get_args(Protocol)))
 
 
 class Message(NamedTuple):

@@ -9,6 +9,7 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
+from chorale.synth.names import name_among
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.flow_simulation import pipelined_flows, simulate_flows, stepped_flows
@@ -23,9 +24,7 @@ MAX_CHUNKS = 2**16
 
 def as_fidelity(text: str) -> Fidelity:
     """Return `text` as the model that it names; InvalidInput for any other text."""
-    if text not in FIDELITIES:
-        raise InvalidInput("a model must be one that is known", text, f"choose {' or '.join(FIDELITIES)}")
-    return cast(Fidelity, text)
+    return cast(Fidelity, name_among("model", text, FIDELITIES))
 
 
 def simulate(

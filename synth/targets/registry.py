@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 from chorale.synth.targets.base import Target, XmlTarget
 from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
 from chorale.synth.targets.msccl_xml import MscclXml
@@ -12,11 +12,17 @@ from chorale.synth.targets.oneccl_xml import OneCclXml
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
 """The first that recognises a document reads it."""
 _ALL: tuple[Target, ...] = (*XML_TARGETS, MscclppJson())
+TARGET_ALIASES = {
+    "msccl": "msccl-xml",
+    "mscclexecutor": "msccl-executor-xml",
+    "msccl++": "mscclpp-json",
+    "mscclpp": "mscclpp-json",
+    "oneccl": "oneccl-xml",
+}
+"""The runtimes that read them, as `plain` spells them."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 
 def target_named(name: str) -> Target:
     """Return the target called `name`."""
-    if name not in TARGETS:
-        raise InvalidInput("the target must be one that is known", name, f"choose from {', '.join(TARGETS)}")
-    return TARGETS[name]
+    return TARGETS[name_among("target", name, TARGETS, TARGET_ALIASES)]

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
 from chorale.synth.topology.families.bases import BASE_FAMILIES
@@ -100,5 +100,5 @@ def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     way_out = "`chorale topology list` shows all"
     close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3)
     if close:
-        way_out = f"did you mean {' or '.join(close)}? {way_out}"
-    raise InvalidInput(f"a topology {kind} must be one that is known", name, way_out)
+        way_out = f"did you mean {' or '.join(map(repr, close))}? {way_out}"
+    raise UnknownName(f"topology {kind}", name, way_out)

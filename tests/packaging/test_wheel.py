@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from pathlib import Path
 
 from tests.packaging.build import ROOT, build_wheel
 
@@ -14,7 +15,7 @@ from tests.packaging.build import ROOT, build_wheel
 def test_the_wheel_owns_one_import_name(tmp_path):
     wheel = build_wheel(tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
-    top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    top = {name.split("/")[0] for name in names if not {".dist-info", ".data"} & {Path(name.split("/")[0]).suffix}}
     assert top == {"chorale"}
     below = {name.split("/")[1] for name in names if name.startswith("chorale/")}
     assert {"synth", "runners", "tuner", "experiments", "__init__.py", "__main__.py"} <= below
@@ -32,7 +33,14 @@ def test_the_wheel_owns_one_import_name(tmp_path):
         "chorale/experiments/data/mi250-allreduce.xml.gz",
         "chorale/experiments/framework/report.html",
         "chorale/tuner/launch/html_report.html",
+        "chorale/py.typed",
+        "chorale/examples/quickstart.yaml",
+        "chorale/examples/demo_job/train.py",
+        "chorale/tuner/cli/completion.json",
     } <= set(names)
+    shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
+    assert {"share/man/man1/chorale.1", "share/man/man1/chorale-synth.1"} <= shared
+    assert {"share/bash-completion/completions/chorale", "share/zsh/site-functions/_chorale"} <= shared
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "chorale = chorale.__main__:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
 

@@ -12,7 +12,7 @@ from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson
+from chorale.tuner.cli.options import AsJson, CollectiveName
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
 
 def best_command(
     topology: Annotated[str, typer.Option("--topology", metavar="SPEC", help="Network, such as hypercube:3.")],
-    collective: Annotated[str, typer.Option("--collective", help="allgather, reduce_scatter or allreduce.")],
-    size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the whole vector, such as 1MiB.")],
+    size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Buffer size, such as 1MiB.")],
+    collective: CollectiveName = "allreduce",
     output: OutputFolder = None,
     alias: Alias = "champion",
     rollback: Rollback = False,
@@ -75,11 +75,11 @@ def best_command(
     if as_json:
         emit_json({**document, "exact": exact} | ({"rolled_back": former.version} if former else {}))
         return
-    results.print(f"{best.version.name} version {best.version.version}", highlight=False)
-    results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
+    results.print(f"{best.version.name} version {best.version.version}")
+    results.print(json.dumps(document["measured"], indent=2), soft_wrap=True)
     if best.library is not None:
         time = format_us(document["measured"]["time_us"] / 1e6)
-        results.print(f"use the library's own {best.library}: {time}, nothing beat it", highlight=False)
+        results.print(f"use the library's own {best.library}: {time}, nothing beat it")
         return
     for path in filter(None, (document["schedule"], document["program"])):
         typer.echo(path)

@@ -9,7 +9,7 @@ import typer
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, Root
+from chorale.tuner.cli.options import AsJson, CollectiveName, Root
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.costs.nccl_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def bound(
     spec: Annotated[str, typer.Argument(help="Topology, such as a100:2; see `chorale topology list`.")],
-    collective: Annotated[
-        str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.")
-    ] = "allgather",
+    collective: CollectiveName = "allgather",
     root: Root = 0,
     k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
     nccl_tuner: Annotated[

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import CheckFailed
+from chorale.tuner.cli.application import CommandLine
+from chorale.tuner.cli.choices import campaign_name
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.home import Home
 
-campaign_app = typer.Typer(
-    rich_markup_mode=None, help="Check and repair the files of campaigns: journals, Optuna's and MLflow's."
-)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Campaign, as its file names it.")]
+campaign_app = CommandLine(help="Check and repair the files of campaigns: journals, Optuna's and MLflow's.")
+Name = Annotated[str, typer.Argument(metavar="NAME", parser=campaign_name, help="Campaign, as its file names it.")]
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
 
 
@@ -38,7 +38,7 @@ def check_command(name: Name, launch: LaunchNumber = None, as_json: AsJson = Fal
     if as_json:
         emit_json({"campaign": name, **health.document})
     for problem in () if as_json else health.document["problems"]:
-        results.print(problem, markup=False, highlight=False, soft_wrap=True)
+        results.print(problem)
     if not health.document["ok"]:
         way_out = f"repair them with `chorale campaign repair {name}`"
         raise CheckFailed("the files of a launch must be whole", health.document["problems"][0], way_out)
@@ -71,4 +71,4 @@ def repair_command(name: Name, launch: LaunchNumber = None, as_json: AsJson = Fa
 
 def _say(as_json: bool, line: str) -> None:
     if not as_json:
-        results.print(line, markup=False, highlight=False, soft_wrap=True)
+        results.print(line)

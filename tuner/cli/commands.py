@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from chorale.tuner.cli.application import CommandLine
+
 Command = TyperCommand | TyperGroup
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -18,6 +20,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.",
     ),
     "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
+    "auto": ("auto", "Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next."),
+    "demo": (
+        "demo",
+        "Tune an allreduce over eight processes that are joined like the corners of a cube, and draw the answer.",
+    ),
     "verify": (
         "verify",
         "Replay a schedule, or execute a program, chunk by chunk; exit 0 if it does what its collective demands, "
@@ -28,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Turn a schedule into a program, read it back and check it against the collective before it is written.",
     ),
     "lift": ("lift", "Read a program back and check it against its collective; exit 0 if it is right, 1 if not."),
-    "show": ("show", "Show loads of links and ways of data of a schedule, or loads and the timeline of a program."),
+    "show": ("show", "Show link loads and routes of a schedule, or link loads and the timeline of a program."),
     "export": (
         "export",
         "Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.",
@@ -132,7 +139,7 @@ class CommandGroup(TyperGroup):
 
 def load_command(name: str) -> Command:
     """Return the command `name`, one of `COMMANDS`, with its module imported."""
-    part = typer.Typer(rich_markup_mode=None)
+    part = CommandLine()
     importlib.import_module(f".{COMMANDS[name][0]}", __package__).register(part)
     command: Command = typer.main.get_group(part).commands[name]  # type: ignore[assignment]
     return command

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from chorale.job.mpi.preload import preload_library
 from chorale.runners.engine.build import native_home
@@ -57,28 +57,24 @@ def _native_folder() -> Path:
 
 def _parts(diagnosis: Diagnosis) -> Table:
     title = "Ready to run campaigns" if diagnosis.ready else "Campaigns cannot run here yet"
-    table = _table("part", "found", "missing", "run")
+    table = Table("part", "found", "missing", "run")
     table.title = title
     for part in diagnosis.parts:
-        state = "[green]usable[/]" if part.usable else "[yellow]not yet[/]"
-        table.add_row(f"{state} {part.name}", escape(part.found), ", ".join(part.missing), escape(part.mend))
+        state = coloured("usable", "green") if part.usable else coloured("not yet", "yellow")
+        table.add_row(state.append(f" {part.name}", ""), part.found, ", ".join(part.missing), part.mend)
     return table
 
 
 def _checks(checks: Sequence[Check]) -> Table:
-    table = _table("finding", "found", "opens up", "to get it")
+    table = Table("finding", "found", "needed for", "to get it")
     for check in checks:
         colour = "green" if check.ok else "red" if check.required else "yellow"
-        state = f"[{colour}]{'ok' if check.ok else 'missing'}[/]"
-        table.add_row(
-            f"{state} {check.name}", escape(check.found), check.needed_for, "" if check.ok else escape(check.way_out)
-        )
+        state = coloured("ok" if check.ok else "missing", colour)
+        way_out = "" if check.ok else check.way_out
+        table.add_row(state.append(f" {check.name}", ""), check.found, check.needed_for, way_out)
     return table
 
 
-def _table(*headings: str) -> Table:
-    """Return a table whose cells are never cut: commands are there to be copied."""
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+def coloured(word: str, colour: str) -> Text:
+    """Return a text that begins with a coloured word."""
+    return Text.assemble((word, colour))

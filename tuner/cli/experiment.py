@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
@@ -23,9 +22,6 @@ from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.lazy_rich import Table, ruled_table
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.run_content import log_experiment
-
-_WIDTH = 240
-"""Columns of a table that no terminal limits."""
 
 
 def register(app: typer.Typer) -> None:
@@ -120,7 +116,7 @@ def _list(catalog: Any, as_json: bool) -> None:
     table = ruled_table("name", "question", "source")
     for entry, also in experiments:
         table.add_row("\n".join((entry.name, *also)), entry.question, entry.source)
-    _on_stdout().print(table)
+    results.print(table)
 
 
 def _require_plot(chosen: Any, plot: Path) -> None:
@@ -132,16 +128,10 @@ def _require_plot(chosen: Any, plot: Path) -> None:
 def _print_table(chosen: Any, rows: Any) -> None:
     table = ruled_table(title=chosen.question, caption=chosen.source)
     for column in chosen.columns:
-        table.add_column(column.heading, overflow="fold")
+        table.add_column(column.heading)
     for row in rows:
         table.add_row(*(column.text(row) for column in chosen.columns), style=None if row["holds"] else "bold red")
-    _on_stdout().print(table, markup=False)
-
-
-def _on_stdout() -> Console:
-    """Return a console for the result itself; as wide as the table needs where it goes to a file or a pipe."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+    results.print(table)
 
 
 @contextmanager

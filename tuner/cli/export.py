@@ -18,9 +18,11 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import Program, as_protocol
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.cli.choices import target_name
 from chorale.tuner.cli.options import AsJson, Protocol, RunnableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.cli.slurm import Site, SlurmTime
@@ -61,11 +63,13 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
     targets: Annotated[
         list[str] | None,
-        typer.Option("--target", help=f"{', '.join(JOB_TARGETS)}; default: the first two."),
+        typer.Option(
+            "--target", metavar="NAME", parser=target_name, help=f"{', '.join(JOB_TARGETS)}; default: the first two."
+        ),
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(help="Of the whole vector, rounded up to what the programs serve; default: 64KiB to 256MiB."),
+        typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB."),
     ] = None,
     spec: SpecOfProgram = None,
     channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
@@ -118,7 +122,7 @@ def export(
     if as_json:
         emit_json({"output": str(output), "files": sorted(files), "sizes_bytes": list(served)})
         return
-    results.print(f"{output}: {len(files)} files; begin with {output}/README.md", highlight=False, soft_wrap=True)
+    results.print(f"{output}: {len(files)} files; begin with {output}/README.md")
 
 
 def _programs(
@@ -145,8 +149,7 @@ def _programs(
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
     """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
     if dtype not in ELEMENT_TYPES:
-        known = ", ".join(ELEMENT_TYPES)
-        raise InvalidInput("the element type of a job must be one that is known", dtype, f"use {known}")
+        raise unknown_name("element type", dtype, ELEMENT_TYPES)
     if sizes is None:
         first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))

@@ -15,16 +15,16 @@ from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.names import name_among
+from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table
 
 DEFAULT_NAME = "default"
 
-fabric_app = typer.Typer(
-    rich_markup_mode=None, help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True
-)
+fabric_app = CommandLine(help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def up(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="Topology, such as ring:4; see `chorale topology list`.")],
     link_mbps: Annotated[
         str, typer.Option(metavar="R", help="Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.")
-    ],
+    ] = "100",
     name: Annotated[str, typer.Option(help="Name, to have several side by side.")] = DEFAULT_NAME,
     latency_us: Annotated[
         str, typer.Option(metavar="L", help="Microseconds that a packet takes on a link besides.")
@@ -81,8 +81,8 @@ def up(
     if as_json:
         emit_json(_facts(fabric) | {"already_up": not is_new})
     else:
-        people.print(f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}")
-        people.print(f"links: {_links(fabric)}")
+        results.print(f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}")
+        results.print(f"links: {_links(fabric)}")
 
 
 @fabric_app.command("status")
@@ -116,7 +116,7 @@ def down(
     if as_json:
         emit_json({"down": names})
     else:
-        people.print(f"down: {', '.join(names)}" if names else "nothing was up")
+        results.print(f"down: {', '.join(names)}" if names else "nothing was up")
 
 
 @fabric_app.command("exec", context_settings={"ignore_unknown_options": True})
@@ -146,9 +146,8 @@ def _size(fabric: EmulatedFabric) -> str:
 
 
 def _kind(text: str) -> LinkKind | None:
-    if text not in ("auto", *LinkKind):
-        raise InvalidInput("--links must be a kind of links", text, "choose from auto, wire, bucket")
-    return None if text == "auto" else LinkKind(text)
+    name = name_among("kind of links", text, ("auto", *LinkKind))
+    return None if name == "auto" else LinkKind(name)
 
 
 def _links(fabric: EmulatedFabric) -> str:

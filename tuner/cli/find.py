@@ -21,6 +21,7 @@ from chorale.synth.finder.find import Stage, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.identity import parse_rational
+from chorale.synth.names import name_among
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import open_executor
@@ -101,8 +102,7 @@ def find(
 
 
 def _base_set(name: str) -> BaseSet:
-    if name not in BASE_SETS:
-        raise InvalidInput("a set of bases must be one that is known", name, f"choose from {', '.join(BASE_SETS)}")
+    name = name_among("set of bases", name, BASE_SETS)
     return "paper" if name == "paper" else "all"
 
 

@@ -74,7 +74,7 @@ def lift(
     if as_json:
         emit_json(document | {"plot": None if plot is None else str(plot)})
     else:
-        results.print(program_table(title, document))
+        results.print(program_table(title, document, topology.bandwidth_unit))
     if violations:
         raise typer.Exit(1)
 

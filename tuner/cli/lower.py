@@ -17,21 +17,21 @@ from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import as_protocol
-from chorale.synth.targets.registry import TARGETS, target_named
+from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.cli.choices import TARGETS, target_name
 from chorale.tuner.cli.network_options import LinkGbps
-from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
+from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
+from chorale.tuner.reports.quantities import fact_text
 from chorale.tuner.reports.show import program_facts
 
-PredictedSize = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
-]
+PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 _SEPARATE = ("violations", "notices", "explanations", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 MAX_CHECKED_RANKS = 512
@@ -88,8 +88,11 @@ def register(app: typer.Typer) -> None:
 
 def lower(
     file: ScheduleFile,
-    target: Annotated[str, typer.Option(help=f"Dialect of the program: {', '.join(TARGETS)}.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="Program file to write; .gz compresses it.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Program file; .gz compresses it.")],
+    target: Annotated[
+        str,
+        typer.Option(metavar="NAME", parser=target_name, help=f"Dialect of the program: {', '.join(TARGETS)}."),
+    ] = "msccl-xml",
     channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Protocol = "Simple",
@@ -102,7 +105,7 @@ def lower(
     pipeline_bytes: PipelineBytes = "0",
     ranks_per_box: RanksPerBox = None,
     sizes: SizesOfProgram = None,
-    dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
+    dtype: ElementTypeName = "float32",
     per_rank: PerRank = False,
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
@@ -170,16 +173,17 @@ def _emit(document: dict[str, Any], output: str, as_json: bool) -> None:
     if as_json:
         emit_json(document)
     else:
-        results.print(program_table(f"{output}: checked", document))
+        unit = verified.schedule.topology.bandwidth_unit
+        results.print(program_table(f"{output}: checked", document, unit))
 
 
-def program_table(title: str, document: dict[str, Any]) -> Table:
-    """Return what is known of a program, its faults first."""
+def program_table(title: str, document: dict[str, Any], unit: str) -> Table:
+    """Return what is known of a program on a network with bandwidths in `unit`, its faults first."""
     table = Table(title=title, show_header=False)
     for rule, message in verdict_rows(document, MAX_SHOWN):
         table.add_row(rule, message)
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
         if name not in _SEPARATE and value is not None:
-            table.add_row(name.replace("_", " "), str(value))
+            table.add_row(name.replace("_", " "), fact_text(name, value, unit))
     return table

@@ -1,4 +1,4 @@
-"""Output of commands: messages and progress bars for people on stderr, one JSON document for scripts on stdout."""
+"""Output of commands: results on stdout, as text or as one JSON document; notices, progress and logs on stderr."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from chorale.tuner.reports.lazy_rich import LazyConsole
 
 people = LazyConsole(stderr=True)
 """Notices and progress; silent with --quiet."""
-results = LazyConsole(stderr=True)
-"""The result of a command, as a table or text; shown with --quiet too."""
+results = LazyConsole(markup=False, highlight=False)
+"""The result of a command, as a table or text on stdout; shown with --quiet too."""
 
 
 def emit_json(document: Mapping[str, Any]) -> None:

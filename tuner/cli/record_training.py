@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.output import results
 from chorale.tuner.costs.training_profile import load_profile
 from chorale.tuner.files.read_write import write_file
 
@@ -34,4 +34,4 @@ def record_training(
     profile = load_profile(str(output))
     layers = profile.layers()
     seconds = sum(layer.forward_s + layer.backward_s for layer in layers)
-    people.print(f"{len(layers)} layers, {profile.parameters} parameters, {seconds * 1e3:.4g} ms of computation")
+    results.print(f"{len(layers)} layers, {profile.parameters} parameters, {seconds * 1e3:.4g} ms of computation")

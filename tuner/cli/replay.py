@@ -54,10 +54,8 @@ def replay(
     for task in document["tasks"]:
         if task["unchecked"]:
             share = f"{task['task']}: {task['unchecked']:.0%} of the times are unchecked"
-            results.print(
-                f"{share}, nobody knows whether results were right", highlight=False, markup=False, soft_wrap=True
-            )
-    results.print(f"{document['seconds']:.0f} s", highlight=False)
+            results.print(f"{share}, nobody knows whether results were right")
+    results.print(f"{document['seconds']:.0f} s")
 
 
 _NUMBERS = {"trials": "trials_to_5pct_mean", "all": "trials_to_5pct_all", "seconds": "seconds_ratio"}

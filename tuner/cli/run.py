@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from chorale.runners.api.base import LIBRARY, RunFailure, Runner, RunRequest
-from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.registry import RUNNERS, runner_config
 from chorale.runners.api.units import parse_sizes
 from chorale.runners.local.config import LocalConfig
@@ -25,7 +24,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, CollectiveFile, RunnableFile, Sizes
+from chorale.tuner.cli.choices import runner_name
+from chorale.tuner.cli.options import AsJson, CollectiveFile, ElementTypeName, RunnableFile, Sizes
 from chorale.tuner.cli.output import people
 from chorale.tuner.cli.run_report import print_failure, print_report
 from chorale.tuner.cli.signals import stop_before_the_job_ends
@@ -37,7 +37,7 @@ from chorale.tuner.files.program_files import Runnable, is_program_file, load_ru
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import report_executions, require_trace_files
 
-LinkMbps = Annotated[float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")]
+LinkMbps = Annotated[float | None, typer.Option(help="Mbit/s of a link, or --link-gbps; default: as the runner does.")]
 Where = Annotated[
     str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
 ]
@@ -73,8 +73,10 @@ def register(app: typer.Typer) -> None:
 def run(
     context: typer.Context,
     file: RunnableFile,
-    runner: Annotated[str, typer.Option(help=f"What executes it: {', '.join(RUNNERS)}.")],
-    sizes: Sizes,
+    runner: Annotated[
+        str, typer.Option(metavar="NAME", parser=runner_name, help=f"What executes it: {', '.join(RUNNERS)}.")
+    ] = "local",
+    sizes: Sizes = "64KiB,1MiB",
     spec: Annotated[
         str | None, typer.Option(help="The topology of a program; local: complete, if it names none.")
     ] = None,
@@ -88,7 +90,7 @@ def run(
     reference: Reference = None,
     precision: Precision = None,
     budget: Budget = None,
-    dtype: Annotated[str, typer.Option(help=f"Element type: {', '.join(ELEMENT_TYPES)}.")] = "float32",
+    dtype: ElementTypeName = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
     wants_calibration: WantsCalibration = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, NoReturn
 
 import typer
@@ -16,6 +17,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 from chorale.tuner.launch.executions import execution_line
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import speed_text
 
 UNAVAILABLE_EXIT_CODE = 3
 
@@ -54,15 +56,17 @@ def print_report(
         emit_json(document | ({} if executions is None else {"executions": executions}))
         return
     results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+    if limit is not None:
+        results.print(_of_what_links_allow(rows[-1], limit, measurement.environment["link_mbps"]))
     if reference is not None:
-        results.print("\n".join(map(_comparison, rows)), soft_wrap=True)
+        results.print("\n".join(map(_comparison, rows)))
     for row in rows:
         if not row.get("precision", {"met": True})["met"]:
-            results.print(_missed_precision(row), soft_wrap=True)
+            results.print(_missed_precision(row))
     if calibration is not None:
         results.print(_calibration_table(calibration))
     for execution in executions or ():
-        results.print(execution_line(execution), soft_wrap=True)
+        results.print(execution_line(execution))
 
 
 def print_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
@@ -127,6 +131,13 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _of_what_links_allow(row: dict[str, Any], limit: LinkLimit, link_mbps: Any) -> str:
+    """Say why bandwidths are low where links are paced: what they allow, and how near the last size came to it."""
+    allowed, size = 1 / limit.seconds_per_byte / 1e9, format_size(row["size_bytes"])
+    reached = f"{size} came to {row['efficiency']:.0%} of that"
+    return f"links of {float(Fraction(str(link_mbps))):g} Mbit/s allow an algbw of {allowed:.3g} GB/s; {reached}"
+
+
 _RIGHT = {True: "yes", False: "NO", None: "unchecked"}
 
 
@@ -138,7 +149,7 @@ def _comparison(row: dict[str, Any]) -> str:
     ratio = row["ratio_to_reference"]
     interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
     size, stopped = format_size(row["size_bytes"]), f"{row['repeats']} repetitions, {row['stopped']}"
-    return f"{size}: {ratio['median']:.3f} of the time of {ratio['reference']} ({interval}; {stopped})"
+    return f"{size}: {speed_text(ratio['median'])} {ratio['reference']} (time ratio {interval}; {stopped})"
 
 
 def _missed_precision(row: dict[str, Any]) -> str:

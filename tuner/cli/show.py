@@ -36,7 +36,7 @@ def show(
     plot: PlotFile = None,
     spec: SpecOfProgram = None,
     rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
-    size: Annotated[str, typer.Option(help="Of a program: bytes of the whole vector.")] = "16MiB",
+    size: Annotated[str, typer.Option(help="Of a program: buffer size.")] = "16MiB",
     buffer: Annotated[
         str | None, typer.Option(help="Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.")
     ] = None,
@@ -47,7 +47,7 @@ def show(
     calibration: CalibrationFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show loads of links and ways of data of a schedule, or loads and the timeline of a program.
+    """Show link loads and routes of a schedule, or link loads and the timeline of a program.
 
     A program is checked, then simulated as flows that share links; a link of capacity 1 has 100 Gbit/s unless said.
 

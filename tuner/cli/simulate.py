@@ -10,6 +10,7 @@ from chorale.runners.api.units import format_size, parse_sizes
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
+from chorale.tuner.cli.choices import collective_name
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
@@ -22,7 +23,10 @@ FileOrMethod = Annotated[
     str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
 ]
 CollectiveName = Annotated[
-    str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
+    str | None,
+    typer.Option(
+        metavar="NAME", parser=collective_name, help="Of a method: allreduce (default), allgather or reduce_scatter."
+    ),
 ]
 Model = Annotated[
     str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Annotated, Any, cast, get_args
 
 import typer
-from typer.core import TyperCommand
 
 from chorale.runners.api.units import parse_size
 from chorale.synth.build.request import ScheduleRequest
@@ -15,9 +14,11 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.method import Objective, Options
+from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
-from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
+from chorale.tuner.cli.application import ChoraleCommand
+from chorale.tuner.cli.options import AsJson, CollectiveName, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
@@ -34,7 +35,6 @@ from chorale.tuner.reports.synthesis import (
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
-CollectiveName = Annotated[str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast or reduce.")]
 K = Annotated[
     int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
 ]
@@ -43,7 +43,7 @@ Chunks = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
+    typer.Option(help="Buffer size, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
 ]
 ObjectiveName = Annotated[
     str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
@@ -73,7 +73,7 @@ MethodNames = Annotated[
 ]
 
 
-class SynthCommand(TyperCommand):
+class SynthCommand(ChoraleCommand):
     """The command whose first argument may be left out: parsers know this only of lists, whose dots are not shown."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -171,8 +171,7 @@ def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
 
 def _options(k: int | None, objective: str, options: Options) -> Options:
     """Return `options` with the checked values of --k and --objective."""
-    if objective not in OBJECTIVES:
-        raise InvalidInput("an objective must be known", objective, f"choose from {', '.join(OBJECTIVES)}")
+    objective = name_among("objective", objective, OBJECTIVES)
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
     return replace(options, k=k, objective=cast(Objective, objective))

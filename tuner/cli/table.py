@@ -11,14 +11,15 @@ from chorale.job.settings import load_table, read_table
 from chorale.job.table.comparing import comparison
 from chorale.job.table.layout import parse_table, table_bytes
 from chorale.job.table.model import Table
+from chorale.tuner.cli.application import CommandLine
+from chorale.tuner.cli.choices import campaign_name
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.cli.table_export import export
 from chorale.tuner.files.read_write import read_file, write_file
 from chorale.tuner.reports.table_display import diff_lines, table_document, table_lines
 
-table_app = typer.Typer(
-    rich_markup_mode=None,
+table_app = CommandLine(
     help="Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
     no_args_is_help=True,
 )
@@ -39,14 +40,16 @@ def write(
     programs: Annotated[
         list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files, .xml, as `chorale lower` writes.")
     ] = None,
-    campaign: Annotated[str | None, typer.Option(metavar="NAME", help="Finished campaign whose answer it is.")] = None,
+    campaign: Annotated[
+        str | None, typer.Option(metavar="NAME", parser=campaign_name, help="Finished campaign whose answer it is.")
+    ] = None,
     topology: Annotated[
         str | None,
         typer.Option(metavar="SPEC", help="Network: its champions in the registry; or what the programs run on."),
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(metavar="RANGE", help="Of programs, such as 1KiB-64MiB or 64KiB-, of the whole vector."),
+        typer.Option(metavar="RANGE", help="Of programs, such as 1KiB-64MiB or 64KiB-; buffer sizes."),
     ] = None,
     dtypes: Annotated[
         str | None,
@@ -105,11 +108,11 @@ def verify(file: TableFile, as_json: AsJson = False) -> None:
         emit_json(document)
     else:
         for line in (f"{item['rule']}: {item['message']}" for item in document["violations"]):
-            results.print(line, markup=False, highlight=False, soft_wrap=True)
+            results.print(line)
         good = sum(item["ok"] for item in document["programs"])
         verdict = "right" if document["ok"] else "NOT right"
         text = f"{file}: {verdict}; programs {good} of {len(document['programs'])}; links: {document['links']}"
-        results.print(text, markup=False, highlight=False, soft_wrap=True)
+        results.print(text)
     if not document["ok"]:
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ import typer
 from chorale.job.settings import load_table
 from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import name_among
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
@@ -57,8 +58,7 @@ def export(
 
     Example: chorale table export job.table --for openmpi -o rules.conf
     """
-    if kind not in KINDS:
-        raise InvalidInput("the library must be one that is known", kind, f"choose from {', '.join(KINDS)}")
+    kind = name_among("library", kind, KINDS, {"nccl2": "nccl", "ompi": "openmpi", "msccl++": _MSCCLPP})
     table = load_table(file)
     if kind == _MSCCLPP:
         files = mscclpp_files(table)
@@ -72,7 +72,7 @@ def export(
     if as_json:
         emit_json({"for": kind, "output": str(output), "use": use})
         return
-    results.print(f"{output}: {use}", markup=False, highlight=False, soft_wrap=True)
+    results.print(f"{output}: {use}")
 
 
 def _installed_mpi() -> Path:

@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from chorale.synth.errors import InvalidInput
+from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.lazy_rich import Table
@@ -25,8 +26,7 @@ from chorale.tuner.service.tokens import (
     token_file,
 )
 
-token_app = typer.Typer(
-    rich_markup_mode=None,
+token_app = CommandLine(
     help="Make, list and revoke tokens of the HTTP service; a running service follows at once.",
     no_args_is_help=True,
 )
@@ -143,16 +143,16 @@ def revoke(
     if json:
         emit_json({"revoked": name, "file": str(file)})
         return
-    people.print(f"{name} is revoked", highlight=False)
+    results.print(f"{name} is revoked")
 
 
 def print_entry(name: str) -> None:
     """Print a new token and its entry, for a token file that this command does not write."""
     _require_name(name)
     token, digest = make_token()
-    results.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
+    people.print("Give this token to its owner; it is not kept anywhere:")
     typer.echo(token)
-    results.print("and add this entry to the list `tokens` of the token file:", highlight=False)
+    people.print("and add this entry to the list `tokens` of the token file:")
     typer.echo(yaml.safe_dump([TokenEntry(name=name, sha256=digest).document()], sort_keys=False), nl=False)
 
 

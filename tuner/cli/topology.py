@@ -18,11 +18,13 @@ from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_t
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import AsJson, PlotFile
-from chorale.tuner.cli.output import emit_json, people
+from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import LazyConsole, Table, ruled_table
+from chorale.tuner.reports.lazy_rich import Table, ruled_table
+from chorale.tuner.reports.quantities import short_id
 from chorale.tuner.reports.topology import able_text, describe_topology, show_topology
 
 _ONLY_PLACES = (
@@ -31,9 +33,7 @@ _ONLY_PLACES = (
 )
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
-topology_app = typer.Typer(
-    rich_markup_mode=None, help="List the families of networks, show one, import one.", no_args_is_help=True
-)
+topology_app = CommandLine(help="List the families of networks, show one, import one.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def list_topologies(as_json: AsJson = False) -> None:
             if row["kind"] == kind:
                 table.add_row(row["syntax"], row["what"], row["example"])
         table.add_section()
-    LazyConsole(markup=False).print(table)
+    results.print(table)
 
 
 @topology_app.command("show")
@@ -115,10 +115,8 @@ def import_topology(
     else:
         topology = from_bytes(content, spec)
     write_file(output, (json.dumps(to_json(topology), indent=1) + "\n").encode())
-    people.print(
-        f"{output}: {topology.compute_count} nodes, {topology.switch_count} switches, {len(topology.links)} links",
-        soft_wrap=True,
-        highlight=False,
+    results.print(
+        f"{output}: {topology.compute_count} nodes, {topology.switch_count} switches, {len(topology.links)} links"
     )
 
 
@@ -167,13 +165,13 @@ def _print_summary(topology: Topology, plot: Path | None) -> None:
         **_able_switches(topology),
         "vertex-transitive": _ANSWERS[is_vertex_transitive(topology)],
         "Eulerian": _ANSWERS[topology.is_eulerian],
-        "id": facts["id"],
+        "id": short_id(facts["id"]),
     }
     if plot is not None:
         rows["drawing"] = plot
     for name, value in rows.items():
         table.add_row(name, str(value))
-    LazyConsole(markup=False).print(table)
+    results.print(table)
 
 
 def _able_switches(topology: Topology) -> dict[str, str]:

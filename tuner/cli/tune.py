@@ -10,6 +10,7 @@ import typer
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.choices import campaign_name
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.slurm import (
@@ -54,10 +55,15 @@ Detach = Annotated[
 ]
 Follow = Annotated[
     str | None,
-    typer.Option("--follow", metavar="NAME", help="Watch the launch of campaign NAME, detached or a Slurm job."),
+    typer.Option(
+        "--follow", metavar="NAME", parser=campaign_name, help="Watch the launch of campaign NAME, detached or a Slurm job."
+    ),
 ]
 Stop = Annotated[
-    str | None, typer.Option("--stop", metavar="NAME", help="End the launch of campaign NAME, detached or a Slurm job.")
+    str | None,
+    typer.Option(
+        "--stop", metavar="NAME", parser=campaign_name, help="End the launch of campaign NAME, detached or a Slurm job."
+    ),
 ]
 Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
@@ -180,7 +186,7 @@ def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
         emit_json(plan)
         return
     for line in plan_lines(plan):
-        results.print(line, highlight=False, markup=False, soft_wrap=True)
+        results.print(line)
 
 
 def _refuse(**options: object) -> None:

@@ -185,7 +185,7 @@ def write_answer(report: TuneReport, table: str | None, programs: Path | None, t
         stored = report.folder / "programs"
         files = table_programs(tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
         write_folder(programs, files)
-        people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own", soft_wrap=True)
+        results.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
@@ -199,17 +199,17 @@ def show(report: TuneReport, as_json: bool) -> None:
     """Print the results of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
     if as_json:
         emit_json(tune_document(report))
-    if report.ranked_trials:
+    elif report.ranked_trials:
         results.print(tune_table(report))
         if (refused := refused_table(report)) is not None:
             results.print(refused)
         for line in undecided_lines(report):
-            results.print(line, soft_wrap=True, highlight=False, markup=False)
-        people.print(approach_line(report), soft_wrap=True, highlight=False)
+            results.print(line)
+        results.print(approach_line(report))
         for line in prior_lines(report):
             people.print(line, soft_wrap=True, highlight=False, markup=False)
         people.print(overhead_line(report), soft_wrap=True, highlight=False)
-        people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
+        results.print(f"report.html, picture and journal: {report.folder}")
     if report.interrupted:
         print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)

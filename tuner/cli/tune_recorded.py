@@ -66,7 +66,7 @@ def _network(campaign: Campaign, job: RecordedJob) -> Topology:
 def _planned(campaign: Campaign, topology: Topology, as_json: bool) -> dict[str, Any]:
     plan = campaign_plan(campaign, topology) | {"estimate": forecast(campaign, topology, Home.from_environment())}
     for line in () if as_json else plan_lines(plan):
-        results.print(line, highlight=False, markup=False, soft_wrap=True)
+        results.print(line)
     return plan
 
 

@@ -25,6 +25,7 @@ from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import fact_text
 
 
 def register(app: typer.Typer) -> None:
@@ -51,20 +52,21 @@ def verify(
         raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
     if is_program_file(file):
         network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
-        title, document = _verify_program(file, network, collective, output if fix else None)
+        title, unit, document = _verify_program(file, network, collective, output if fix else None)
     elif collective_file is not None:
         raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
     else:
-        title, document = _verify_schedule(file, spec, fix)
+        title, unit, document = _verify_schedule(file, spec, fix)
     if as_json:
         emit_json(document)
     else:
-        results.print(_table(f"{file}: {title} is {'verified' if document['ok'] else 'NOT correct'}", document))
+        verdict = "verified" if document["ok"] else "NOT correct"
+        results.print(_table(f"{file}: {title} is {verdict}", document, unit))
     if not document["ok"]:
         raise typer.Exit(1)
 
 
-def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, dict[str, Any]]:
+def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, str, dict[str, Any]]:
     if fix:
         raise InvalidInput("--fix is for programs", file, "leave it out: a schedule has no sizes at which it hangs")
     if spec is not None:
@@ -77,12 +79,12 @@ def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, dict[
             *violations,
         ]
     title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
-    return title, _document(violations, verified)
+    return title, schedule.topology.bandwidth_unit, _document(violations, verified)
 
 
 def _verify_program(
     file: str, network: Topology | None, collective: CustomCollective | None, output: str | None
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, str, dict[str, Any]]:
     topology, lifted = load_unchecked(file, network, collective=collective)
     program = lifted.program
     verdict = judge(lifted, topology)
@@ -100,7 +102,7 @@ def _verify_program(
         }
         document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
         document["order_of_additions"] = additions_document(program)
-    return f"{program.name} on {topology.spec}", document
+    return f"{program.name} on {topology.spec}", topology.bandwidth_unit, document
 
 
 def _size_bytes(schedule: AnySchedule) -> int | None:
@@ -149,7 +151,15 @@ def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | 
     return document
 
 
-def _table(title: str, document: Mapping[str, Any]) -> Table:
+_LABELS = {
+    "latency_s": "latency, s",
+    "largest": "most on a link",
+    "smallest": "least on a link",
+    "total": "on all links",
+}
+
+
+def _table(title: str, document: Mapping[str, Any], unit: str) -> Table:
     table = Table(title=title, show_header=False)
     for rule, message in verdict_rows(document, most=len(document["violations"])):
         table.add_row(rule, message)
@@ -157,5 +167,5 @@ def _table(title: str, document: Mapping[str, Any]) -> Table:
         table.add_row("max bytes", str(document["max_bytes"]))
     for part in ("cost", "link_loads", "order_of_additions"):
         for name, value in (document.get(part) or {}).items():
-            table.add_row(name.replace("_", " "), str(value))
+            table.add_row(_LABELS.get(name, name.replace("_", " ")), fact_text(name, value, unit))
     return table

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.address import Address
 from chorale.tuner.config.adopted import is_program_file_name, read_program_file
+from chorale.tuner.config.names import collective_text
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
 from chorale.tuner.config.search_section import SearchSection
 from chorale.tuner.config.values import (
@@ -122,20 +124,26 @@ class Campaign(CampaignSection):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the campaign and of its data folder."
+        default="campaign",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Its name, also of its data folder; default: what it tunes.",
     )
     topology: Annotated[str, FROM_REQUESTS] = Field(
         min_length=1, max_length=4096, description="Topology spec, as on the command line."
     )
-    collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
-    sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
+    collective: Annotated[Literal["allgather", "reduce_scatter", "allreduce"], BeforeValidator(collective_text)] = (
+        Field(default="allreduce", description="Collective to tune.")
+    )
+    sizes: Sizes = Field(default=[2**16, 2**18, 2**20], description="Buffer sizes: 64KiB, 1M, or 4KiB:1MiB:x4.")
     weights: list[Weight] | None = Field(
         default=None,
         max_length=MAX_VALUES,
         description="How much each size counts in means over sizes, smallest size first; by default all the same.",
     )
     runner: AnyRunnerSection = Field(default=read_section({}), description="Where programs are measured.")
-    search: SearchSection = Field(description="The search space.")
+    search: SearchSection = Field(
+        default=SearchSection(chunks=[None, 1, 2], channels=[1, 2], instances=[1, 2]), description="The search space."
+    )
     objective: Literal["median_time", "geomean_speedup"] = Field(
         default="median_time",
         description=(
@@ -218,7 +226,7 @@ class Campaign(CampaignSection):
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
     repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
     parallel: int = Field(
-        default=3, ge=1, le=64, description="Trials under way at once; one is measured, the others are prepared."
+        default=3, ge=1, le=64, description="Trials running at once; one is measured, the others are prepared."
     )
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
     storage: Annotated[Address | None, SERVER_ONLY] = Field(
@@ -260,6 +268,16 @@ class Campaign(CampaignSection):
     def size_weights(self) -> dict[int, float]:
         """The weight of each size in bytes; empty if all weigh the same."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_name(cls, document: Any) -> Any:
+        """Name a campaign that has none by what it tunes, so that another network's is another campaign."""
+        if not isinstance(document, dict) or "name" in document or "topology" not in document:
+            return document
+        collective = collective_text(document.get("collective", "allreduce"))
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{collective}-{document['topology']}")
+        return {"name": words.strip("-.")[:64], **document}
 
     @property
     def one_winner(self) -> bool:

@@ -17,6 +17,7 @@ from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.shipped import shipped_example
 
 MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]
@@ -40,8 +41,11 @@ def _with_paths_from(folder: Path, campaign: Campaign) -> Campaign:
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """Return the keys and values of the YAML file at `path`, unchecked; InvalidInput for what is no mapping."""
-    content = read_file(path)
+    """Return the keys and values of the YAML file at `path`, unchecked; InvalidInput for what is no mapping.
+
+    A path such as examples/quickstart.yaml means the shipped file where the working directory has none.
+    """
+    content = read_file(str(shipped_example(path) or path))
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
     return _mapping(content.decode(errors="replace"))

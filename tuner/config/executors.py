@@ -10,6 +10,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.names import name_among
 
 SERIAL = "serial"
 EXECUTORS = (SERIAL, "processes", "ray")
@@ -18,8 +19,7 @@ EXECUTORS = (SERIAL, "processes", "ray")
 @contextmanager
 def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
     """Yield the executor called `name` with `workers` workers (default: one per core) and close it afterwards."""
-    if name not in EXECUTORS:
-        raise InvalidInput("an executor must be one that is known", name, f"choose from {', '.join(EXECUTORS)}")
+    name = name_among("executor", name, EXECUTORS)
     if workers is not None and workers < 1:
         raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")
     executor = _build(name, workers or os.cpu_count() or 1)

@@ -20,6 +20,7 @@ from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.local.config import LocalConfig
+from chorale.tuner.config.names import runner_text
 from chorale.tuner.config.values import CampaignSection
 
 DEFAULT_KIND = LocalConfig.name
@@ -99,7 +100,9 @@ def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
 
 
 def _with_kind(section: Any) -> Any:
-    return {"kind": DEFAULT_KIND, **section} if isinstance(section, dict) else section
+    if not isinstance(section, dict):
+        return section
+    return {**section, "kind": runner_text(section.get("kind", DEFAULT_KIND))}
 
 
 SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}

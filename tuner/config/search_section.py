@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, ByteCount
 from chorale.tuner.config.adopted import read_program_file
+from chorale.tuner.config.names import method_text
 from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Value
+
+USUAL_METHODS = ("bfb", "forest", "ring", "biring")
+"""Those that suit most networks; a trial of one that does not suit is infeasible."""
 
 
 class SearchSection(CampaignSection):
     """Values of each dimension, as a list or a range."""
 
-    methods: Annotated[list[str], FROM_REQUESTS] = Field(
-        default=[], max_length=MAX_VALUES, description="Synthesis methods."
+    methods: Annotated[list[Annotated[str, BeforeValidator(method_text)]], FROM_REQUESTS] = Field(
+        default=[], max_length=MAX_VALUES, description="Synthesis methods; default, without programs: bfb, forest, ring and biring."
     )
     programs: Annotated[list[str], SERVER_ONLY] = Field(
         default=[],
@@ -62,8 +66,16 @@ class SearchSection(CampaignSection):
         description="Parts in which chunks go through the steps of a block, such as 64KiB; 0: whole. MSCCL++ only.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_candidates(cls, section: Any) -> Any:
+        """Take the usual methods where neither methods nor programs are given."""
+        if not isinstance(section, dict) or "methods" in section or section.get("programs"):
+            return section
+        return {"methods": list(USUAL_METHODS), **section}
+
     @model_validator(mode="after")
-    def _has_candidates(self) -> SearchSection:
+    def _is_not_empty(self) -> SearchSection:
         if not (self.methods or self.programs):
             raise ValueError("give `methods`, or `programs`, or both")
         return self

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 from chorale.synth.training import Layer
 from chorale.tuner.files.read_write import read_file
 
@@ -117,8 +118,7 @@ def load_profile(name: str) -> TrainingProfile:
             resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name
         )
     if "/" not in name and not name.endswith(".json"):
-        rule = "a profile must be a .json file or one that is shipped"
-        raise InvalidInput(rule, name, f"choose from {', '.join(SHIPPED)}")
+        raise unknown_name("profile", name, (*SHIPPED, "FILE.json"))
     return parse_profile(read_file(name), name)
 
 

@@ -115,8 +115,18 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
         "unknown": unknown,
         "at_most_seconds": _at_most_s(campaign, limit_s),
         "stopped_by": ends,
+        "stops_at": _stops_at(campaign, points, ends),
         "basis": f"mean of {names} under the same conditions" if same else NOT_KNOWN,
     }
+
+
+def _stops_at(campaign: Campaign, points: int, ends: str) -> str:
+    """Return in numbers what ends the search: `25 trials or 1.75 min`."""
+    trials = f"{campaign.budget.trials} trials" if campaign.budget.trials <= points else f"all {points} configurations"
+    minutes = f"{campaign.budget.minutes:g} min" if campaign.budget.minutes is not None else ""
+    if ends == "budget.minutes":
+        return minutes
+    return f"{trials} or {minutes}" if "budget.minutes" in ends else trials
 
 
 def _phases(
@@ -206,11 +216,11 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
 
 def _duration_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     if estimate["trial_seconds"] is None:
-        yield f"ends by {estimate['stopped_by']}; how long that takes is {estimate['basis']}"
+        yield f"stops at {estimate['stops_at']}; how long that takes is {estimate['basis']}"
         return
     known = {phase: seconds for phase, seconds in estimate["phases_s"].items() if seconds is not None}
     total, trial = format_duration(sum(known.values())), format_duration(estimate["trial_seconds"])
-    yield f"the launch takes about {total}, and its search ends by {estimate['stopped_by']}, {trial} a trial"
+    yield f"the launch takes about {total}, and its search stops at {estimate['stops_at']}, {trial} a trial"
     yield f"  {', '.join(f'{phase} {format_duration(seconds)}' for phase, seconds in known.items())}"
     if estimate["unknown"]:
         yield f"  {', '.join(estimate['unknown'])} come on top and are not known: no such launch went to its end"

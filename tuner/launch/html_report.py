@@ -161,7 +161,7 @@ def _overhead(effort: Mapping[str, Any]) -> list[Row]:
         return []
     return [
         ("measuring", effort["measuring_ms"], "of a worker"),
-        ("besides", effort["beside_measuring_ms"], "from the first suggestion to the last record, less measuring"),
+        ("overhead", effort["beside_measuring_ms"], "from the first suggestion to the last record, less measuring"),
         ("preparing", effort["preparing_ms"], "of the workers, while others measure"),
         *((stage, milliseconds, "of the campaign's process") for stage, milliseconds in effort["stages_ms"].items()),
         ("CPU", effort["cpu_ms"], "of the campaign's process, all of it"),

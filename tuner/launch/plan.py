@@ -10,8 +10,8 @@ from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
@@ -61,8 +61,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
             is_library = key == "baselines" and method.startswith(LIBRARY)
             is_file = files and key == "baselines" and is_program_file_name(method)
             if method not in METHODS and not is_library and not is_file:
-                rule = f"campaign key `{key}`: every method must be known"
-                raise InvalidInput(rule, method, f"choose from {', '.join(METHODS)}")
+                raise unknown_name(f"method in campaign key `{key}`:", method, METHODS)
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
@@ -104,7 +103,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['campaign']}: {plan['collective']} on {network}, {campaign['runner']['kind']} runner"
     sizes = ", ".join(format_size(size) for size in plan["sizes_bytes"])
     yield f"sizes {sizes}; beside {', '.join(campaign['baselines'])}; {campaign['repeats']} repetitions"
-    yield f"{plan['points']} points to choose from, {plan['pruned_beforehand']} left out beforehand"
+    yield f"{plan['points']} configurations, {plan['pruned_beforehand']} infeasible"
     for reason, count in plan["reasons"].items():
         yield f"  {count}: {reason}"
     first = [str(Candidate(**parameters)) for parameters in plan["first"]]

@@ -95,7 +95,7 @@ def judge(
     except ChoraleError as error:
         _log.warning("no comparison with champions: %s", error)
         mlflow = None
-    _log.info("gate: the winners of %d size classes, at sizes of no trial and beside champions", len(best))
+    _log.info("validating winners of %d size classes at unseen sizes and beside champions", len(best))
     gate = _Gate(campaign, topology, store, workers, mlflow)
     return {winner.size_class: gate.judge(winner) for winner in best}
 
@@ -146,7 +146,7 @@ class _Gate:
         if fault is not None:
             return PromotionVerdict(False, f"fault test: {fault.message}", against)
         if champion is None:
-            return PromotionVerdict(True, f"first of its class; {passed}")
+            return PromotionVerdict(True, f"no previous champion; {passed}")
         simulated = _is_simulated(self.campaign.runner.kind)
         if simulated != _is_simulated(champion.tags.get(RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
@@ -154,7 +154,7 @@ class _Gate:
         return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run once at a size of no trial; return the failure, if any, and what to say if there is none."""
+        """Run once at an unseen size; return the failure, if any, and what to say if there is none."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
@@ -165,8 +165,8 @@ class _Gate:
             size_bytes = max(size.size_bytes for size in winner.sizes)  # the program is for no larger ones
         outcome = self._run(winner, challenger, (size_bytes,), 1)
         fault = outcome if isinstance(outcome, RunFailure) else None
-        seen = "" if size_bytes in self.campaign.sizes else ", which no trial had"
-        return fault, f"right at {size_bytes} bytes{seen}"
+        seen = "" if size_bytes in self.campaign.sizes else " at an unseen size"
+        return fault, f"correct{seen}, {size_bytes} bytes"
 
     def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)

@@ -98,7 +98,7 @@ def _frontier_figure(findings: FinderResult) -> Figure:
     axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier")
     _draw_frontier(axes, findings.frontier)
     _shade_bounds(axes, query.least_steps, float(query.least_bandwidth_factor))
-    axes.set(xlabel="steps T_L", ylabel="bandwidth time T_B in M/B")
+    axes.set(xlabel="steps T_L", ylabel="bandwidth time T_B (size / node bandwidth)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")

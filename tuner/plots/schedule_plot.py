@@ -79,8 +79,10 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> 
     part = busy / max(float(busy.max(initial=0.0)), 1e-300)
     idle = int((part == 0).sum())
     least = float(part[part > 0].min(initial=1.0))
-    evenness = "all equally busy" if least > 1 - 1e-9 else f"the least busy {least:.2f} of the busiest"
-    axes.set_title(f"links: {evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
+    evenness = (
+        "all links equally loaded" if least > 1 - 1e-9 else f"links: the least loaded has {least:.0%} of the most"
+    )
+    axes.set_title(f"{evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
     of_arcs = canvas.busiest_of_arcs(part)
     canvas.draw(axes, mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs), of_arcs > 0)
 

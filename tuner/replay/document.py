@@ -12,6 +12,7 @@ import numpy as np
 
 from chorale.runners.recorded.table import RecordedTable
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 from chorale.tuner.replay.campaign import ReplayOptions
 from chorale.tuner.replay.files import read_records
 from chorale.tuner.replay.noise import Noise
@@ -39,7 +40,7 @@ def replay_document(request: ReplayRequest, begin: Callable[[str], None] = lambd
     """Replay all tasks of the records; `begin` is called with the name of each. InvalidInput for what is unknown."""
     started_s = time.monotonic()
     if request.sampler not in SAMPLERS:
-        raise InvalidInput("a sampler must be one that is known", request.sampler, f"choose from {', '.join(SAMPLERS)}")
+        raise unknown_name("sampler", request.sampler, SAMPLERS)
     noise = Noise.parse(request.noise)
     tasks = replay_tasks(RecordedTable(read_records(request.records)))
     if request.prior is not None and not named_tasks(tasks, request.prior):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Noise:
                 return Noise(kind, deviation)
         elif text in NOISES:
             return Noise(kind, 0.0 if kind == "none" else BASE)
-        raise InvalidInput("a noise must be one that is known", text, f"choose from {', '.join(NOISES)}")
+        raise unknown_name("noise", text, NOISES)
 
     def draw(self, times_s: Floats, repeats: int, launch: int, random: np.random.Generator) -> Floats:
         """Return seconds of the repetitions (…, repeats) of one launch of programs with `times_s` (programs, sizes).

@@ -17,6 +17,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports.in_network import bottleneck_of, in_network_document
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import algbw_text, time_per_byte_text, with_fraction
 
 _SHOWN_NODES = 12
 _WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)
@@ -124,8 +125,8 @@ def bound_table(report: BoundReport) -> Table:
     unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
     table = Table(title=f"bound of {report.collective} on {topology.spec}", show_header=False)
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
-    table.add_row("time per byte", f"at least {rational_text(bound.value)} per {topology.bandwidth_unit}")
-    table.add_row("algbw", f"at most {float(1 / bound.value):.6g} {unit}")
+    table.add_row("time per byte", f"at least {time_per_byte_text(bound.value, topology.bandwidth_unit)}")
+    table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
     table.add_row("because", _reason(report, bound, unit))
     if best is not None and report.unrestricted is not None:
@@ -133,9 +134,10 @@ def bound_table(report: BoundReport) -> Table:
     if report.two_phases is not None:
         gap = report.two_phases / bound.value - 1
         verdict = "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
-        table.add_row("reduce_scatter, allgather", f"{rational_text(report.two_phases)} ({verdict})")
+        text = time_per_byte_text(report.two_phases, topology.bandwidth_unit)
+        table.add_row("reduce_scatter, allgather", f"{text}: {verdict}")
     if report.pairs is not None:
-        _add_pairs(table, report.pairs, bound.value)
+        _add_pairs(table, report.pairs, bound.value, topology.bandwidth_unit)
     if report.in_network is not None:
         _add_in_network(table, report, report.in_network, unit)
     table.add_row("certificate", "checked by separate code")
@@ -155,7 +157,8 @@ def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: O
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
     if best.is_k_fixed:
         gap = best.time_per_byte / unrestricted.time_per_byte - 1
-        any_k = f"{rational_text(unrestricted.time_per_byte)} with k = {unrestricted.k}"
+        least = time_per_byte_text(unrestricted.time_per_byte, report.topology.bandwidth_unit)
+        any_k = f"{least} with k = {unrestricted.k}"
         table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
     reached = best.is_reached_by_trees(report.topology)
     table.add_row("trees reach it", "yes" if reached else "not for sure: one-way links leave a switch less in than out")
@@ -167,13 +170,15 @@ def _choice_of_k(best: Optimum) -> str:
     return "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
 
 
-def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction) -> None:
+def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> None:
     gap = pairs.time_per_byte / bound - 1
     verdict = (
         "optimal" if gap == 0 else f"{float(gap):.2%} above the bound, {float(pairs.gap):.2g} above the best pairs"
     )
     roots = sum(1 for root in pairs.split.roots if root)
-    table.add_row("pairs of trees", f"{float(pairs.time_per_byte):.6g} from {_count(roots, 'root')} ({verdict})")
+    table.add_row(
+        "pairs of trees", f"{time_per_byte_text(pairs.time_per_byte, unit)} from {_count(roots, 'root')}: {verdict}"
+    )
 
 
 def _reason(report: BoundReport, bound: Bound, unit: str) -> str:
@@ -189,10 +194,10 @@ def _reason(report: BoundReport, bound: Bound, unit: str) -> str:
         grouped = {node for part in bound.parts for node in part}
         limited = [ability.reduce_bandwidth for node, ability in topology.abilities.items() if node not in grouped]
         if bound.in_network and any(limited):
-            what = f"{groups} groups of ranks must have {bound.kind} {moved} M in all"
+            what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
             return f"{what}, less of what an adder outside adds, at most its rate"
-        what = f"{groups} groups of ranks must have {bound.kind} {moved} M in all"
-        return f"{what}, over {rational_text(moved / bound.value)} {unit}"
+        what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
+        return f"{what}, over {_rate(moved / bound.value)} {unit}"
     way = "in" if bound.kind == "into" else "out"
     inside = sum(1 for node in bound.nodes if node < topology.compute_count)
     moved = Fraction(1)
@@ -203,7 +208,12 @@ def _reason(report: BoundReport, bound: Bound, unit: str) -> str:
     if bound.k is not None and report.best is not None:
         trees = rational_text(moved * report.best.shards * bound.k)
         return f"{trees} trees must get {way}, and with any smaller U fewer fit on the links"
-    return f"{rational_text(moved)} M must get {way}, over {rational_text(moved / bound.value)} {unit}"
+    amount = with_fraction(f"{float(moved):.3g} × size", moved)
+    return f"{amount} must get {way}, over {_rate(moved / bound.value)} {unit}"
+
+
+def _rate(value: Fraction) -> str:
+    return with_fraction(f"{float(value):.6g}", value)
 
 
 def _node_text(topology: Topology, nodes: tuple[int, ...]) -> str:

@@ -21,6 +21,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import fact_text
 from chorale.tuner.reports.show import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
@@ -157,11 +158,13 @@ def _crossover(first: Side, second: Side, model: ComparisonModel, below: int, ab
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
     """Return the tables for people: cost terms side by side, then times by size."""
     sides = document["sides"]
+    unit = document["topology"]["bandwidth_unit"]
     terms = Table(title=f"{document['collective']} on {document['topology']['spec']}")
     for heading in ("", "first", "second"):
-        terms.add_column(heading, overflow="fold")
+        terms.add_column(heading)
     for name in dict.fromkeys([*sides[0], *sides[1]]):
-        terms.add_row(name.replace("_", " "), *("" if side.get(name) is None else str(side[name]) for side in sides))
+        texts = ("" if side.get(name) is None else fact_text(name, side[name], unit) for side in sides)
+        terms.add_row(name.replace("_", " "), *texts)
     times = Table(title="time by size, us")
     for heading in ("size", "first", "second", "first / second"):
         times.add_column(heading, justify="right")

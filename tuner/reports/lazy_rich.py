@@ -31,8 +31,15 @@ _FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables by which rich takes a file for a terminal."""
 
 
+PIPED_COLUMNS = 80
+"""Width of what goes to a file or a pipe, where COLUMNS does not say another one."""
+
+
 class LazyConsole:
-    """A console that is made when it is first used; `quiet` can be set before."""
+    """A console that is made when it is first used; `quiet` can be set before.
+
+    Words are never broken: a table in which one does not fit is printed as a block of lines per row.
+    """
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -46,8 +53,22 @@ class LazyConsole:
             from rich.console import Console  # noqa: PLC0415 (slow)
 
             self._console = Console(**self._options)
+            if not self._console.is_terminal and "COLUMNS" not in os.environ:
+                self._console.width = PIPED_COLUMNS  # not that of the terminal which the other streams have
         self._console.quiet = self.quiet
         return self._console
+
+    def print(self, *items: Any, **options: Any) -> None:
+        """Print tables and texts as `rich` does, but whole words only; with `soft_wrap` a text as it is."""
+        if self.quiet:
+            return
+        if not options.get("soft_wrap"):
+            from chorale.tuner.reports.wide_tables import fitting  # noqa: PLC0415 (slow)
+
+            items = tuple(fitting(item, self.console) for item in items)
+        # Lines have the right width by now; only tables, whose cells are wrapped by rich, must not go beyond it.
+        is_text = all(isinstance(item, str) for item in items)
+        self.console.print(*items, **({"soft_wrap": True} if is_text else {"crop": False}) | options)
 
     @property
     def is_terminal(self) -> bool:

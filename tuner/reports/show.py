@@ -21,6 +21,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_loads
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import fact_text
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
@@ -72,7 +73,12 @@ def program_document(
 
 def topology_document(topology: Topology) -> dict[str, Any]:
     """Return the spec, size and id of a network, as documents have them."""
-    return {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
+    return {
+        "spec": topology.spec,
+        "nodes": topology.compute_count,
+        "id": topology.id,
+        "bandwidth_unit": topology.bandwidth_unit,
+    }
 
 
 def program_facts(program: AnyProgram) -> dict[str, Any]:
@@ -90,14 +96,16 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
 def show_table(title: str, document: Mapping[str, Any]) -> Table:
     """Return the table of a document, without its long lists."""
     table = Table(title=title, show_header=False)
+    unit = document["topology"]["bandwidth_unit"]
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
     for name, value in flat.items():
         if not isinstance(value, (dict, list)) and value is not None:
-            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+            table.add_row(name.replace("_", " "), fact_text(name, value, unit))
     table.add_row("links", _links_text(document["links"]))
     for way in document.get("ways", []):
         what = "sums" if way["sums"] else "data"
-        table.add_row(f"{what} of rank {way['rank']}", f"{way['share']} over {len(way['edges'])} edges")
+        carried = f"this tree carries {way['share']}, over {len(way['edges'])} edges"
+        table.add_row(f"{what} of rank {way['rank']}", carried)
     return table
 
 
@@ -124,7 +132,8 @@ def _links_text(links: list[dict[str, Any]]) -> str:
     busy = [link["busy"] for link in links]
     idle = busy.count(0)
     least = min((part for part in busy if part), default=0.0)
-    return f"{len(links)}, {idle} idle; the least busy for {least:.3g} of the time of the busiest"
+    evenness = "all equally loaded" if least > 1 - 1e-9 else f"the least loaded has {least:.0%} of the load of the most"
+    return f"{len(links)}, {idle} idle; {'of the others ' if idle else ''}{evenness}"
 
 
 def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.in_network import in_network_document
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import algbw_text, bandwidth_time_text, short_id, time_per_byte_text
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.topology import describe_topology
 
@@ -147,31 +148,32 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
     table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
     if cost["bandwidth_factor"] is not None:
-        table.add_row("bandwidth time", f"{cost['bandwidth_factor']} M/B")
-    table.add_row("time per byte", f"{cost['time_per_byte']} per {unit}")
-    table.add_row("algbw", f"{cost['algbw']:.4g} {unit}")
+        table.add_row("bandwidth time", bandwidth_time_text(Fraction(cost["bandwidth_factor"])))
+    time_per_byte = Fraction(cost["time_per_byte"])
+    table.add_row("time per byte", time_per_byte_text(time_per_byte, unit))
+    table.add_row("algbw", algbw_text(time_per_byte, unit))
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
-    table.add_row("lower bound", _bound_text(optimality))
+    table.add_row("lower bound", _bound_text(optimality, unit))
     in_network = document.get("in_network")
     if in_network is not None:
         table.add_row("with switches that add", f"at most {in_network['algbw']:.4g} {unit}")
     if "tree_pairs" in document:
-        table.add_row("best pairs of trees", _bound_text(document["tree_pairs"]))
+        table.add_row("best pairs of trees", _bound_text(document["tree_pairs"], unit))
     if "warm_start" in document:
         table.add_row("kept", _warm_start_text(document["warm_start"]))
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"], schedule["kind"]])
-    table.add_row("id", schedule["id"])
+    table.add_row("id", short_id(schedule["id"]))
     if document["output"]:
         table.add_row("written to", document["output"])
     return table
 
 
-def _bound_text(bound: Mapping[str, Any]) -> str:
+def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
     gap = bound["gap"]
-    verdict = "optimal" if gap == "0" else f"{float(_fraction(gap)):.2%} above the bound"
-    return f"{bound['lower_bound']} ({verdict})"
+    verdict = "this is optimal" if gap == "0" else f"this takes {float(_fraction(gap)):.2%} longer"
+    return f"{time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
 
 
 def _seconds_text(cost: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.catalog import METHODS
+from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import reachability
 from chorale.synth.targets.lift import lift
@@ -85,7 +86,7 @@ def parse_dtypes(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in DTYPES:
-            raise InvalidInput("an element type must be one that jobs have", name, f"choose from {', '.join(DTYPES)}")
+            raise unknown_name("element type", name, DTYPES)
     return names
 
 

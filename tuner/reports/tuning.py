@@ -11,6 +11,7 @@ from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.course import NEAR, approach
 from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import seconds_text
 from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials.records import CompleteTrial, SizeResult
@@ -176,10 +177,10 @@ def overhead_line(report: TuneReport) -> str:
     parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
     notes: dict[str, int] = effort.get("notes", {})
     keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
-    measuring, besides, ours, of_cpu, preparing = (format_ms(effort[key] / 1e3) for key in keys)
+    measuring, overhead, ours, of_cpu, preparing = (seconds_text(effort[key] / 1e3) for key in keys)
     return (
-        f"a trial took {measuring} to measure and {besides} besides; this process {ours} ({parts}), {of_cpu} of CPU; "
-        f"workers {preparing} to prepare" + "".join(f"; {note} ({count}x)" for note, count in notes.items())
+        f"per trial: {measuring} measuring, {overhead} overhead; in this process {ours} ({parts}), {of_cpu} of CPU; "
+        f"{preparing} of workers preparing" + "".join(f"; {note} ({count}x)" for note, count in notes.items())
     )
 
 

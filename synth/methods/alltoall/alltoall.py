@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from chorale.synth.methods.alltoall.rate import (
 )
 from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
 from chorale.synth.methods.alltoall.routing import fine_units
+from chorale.synth.names import name_among
 from chorale.synth.topology.expansions import cartesian_product
 from chorale.synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
@@ -109,10 +110,7 @@ def parse_method(text: str | None) -> RateMethod | None:
     """Return the method called `text`, None for None. Raises InvalidInput for an unknown one."""
     if text is None:
         return None
-    for method in METHODS:
-        if method == text:
-            return method
-    raise InvalidInput("an all-to-all method must be one that is known", text, f"choose from {', '.join(METHODS)}")
+    return cast(RateMethod, name_among("all-to-all method", text, METHODS))
 
 
 def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMethod:

@@ -14,7 +14,7 @@ from functools import cache, partial
 from importlib import resources
 from typing import Any, TypeVar
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.identity import content_id, parse_rational
 
 FORMAT = "chorale-bases/1"
@@ -225,8 +225,10 @@ def base_entry(name: str) -> BaseEntry:
     if name in entries:
         return entries[name]
     close = difflib.get_close_matches(name, entries, n=3)
-    suggestion = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(list(entries)[:8])}, …"
-    raise InvalidInput("a base must be one that is known", name or '""', suggestion)
+    suggestion = (
+        f"did you mean {' or '.join(map(repr, close))}?" if close else f"choose from {', '.join(list(entries)[:8])}, …"
+    )
+    raise UnknownName("base", name, suggestion)
 
 
 def base_file_content(file_name: str) -> bytes:

@@ -11,6 +11,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix, is_gpu_matrix
+from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover, is_ibnetdiscover
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.nccl_dump import read_machine
 from chorale.synth.topology.formats.networkx_graph import (
@@ -26,6 +28,7 @@ from chorale.synth.topology.topology import Topology
 FORMAT = "chorale-topology/1"
 _WAY_OUT = f"follow the format {FORMAT} in the guide"
 _MAX_TEXT = 200
+_MAX_TOOL_OUTPUT = 2**24
 
 
 def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
@@ -177,7 +180,8 @@ _BLANKS = b"\xef\xbb\xbf \t\r\n"
 def from_bytes(content: bytes, spec: str) -> Topology:
     """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
 
-    XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, which gives one box.
+    XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, which gives one box. Other text
+    is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `ibnetdiscover` printed.
     """
     if _is_xml(content, spec):
         root = parse_xml(content, "an XML topology file")
@@ -186,7 +190,12 @@ def from_bytes(content: bytes, spec: str) -> Topology:
         return from_graphml_root(root, spec)
     if content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json"):
         return from_json(content, spec)
-    rule = "a topology file must be JSON, GraphML or a topology dump"
+    text = content[:_MAX_TOOL_OUTPUT].decode(errors="replace")
+    if is_ibnetdiscover(text):
+        return from_ibnetdiscover(text, spec)
+    if is_gpu_matrix(text):
+        return from_gpu_matrix(text, spec)
+    rule = "a topology file must be JSON, GraphML, a topology dump or an output of a tool"
     raise InvalidInput(rule, spec, "see `chorale topology list` for the formats")
 
 

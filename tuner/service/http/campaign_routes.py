@@ -163,7 +163,7 @@ def _best(snapshot: LaunchSnapshot) -> list[dict[str, Any]]:
 
 
 Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
-Size = Annotated[int, Query(ge=1, le=2**50, description="Size of the whole vector.")]
+Size = Annotated[int, Query(ge=1, le=2**50, description="Buffer size in bytes.")]
 Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Which version.")]
 
 best_router = APIRouter(prefix="/v1/best", tags=["campaigns"])

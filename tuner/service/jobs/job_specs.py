@@ -108,7 +108,7 @@ class ProgramSpec(JobSpec):
 
 
 class PriceSpec(JobSpec):
-    """What the schedule of a finished synthesis costs at sizes of the whole vector, as `chorale simulate` tells it."""
+    """What the schedule of a finished synthesis costs at buffer sizes, as `chorale simulate` tells it."""
 
     kind: SkipJsonSchema[Literal["price"]] = Field(default="price", exclude=True)
     result: ResultKey

@@ -106,7 +106,7 @@ function headOf(path, now, known) {
 function bestOf(path, name, now) {
   if (!now.best.length) return [element("p", { class: "hint" }, "No trial is complete yet.")];
   const take = (row, kind) => element("button", { class: "quiet", click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
-  const axes = { x: { label: "size of the whole vector", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
+  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
   const lines = [
     { name: "best so far", points: now.best.map((row) => [row.size_bytes, row.time_us]) },
     { name: "fastest baseline of the same run", points: now.best.map((row) => [row.size_bytes, row.baseline_time_us]) },

@@ -50,7 +50,7 @@ async function priced(key, name, given) {
 }
 
 function shown(series) {
-  const axes = { x: { label: "size of the whole vector", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
+  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
   const rows = SIZES.map((size, index) => ({ size, times: series.map((one) => one.points[index][1]) }));
   const columns = [["size", (row) => bytes(row.size), true], ...series.map((one, index) => [one.name, (row) => cell(row.times, index), true])];
   return [chart("Time of the collective by size", series, axes), table("Microseconds; the fastest in bold", columns, rows)];

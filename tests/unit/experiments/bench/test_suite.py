@@ -48,7 +48,7 @@ def test_a_missed_goal_counts_only_where_it_is_exact(is_exact, holds):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(InvalidInput, match="a benchmark must be one that is known; got ring; choose from rings"):
+    with pytest.raises(InvalidInput, match="unknown benchmark 'ring'; did you mean 'rings'"):
         suite.chosen(["ring"])
 
 

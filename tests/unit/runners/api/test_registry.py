@@ -34,7 +34,7 @@ def test_every_runner_can_be_created_with_its_defaults(name: str) -> None:
 
 
 def test_unknown_names_and_options_are_refused_with_what_is_known() -> None:
-    with pytest.raises(InvalidInput, match="must be one that is known; got quantum; choose from local, simulated"):
+    with pytest.raises(InvalidInput, match="unknown runner 'quantum'; choose from local, simulated"):
         create_runner("quantum")
     with pytest.raises(InvalidInput, match="must be one it has; got speed; use link_mbps, alpha_us, link_latency_us"):
         create_runner("simulated", {"speed": 1})

@@ -10,10 +10,22 @@ from chorale.synth.errors import InvalidInput
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("4096", 4096), ("12B", 12), ("64KiB", 2**16), ("64K", 2**16), ("64kb", 2**16), (" 1M ", 2**20), ("1GiB", 2**30)],
+    [("4096", 4096), ("12B", 12), ("64KiB", 2**16), ("64K", 2**16), ("64kib", 2**16), (" 1M ", 2**20), ("1GiB", 2**30)],
 )
 def test_a_size_is_binary(text: str, size_bytes: int) -> None:
     assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes", "binary"),
+    [("64kB", 64_000, "64KiB would be 65536"), ("1MB", 10**6, "1MiB"), ("2gb", 2 * 10**9, "2GiB")],
+)
+def test_a_decimal_size_is_told_from_a_binary_one(
+    text: str, size_bytes: int, binary: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="chorale"):
+        assert parse_size(text) == size_bytes
+    assert binary in caplog.text
 
 
 @given(st.integers(1, MAX_SIZE_BYTES))

@@ -25,11 +25,9 @@ GOLDEN_ERRORS = {
     "4": f"a topology spec must begin with a family or a function; got 4; {FORMS}",
     "node=3": f"a topology spec must begin with a family or a function; got node=3; {FORMS}",
     "Torus:4x4": f"a family or function must be named by small letters, digits and -; got Torus:4x4; {FORMS}",
-    "tours:4x4": f"a topology family must be one that is known; got tours; did you mean torus? {LIST}",
-    "zzz": f"a topology family must be one that is known; got zzz; {LIST}",
-    "transposed(ring:4)": (
-        f"a topology function must be one that is known; got transposed; did you mean transpose? {LIST}"
-    ),
+    "tours:4x4": f"unknown topology family 'tours'; did you mean 'torus'? {LIST}",
+    "zzz": f"unknown topology family 'zzz'; {LIST}",
+    "transposed(ring:4)": (f"unknown topology function 'transposed'; did you mean 'transpose'? {LIST}"),
     "transpose(ring:4": 'parentheses in a topology spec must be balanced; got transpose(ring:4; add the missing ")"',
     "transpose(ring:4))": f"a topology spec must end where its parentheses close; got transpose(ring:4)); {FORMS}",
     "ring:4;ring:5": f"a topology spec must end where its parentheses close; got ring:4;ring:5; {FORMS}",

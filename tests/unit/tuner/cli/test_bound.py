@@ -39,15 +39,15 @@ def test_other_collectives(capsys: pytest.CaptureFixture[str], collective: str, 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "bound", "a100:4", "--quiet")
-    assert (done.code, done.stdout) == (0, "")
-    assert "8 ranks and 1 switch inside" in done.stderr
-    assert "3/4 M must get in, over 200 GB/s" in done.stderr
-    given = chorale(capsys, "bound", "mi250:2", "--k", "2").stderr
+    assert (done.code, done.stderr) == (0, "")
+    assert "8 ranks and 1 switch inside" in done.stdout
+    assert "0.75 × size (3/4) must get in, over 200 GB/s" in done.stdout
+    given = " ".join(chorale(capsys, "bound", "mi250:2", "--k", "2").stdout.replace("│", " ").split())
     assert "60 trees must get in" in given
     assert "with k = 83; the given k takes 3.75% longer" in given
-    assert "4 groups of ranks must have received 6 M" in chorale(
+    assert "4 groups of ranks must have received 6 × size" in chorale(
         capsys, "bound", "a100:4", "--collective", "allreduce"
-    ).stderr.replace("\n", " ")
+    ).stdout.replace("\n", " ")
 
 
 def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> Non
     pairs = document["tree_pairs"]
     assert (pairs["time_per_byte"], pairs["gap"]) == ("1/128", "0")
     assert sum(map(Fraction, pairs["roots"].values())) == 1
-    shown = chorale(capsys, "bound", "mi250half:2", "--collective", "allreduce").stderr
+    shown = chorale(capsys, "bound", "mi250half:2", "--collective", "allreduce").stdout
     assert "pairs of trees" in shown
 
 
@@ -66,7 +66,7 @@ def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> Non
         (("ring:4", "--k", "0"), "at least one tree per shard"),
         (("ring:4", "--collective", "allreduce", "--k", "2"), "--k is for"),
         (("ring:4", "--collective", "broadcast", "--root", "4"), "a root must be a rank"),
-        (("ring:4", "--collective", "gossip"), "a collective must be one"),
+        (("ring:4", "--collective", "gossip"), "unknown collective 'gossip'"),
     ],
 )
 def test_refusals(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:

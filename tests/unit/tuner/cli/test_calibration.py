@@ -41,8 +41,8 @@ def test_for_people(capsys, schedule):
     arguments = ("--runner", "simulated", "--link-mbps", 100, "--sizes", "16K,1M", "--calibrate")
     done = chorale(capsys, "run", schedule, *arguments)
     assert done.code == 0
-    assert "a link carries" in done.stderr
-    assert "0.1 Gbit/s" in done.stderr
+    assert "a link carries" in done.stdout
+    assert "0.1 Gbit/s" in done.stdout
 
 
 def test_without_calibrate_nothing_is_fitted(capsys, schedule):

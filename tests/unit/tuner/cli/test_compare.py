@@ -76,7 +76,7 @@ def test_bad_input_is_one_line_and_exit_2(capsys, tmp_path, made):
     cases = [
         ((ring, made("bfb", "ring:6")), "for one network"),
         ((ring, made("biring", "ring:8", "allgather")), "for one collective"),
-        ((ring, ring, "--model", "packet"), "choose step or flow"),
+        ((ring, ring, "--model", "packet"), "unknown model 'packet'; choose from step, flow"),
         ((ring, ring, "--plot", "x.gif"), ".png, .svg or .pdf"),
         ((ring, ring, "--sizes", "none"), "a size must be"),
         ((ring, tmp_path / "absent.xml"), "must be readable"),

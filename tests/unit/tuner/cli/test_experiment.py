@@ -116,11 +116,11 @@ def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        (("direct-connect-table-77",), "did you mean direct-connect-table-"),
+        (("direct-connect-table-77",), "did you mean 'direct-connect-table-"),
         (("",), "see `chorale experiment list`"),
         (("direct-connect-table-5", "--plot", "a.png"), "a plot must be of an experiment that draws one"),
         (("finder-frontier", "--plot", "a.txt"), "a plot must be a .png"),
-        (("direct-connect-table-6", "--executor", "cloud"), "an executor must be one that is known"),
+        (("direct-connect-table-6", "--executor", "cloud"), "unknown executor 'cloud'"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(capsys, options, rule):

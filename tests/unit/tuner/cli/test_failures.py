@@ -40,8 +40,8 @@ def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys):
 def test_the_table_names_the_fabric_as_it_is_first(capsys):
     done = chorale(capsys, "failures", "torus:3x3", "--method", "bfb", "--executor", "serial")
     assert done.code == 0
-    assert "3 different failures, 0 without a plan" in done.stderr
-    assert done.stderr.index("none") < done.stderr.index("node=0")
+    assert "3 different failures, 0 without a plan" in done.stdout
+    assert done.stdout.index("none") < done.stdout.index("node=0")
 
 
 def test_an_unknown_method_is_wrong_usage(capsys):

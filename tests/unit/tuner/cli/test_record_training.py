@@ -23,7 +23,7 @@ def test_a_recorded_profile_can_be_trained(capsys, monkeypatch, tmp_path):
     (tmp_path / "fake_model_of_test.py").write_text(MODEL)
     done = chorale(capsys, "record-training", "fake_model_of_test:make", "-o", tmp_path / "profile.json")
     assert done.code == 0
-    assert "1 layers, 6 parameters" in done.stderr
+    assert "1 layers, 6 parameters" in done.stdout
     profile = load_profile(str(tmp_path / "profile.json"))
     assert (profile.samples, profile.parameters, profile.bytes_per_parameter) == (4, 6, 2)
 

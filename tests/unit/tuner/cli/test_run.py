@@ -92,7 +92,7 @@ def test_a_precision_that_was_not_reached_is_said(
     assert (row["stopped"], row["repeats"], row["precision"]["goal"]) == ("repeats", repeats, 0.05)
     assert not row["precision"]["met"]
     assert row["precision"]["reached"] == (None if repeats < 6 else pytest.approx(0.5))
-    table = chorale(capsys, "run", schedule, *SIMULATED, "1M", *options).stderr
+    table = " ".join(chorale(capsys, "run", schedule, *SIMULATED, "1M", *options).stdout.split())
     assert "1MiB: the precision of 5.00% was not reached" in table
     assert why in table
     assert f"{repeats} repetitions, and the budget of repeats is used up" in table
@@ -116,8 +116,8 @@ def test_a_reference_gives_ratios_and_its_own_results(schedule: str, capsys: pyt
     }
     assert document["reference"]["name"] == "ring.json"
     assert document["reference"]["results"][0]["time_us_median"] == pytest.approx(2 * row["time_us_median"])
-    table = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--reference", "ring.json").stderr
-    assert "1MiB: 0.500 of the time of ring.json (0.500 to 0.500 with 94%; 5 repetitions, fixed)" in table
+    table = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--reference", "ring.json").stdout
+    assert "1MiB: 2× faster than ring.json (time ratio 0.500 to 0.500 with 94%; 5" in table
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_real_processes_run_it_too(schedule: str, capsys: pytest.CaptureFixture[
 def test_people_get_a_table_and_hear_of_rounding(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "run", schedule, *SIMULATED, "4097")
     assert done.code == 0
-    assert done.stdout == ""
+    assert "median us" not in done.stderr
     assert "4097B is rounded up to 4128 bytes, so that its elements fill 8 chunks" in done.stderr
-    assert "median us" in done.stderr
+    assert "median us" in done.stdout
 
 
 def _program_file(name: str, swapped: bool = False) -> str:
@@ -213,7 +213,7 @@ def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest
             2,
             "link_mbps of the local runner: the value should be greater than or equal to 0.001; got 0.0",
         ),
-        ((*SIMULATED, "1M", "--dtype", "int7"), 1, "rejected: the element type int7 is not supported"),
+        ((*SIMULATED, "1M", "--dtype", "int7"), 2, "unknown element type 'int7'; did you mean 'int64'"),
     ],
 )
 def test_what_cannot_run_says_so_in_one_line(

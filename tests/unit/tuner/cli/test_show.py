@@ -76,7 +76,7 @@ def test_pictures_repeat(capsys, tmp_path, files, suffix, which):
     assert drawn[0] == drawn[1]
     if suffix == "svg":
         words = (
-            (b"data of rank 0", b"links: all equally busy") if which == 0 else (b"rank 3", b"part of the time in use")
+            (b"data of rank 0", b"all links equally loaded") if which == 0 else (b"rank 3", b"part of the time in use")
         )
         assert all(word in drawn[0] for word in words)
 
@@ -92,7 +92,7 @@ def test_the_steps_of_a_stepped_schedule_are_drawn(capsys, tmp_path, files):
     schedule, _ = files("ring", "ring:5")
     plot = tmp_path / "steps.svg"
     assert chorale(capsys, "show", schedule, "--plot", plot).code == 0
-    words = (b"share of each step", b"links: all equally busy", b"sums for rank 0, by step")
+    words = (b"share of each step", b"all links equally loaded", b"sums for rank 0, by step")
     assert all(word in plot.read_bytes() for word in words)
 
 

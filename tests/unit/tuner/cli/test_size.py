@@ -27,7 +27,7 @@ def network(tmp_path):
 
 def test_the_cost_at_a_size(capsys, network, tmp_path):
     output = tmp_path / "ring.parquet"
-    done = chorale(capsys, "synth", "bfb", network, "--size", "4KB", "--json", "-o", output)
+    done = chorale(capsys, "synth", "bfb", network, "--size", "4KiB", "--json", "-o", output)
     assert done.code == 0
     cost = done.document["cost"]
     assert done.document["parameters"] == {"chunks": None, "size_bytes": 4096}
@@ -41,7 +41,7 @@ def test_the_cost_at_a_size(capsys, network, tmp_path):
 
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
 def test_people_read_the_time(capsys, network, collective):
-    text = chorale(capsys, "synth", "bfb", network, "--size", "1MiB", "--collective", collective).stderr
+    text = chorale(capsys, "synth", "bfb", network, "--size", "1MiB", "--collective", collective).stdout
     assert "time for 1MiB" in text
     assert "divisible shards" in text
 
@@ -70,7 +70,7 @@ def test_wrong_sizes_are_one_line(capsys, arguments, words):
 @pytest.mark.parametrize("size", ["many", -1, True, 2.5])
 def test_a_file_with_an_absurd_size_is_refused(capsys, network, tmp_path, size):
     output = tmp_path / "ring.json"
-    chorale(capsys, "synth", "bfb", network, "--size", "4KB", "-o", output)
+    chorale(capsys, "synth", "bfb", network, "--size", "4KiB", "-o", output)
     document = json.loads(output.read_text())
     document["parameters"]["size_bytes"] = size
     output.write_text(json.dumps(document))

@@ -124,7 +124,7 @@ def test_plot_with_json_prints_only_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "nope:3"], "a topology family must be one that is known"),
+        (["show", "nope:3"], "unknown topology family 'nope'"),
         (["show", "file:missing.json"], "an input file must be readable; got missing.json: No such file or directory"),
         (["show", "torus:9999999x9999999"], "a topology must have at most 1048576 nodes"),
         (["show", "ring:4", "--plot", "a.bmp"], "a plot must be a .png, .svg or .pdf file; got a.bmp"),

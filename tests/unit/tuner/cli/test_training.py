@@ -38,7 +38,7 @@ def test_experts(capsys):
 def test_for_people_and_as_a_picture(capsys, tmp_path):
     picture = tmp_path / "parts.svg"
     done = chorale(capsys, "training", "resnet-50", "ring:8", *OPTIONS, "--plot", picture)
-    assert "bfb@ring:8" in done.stderr
+    assert "bfb@ring:8" in done.stdout
     assert picture.read_text().startswith("<?xml")
 
 

@@ -36,8 +36,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys: pytest.Captu
     ("arguments", "code", "words"),
     [
         (["--set", "buget.trials=3"], 2, "unknown key `buget`; did you mean `budget`?"),
-        (["--set", "search.methods=[bfb, rign]"], 2, "every method must be known; got rign; choose from"),
-        (["--set", "baselines=[nothing]"], 2, "campaign key `baselines`: every method must be known"),
+        (
+            ["--set", "search.methods=[bfb, rign]"],
+            2,
+            "unknown method in campaign key `search.methods`: 'rign'; did you mean 'ring'",
+        ),
+        (["--set", "baselines=[nothing]"], 2, "unknown method in campaign key `baselines`: 'nothing'"),
         (["--set", "topology=torus:9999999x9999999"], 2, "torus:9999999x9999999"),
     ],
 )

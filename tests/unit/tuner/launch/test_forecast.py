@@ -66,6 +66,8 @@ def test_minutes_may_end_it(home: Home) -> None:
     topology = load_topology("ring:4")
     before = forecast(campaign, topology, home)
     assert before["stopped_by"] == "budget.trials or budget.minutes"
+    assert before["stops_at"] == "12 trials or 1 min"
+    assert "stops at 12 trials or 1 min; " in lines_of(campaign, before)
     report = run(home, campaign)
     assert forecast(campaign, topology, home)["stopped_by"] == "budget.trials"
     slow = [dict(json.loads(line)) for line in (report.folder / "trials.jsonl").read_text().splitlines()]

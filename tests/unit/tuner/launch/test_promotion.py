@@ -71,7 +71,7 @@ def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: H
     assert not {size for (size,) in sizes} & set(SIZES)
     tags = champion(home).tags
     assert tags[PROMOTION] == "promoted"
-    assert "which no trial had" in tags[REASON]
+    assert "correct at an unseen size" in tags[REASON]
 
 
 def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias(home: Home) -> None:

@@ -198,7 +198,7 @@ def test_nothing_too_large_is_made(spec, monkeypatch):
         ("line(ring:4)", "must be what its spec says"),
         ("degree(ring:4)", "must be a whole number"),
         ("power(3;3)", "must be a topology spec"),
-        ("line(nonsense:3)", "must be one that is known"),
+        ("line(nonsense:3)", "unknown topology family 'nonsense'"),
     ],
 )
 def test_networks_with_a_spec_that_is_not_theirs(spec, message):

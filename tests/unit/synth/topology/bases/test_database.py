@@ -75,4 +75,4 @@ def test_the_search_finds_its_bases_again(name):
 def test_unknown_name():
     with pytest.raises(InvalidInput) as caught:
         database.base_entry("cayley-32-44")
-    assert str(caught.value).startswith("a base must be one that is known; got cayley-32-44; did you mean cayley-32-4")
+    assert str(caught.value).startswith("unknown base 'cayley-32-44'; did you mean 'cayley-32-4'")

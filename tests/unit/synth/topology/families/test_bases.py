@@ -77,8 +77,8 @@ def test_diameters_meet_the_moore_bound(spec):
             "dbjmod:d,n must be one whose schedule is known; got dbjmod:2,5; "
             "choose from dbjmod:2,3, dbjmod:2,4, dbjmod:3,2, dbjmod:4,2",
         ),
-        ("base:dimond", "a base must be one that is known; got dimond; did you mean diamond"),
-        ("base:../x", "a base must be one that is known; got ../x; choose from diamond, dbjmod-2-3, dbjmod-2-4, "
+        ("base:dimond", "unknown base 'dimond'; did you mean 'diamond'?"),
+        ("base:../x", "unknown base '../x'; choose from diamond, dbjmod-2-3, dbjmod-2-4, "
          "dbjmod-3-2, dbjmod-4-2, d3, cayley-6-2, cayley-6-3, …"),
     ],
 )  # fmt: skip

@@ -250,5 +250,5 @@ def test_content_or_extension_tells_the_format():
         from_bytes(b"nonsense", "file:x.JSON")
     with pytest.raises(InvalidInput, match="must be well-formed XML"):
         from_bytes(b"nonsense", "file:x.graphml")
-    with pytest.raises(InvalidInput, match="must be JSON, GraphML or a topology dump"):
+    with pytest.raises(InvalidInput, match="must be JSON, GraphML, a topology dump or an output"):
         from_bytes(b"nonsense", "file:x.txt")

@@ -1,0 +1,268 @@
+"""What the functions of this package return: networks, schedules and programs with the next step as a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chorale.runners.api.base import Measurement
+from chorale.runners.api.units import format_size
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.optimum import Bound
+from chorale.synth.build.schedules import LoweredProgram
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.plots.picture import Picture
+from chorale.tuner.reports.quantities import algbw_text, seconds_text, short_id, time_per_byte_text
+
+if TYPE_CHECKING:
+    from chorale.design import Sizes
+    from chorale.tuned import TuningResult
+
+Rows = Mapping[str, str]
+Kind = TypeVar("Kind")
+
+
+class NetworkTopology(Topology):
+    """A network that draws itself in notebooks, with what can be done on it as methods."""
+
+    @staticmethod
+    def of(topology: Topology) -> NetworkTopology:
+        """Return `topology` with these methods."""
+        return _with_methods(NetworkTopology, Topology, topology)
+
+    def synthesize(self, collective: str = "allgather", method: str = "auto", **options: Any) -> DesignedSchedule:
+        """Return the verified schedule of a collective, see `chorale.synthesize`."""
+        from chorale.design import synthesize  # noqa: PLC0415 - which returns objects of this module
+
+        return synthesize(self, collective, method, **options)
+
+    def bound(self, collective: str = "allgather", root: int = 0) -> Bound:
+        """Return the proven least time per byte of a collective, checked by separate code."""
+        from chorale.synth.collective import parse_collective  # noqa: PLC0415 - as the functions have it
+
+        target = parse_collective(collective, root)
+        bound = lower_bound(self, target)
+        check_certificate(self, target, bound.to_json(self))
+        return bound
+
+    def tune(self, collective: str = "allreduce", **options: Any) -> TuningResult:
+        """Run a tuning campaign on this network, see `chorale.tune`."""
+        from chorale.campaigns import tune  # noqa: PLC0415 - Optuna and MLflow take seconds
+
+        return tune(self, collective, **options)
+
+    def plot(self) -> Picture:
+        """Return a drawing with bandwidths and names."""
+        from chorale.tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 (matplotlib is slow)
+
+        return Picture(lambda path: plot_topology(self, path))
+
+    def __repr__(self) -> str:
+        switches = f", {self.switch_count} switches" if self.switch_count else ""
+        return f"<{self.spec}: {self.compute_count} ranks{switches}, {len(self.links)} links>"
+
+    def _repr_svg_(self) -> str | None:
+        from chorale.tuner.plots.topology_svg import topology_svg  # noqa: PLC0415 - SciPy, for drawings only
+
+        return topology_svg(self)
+
+    def _repr_html_(self) -> str:
+        return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"
+
+
+class DesignedSchedule(VerifiedSchedule):
+    """A verified schedule beside its proven bound, with simulation, programs and runs as methods."""
+
+    @staticmethod
+    def of(verified: VerifiedSchedule) -> DesignedSchedule:
+        """Return `verified` with these methods."""
+        return _with_methods(DesignedSchedule, VerifiedSchedule, verified)
+
+    @property
+    def method(self) -> str:
+        """The method that made it: of `auto`, the one that won."""
+        return self.schedule.method
+
+    @property
+    def topology(self) -> NetworkTopology:
+        """Its network."""
+        return NetworkTopology.of(self.schedule.topology)
+
+    @property
+    def algbw(self) -> float:
+        """Size over bandwidth time, in the unit of the network's bandwidths."""
+        return float(1 / self.cost.time_per_byte)
+
+    @cached_property
+    def bound(self) -> Bound:
+        """The proven least time per byte of this collective on this network, checked by separate code."""
+        schedule = self.schedule
+        bound = lower_bound(schedule.topology, schedule.collective, self.cost.time_per_byte)
+        check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
+        return bound
+
+    @property
+    def gap(self) -> Fraction:
+        """What it takes longer than the bound, as a part of the bound: 0 is optimal."""
+        return self.cost.time_per_byte / self.bound.value - 1
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What proves the bound, as `chorale.synth.check_certificate` takes it."""
+        return self.bound.to_json(self.schedule.topology)
+
+    def simulate(self, sizes: Sizes = "1MiB", **options: Any) -> PredictedTimes:
+        """Return predicted seconds by size, see `chorale.simulate`."""
+        from chorale.design import simulate  # noqa: PLC0415 - which returns objects of this module
+
+        return simulate(self, sizes, **options)
+
+    def lower(self, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
+        """Return the checked program for a runtime, see `chorale.lower`."""
+        from chorale.design import lower  # noqa: PLC0415 - as above
+
+        return lower(self, target, **options)
+
+    def run(self, sizes: Sizes = "1MiB", runner: str = "local", **options: Any) -> MeasuredRun:
+        """Execute it, check every element, and time it, see `chorale.run`."""
+        from chorale.live import run  # noqa: PLC0415 - pydantic takes its time
+
+        return run(self, sizes, runner, **options)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to `path`, .parquet or .json; return the path."""
+        save_schedule(self, str(path))
+        return Path(path)
+
+    def plot(self, rank: int = 0) -> Picture:
+        """Return a drawing: loads of links, and the routes of the data of `rank`."""
+        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 (matplotlib is slow)
+
+        schedule = self.schedule.expand()
+        return Picture(lambda path: plot_schedule(schedule, rank, path))
+
+    def _facts(self) -> Rows:
+        schedule, unit = self.schedule, self.schedule.topology.bandwidth_unit
+        verdict = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
+        return {
+            "schedule": f"{self.method} {schedule.collective} on {schedule.topology.spec}",
+            "steps": str(self.cost.steps),
+            "time": time_per_byte_text(self.cost.time_per_byte, unit),
+            "algbw": f"{algbw_text(self.cost.time_per_byte, unit)}, {verdict}",
+            "id": short_id(schedule.id),
+        }
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"<{facts['schedule']}: {facts['steps']} steps, algbw {facts['algbw']}>"
+
+    def _repr_html_(self) -> str:
+        return _html(self._facts())
+
+
+class CheckedProgram(LoweredProgram):
+    """A program that was read back and executed symbolically, and its text as the runtime reads it."""
+
+    @staticmethod
+    def of(program: LoweredProgram) -> CheckedProgram:
+        """Return `program` with these methods."""
+        return _with_methods(CheckedProgram, LoweredProgram, program)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the text to `path`; return the path."""
+        write_file(str(path), self.text.encode())
+        return Path(path)
+
+    def __repr__(self) -> str:
+        program = self.program
+        size = f"{len(program.ranks)} ranks, channels: {program.channels}, {len(self.text)} characters"
+        return f"<{program.target} {program.collective}: {size}>"
+
+    def _repr_html_(self) -> str:
+        return f"<details><summary>{escape(repr(self))}</summary><pre>{escape(self.text[:20_000])}</pre></details>"
+
+
+class PredictedTimes(dict[int, float]):
+    """Predicted seconds by size in bytes, and what was predicted."""
+
+    def __init__(self, seconds: Mapping[int, float], title: str) -> None:
+        super().__init__(seconds)
+        self.title = title
+
+    def rows(self) -> list[dict[str, float]]:
+        """Return size, time and goodput of each size, as `chorale simulate --json` has them."""
+        return [
+            {"size_bytes": size, "time_us": time_s * 1e6, "goodput_gbit_per_s": size * 8 / time_s / 1e9}
+            for size, time_s in self.items()
+        ]
+
+    def plot(self) -> Picture:
+        """Return a drawing of the goodput by size."""
+        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+
+        return Picture(lambda path: plot_goodput(self.title, {"predicted": self.rows()}, path))
+
+    def _repr_html_(self) -> str:
+        return _html({format_size(size): seconds_text(time_s) for size, time_s in self.items()}, self.title)
+
+
+class MeasuredRun(Measurement):
+    """What a run measured, every element checked."""
+
+    @staticmethod
+    def of(measurement: Measurement) -> MeasuredRun:
+        """Return `measurement` with these methods."""
+        return _with_methods(MeasuredRun, Measurement, measurement)
+
+    @property
+    def times(self) -> dict[int, float]:
+        """The median seconds of the program by size in bytes."""
+        return {size.size_bytes: size.median_s for size in self.results["program"]}
+
+    @property
+    def algbw(self) -> dict[int, float]:
+        """GB/s by size in bytes: size over median time."""
+        return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
+
+    def plot(self) -> Picture:
+        """Return a drawing of the goodput by size."""
+        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+
+        rows = [{"size_bytes": size, "goodput_gbit_per_s": 8 * rate} for size, rate in self.algbw.items()]
+        return Picture(lambda path: plot_goodput(f"measured by the {self.runner} runner", {"measured": rows}, path))
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        for size in self.results["program"]:
+            checked = {True: "right", False: "WRONG", None: "unchecked"}[size.correct]
+            rate = f"{size.size_bytes / size.median_s / 1e9:.3g} GB/s"
+            yield format_size(size.size_bytes), f"{seconds_text(size.median_s)}, {rate}, {checked}"
+
+    def __repr__(self) -> str:
+        return f"<{self.runner}: {'; '.join(f'{size} in {text}' for size, text in self._texts())}>"
+
+    def _repr_html_(self) -> str:
+        return _html(dict(self._texts()), f"measured by the {self.runner} runner")
+
+
+def _with_methods(kind: type[Kind], base: type[Any], value: Any) -> Kind:
+    """Return `value` as one of `kind`, a subclass of its class `base` that adds nothing but methods."""
+    if isinstance(value, kind):
+        return value
+    copied = object.__new__(kind)
+    for name in base.__slots__:
+        object.__setattr__(copied, name, getattr(value, name))
+    return copied
+
+
+def _html(rows: Rows, title: str = "") -> str:
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+    return f"<table>{caption}{cells}</table>"

@@ -1,0 +1,41 @@
+"""Names that people choose from: common spellings are taken, unknown ones are refused with the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chorale.synth.errors import UnknownName
+
+
+def plain(name: str) -> str:
+    """Return what is left of a name without case, hyphens, underscores and blanks: `allreduce` of `All-Reduce`."""
+    return "".join(character for character in name.lower() if character not in "-_ ")
+
+
+def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
+    """Return the one of `names` that `text` means; UnknownName, with the nearest, where it is none.
+
+    aliases: names of others, in the form that `plain` gives, and those that they stand for here
+
+    >>> name_among("collective", "AllReduce", ["allgather", "allreduce"])
+    'allreduce'
+    """
+    choices = tuple(map(str, names))
+    if text in choices:
+        return text
+    known = {**(aliases or {}), **{plain(name): name for name in choices}}
+    name = known.get(plain(text))
+    if name is None:
+        raise unknown_name(kind, text, choices)
+    return name
+
+
+def unknown_name(kind: str, text: str, names: Iterable[str]) -> UnknownName:
+    """Return the error for a name that is none of `names`."""
+    import difflib  # noqa: PLC0415 - only who errs waits for it
+
+    choices = tuple(map(str, names))
+    by_plain = {plain(name): name for name in reversed(choices)}
+    close = [by_plain[name] for name in difflib.get_close_matches(plain(text), by_plain, n=2)]
+    meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return UnknownName(kind, text, f"{meant}choose from {', '.join(choices)}")

@@ -1,0 +1,92 @@
+"""What the functions of `chorale` return: objects of the packages below, with the next step as a method."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import chorale as ch
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.plots.picture import Picture
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory and a data folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
+    return tmp_path
+
+
+def test_a_network_draws_itself() -> None:
+    net = ch.topology("a100:2")
+    assert repr(net) == "<a100:2: 16 ranks, 20 switches, 96 links>"
+    root = ElementTree.fromstring(net._repr_svg_())
+    names = [element.tag.rpartition("}")[2] for element in root.iter()]
+    assert (names.count("circle"), names.count("rect")) == (16, 20)
+    assert names.count("line") == len({tuple(sorted(pair)) for pair in zip(net.links.src, net.links.dst, strict=True)})
+    assert net._repr_html_() == net._repr_svg_()
+    assert isinstance(net, Topology)
+    assert ch.topology(net) is net
+
+
+def test_a_network_that_is_too_large_to_draw_is_told() -> None:
+    net = ch.topology("complete:128")
+    assert net._repr_svg_() is None
+    assert "complete:128: 128 ranks, 16256 links" in net._repr_html_()
+
+
+def test_a_schedule_says_how_good_it_is() -> None:
+    net = ch.topology("torus:4x4")
+    schedule = net.synthesize("AllReduce")
+    assert (schedule.method, schedule.algbw, schedule.gap) == ("bfb", 32 / 15, 0)
+    check_certificate(schedule.schedule.topology, schedule.schedule.collective, schedule.certificate)
+    assert repr(schedule) == "<bfb allreduce on torus:4x4: 8 steps, algbw 2.13 × link rate (32/15), optimal, proven>"
+    assert "<th>algbw</th>" in schedule._repr_html_()
+    ring = net.synthesize("allreduce", "ring")
+    assert ring.gap == ring.cost.time_per_byte / schedule.cost.time_per_byte - 1 == Fraction(3)
+    assert "300.00% above the proven bound" in repr(ring)
+    assert net.bound("allreduce").value == schedule.cost.time_per_byte
+    assert isinstance(schedule, VerifiedSchedule)
+    assert schedule.topology.id == net.id
+
+
+def test_the_ways_on_from_a_schedule(folder: Path) -> None:
+    schedule = ch.topology("ring:4").synthesize("allreduce", "biring")
+    times = schedule.simulate("1MiB:16MiB:x4", link_gbps=100)
+    assert list(times) == [2**20, 2**22, 2**24]
+    assert times == ch.simulate(schedule, "1MiB:16MiB:x4", link_gbps=100)
+    assert times.plot().svg.lstrip().startswith("<?xml")
+    assert times.plot().save("times.png").read_bytes().startswith(b"\x89PNG")
+    program = schedule.lower("MSCCL")
+    assert program.save("a.xml").read_text() == program.text
+    assert repr(program).startswith("<msccl-xml allreduce: 4 ranks")
+    run = schedule.run("1MiB", "simulated", link_mbps=100_000)
+    assert run.algbw[2**20] == pytest.approx(2**20 / run.times[2**20] / 1e9)
+    assert "1MiB in " in repr(run)
+    assert "right" in run._repr_html_()
+    assert ch.verify(str(schedule.save("a.parquet"))).schedule.id == schedule.schedule.id
+    assert schedule.plot().svg
+    assert schedule.topology.plot().svg
+
+
+def test_products_cross_process_borders() -> None:
+    schedule = ch.synthesize("ring:4", method="ring")
+    again = pickle.loads(pickle.dumps(schedule))
+    assert (again.method, again.gap, again.schedule.id) == ("ring", schedule.gap, schedule.schedule.id)
+    assert pickle.loads(pickle.dumps(ch.topology("ring:4"))).id == schedule.topology.id
+
+
+def test_without_the_extra_a_picture_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(_path: Path) -> None:
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+
+    assert Picture(draw)._repr_svg_() is None
+    with pytest.raises(ch.ChoraleError, match=r"chorale-collectives\[plot\]"):
+        _ = Picture(draw).svg

@@ -1,0 +1,131 @@
+"""`chorale auto` and `chorale demo`: the fabric by the tools that are there, the roofline, the next command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from chorale.runners.measurement.link_limit import link_limit
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.tuner.auto.contest import MeasuredContest
+from chorale.tuner.auto.contest import contest as real_contest
+from chorale.tuner.auto.fabric_discovery import EMULATED, discover
+from chorale.tuner.cli import demo as demo_command
+from tests.command import chorale
+
+DATA = Path(__file__).parents[3] / "data" / "fabric_tools"
+
+
+@pytest.fixture(autouse=True)
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory, no data folder, and a folder that is all of PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("NCCL_TOPO_DUMP_FILE", raising=False)
+    return folder
+
+
+def tool(folder: Path, name: str, output: str, code: int = 0) -> None:
+    """Make a tool that prints `output` for any arguments, and the name of a GPU where that is asked for."""
+    (folder / f"{name}.txt").write_text(output)
+    script = '#!/bin/sh\ncase "$1" in --query*) echo "NVIDIA H100"; exit 0;; esac\n'
+    script += f"while IFS= read -r line; do printf '%s\\n' \"$line\"; done < {folder / name}.txt\nexit {code}\n"
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+
+
+def test_each_tool_is_asked(tools: Path) -> None:
+    tool(tools, "ibnetdiscover", (DATA / "ibnetdiscover-voltaire.txt").read_text())
+    assert (discover(None, None).topology.compute_count, discover(None, None).has_accelerators) == (4, False)
+    tool(tools, "rocm-smi", (DATA / "rocm-smi-topo-xgmi.txt").read_text())
+    assert discover(None, None).source == "rocm-smi --showtopo"
+    tool(tools, "nvidia-smi", (DATA / "nvidia-smi-topo-h100.txt").read_text())
+    fabric = discover(None, None)
+    assert (fabric.topology.compute_count, fabric.topology.switch_count, fabric.has_accelerators) == (8, 1, True)
+
+
+def test_a_tool_that_fails_is_skipped_and_said(tools: Path) -> None:
+    tool(tools, "nvidia-smi", "no devices were found", 6)
+    tool(tools, "rocm-smi", "GPU0\nGPU0 0\n")
+    fabric = discover(None, None)
+    assert (fabric.topology.spec, fabric.is_emulated) == (EMULATED, True)
+    assert [line.split(":")[0] for line in fabric.skipped] == ["nvidia-smi", "rocm-smi"]
+
+
+def test_nccl_wrote_a_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = tmp_path / "topo.txt"
+    saved.write_text((DATA / "nvidia-smi-topo-h100.txt").read_text())
+    monkeypatch.setenv("NCCL_TOPO_DUMP_FILE", str(saved))
+    assert discover(None, None).source == f"NCCL's dump {saved}"
+    assert discover("ring:4", None).topology.spec == "ring:4"
+
+
+def test_a_fabric_of_gpus_is_proven_and_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    document = chorale(capsys, "auto", "a100:2", "--json").document
+    assert document["bound"] == {"time_per_byte": "3/520", "algbw": pytest.approx(520 / 3)}
+    assert document["best"]["gap"] == "0"
+    ring = document["schedules"]["ring"]
+    assert ring["of_bound"] == pytest.approx(float(Fraction(3, 520) / Fraction(ring["time_per_byte"])))
+    assert document["results"] == []
+    shown = chorale(capsys, "auto", "a100:2").stdout
+    assert "proven bound" in shown
+    assert "% of the bound" in shown
+    assert "next: chorale synth a100:2 --collective allreduce" in shown
+    assert len(shown.splitlines()) <= 24
+
+
+def test_the_network_of_a_dump_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = DATA / "ibnetdiscover-voltaire.txt"
+    document = chorale(capsys, "auto", "--dump", saved, "-o", "fabric.json", "--json").document
+    assert from_bytes((tmp_path / "fabric.json").read_bytes(), "file:a").id == document["fabric"]["id"]
+    assert chorale(capsys, "auto", "--dump", "absent.xml").code == 2
+
+
+def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:
+    """What the local runner would measure, by the simulated one."""
+    schedules, _, sizes, home = arguments
+    done = real_contest(schedules, "simulated", sizes, home, options={"link_mbps": 100}, repeats=1)  # type: ignore[arg-type]
+    topology, environment = schedules["bfb"].schedule.topology, {"link_mbps": 100}  # type: ignore[index]
+    return MeasuredContest(
+        replace(done.measurement, environment=environment), link_limit(topology, ALLREDUCE, environment)
+    )
+
+
+def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chorale.tuner.auto.roofline.contest", simulated_contest)
+    document = chorale(capsys, "auto", "--json").document
+    assert document["fabric"]["emulated"] is True
+    assert document["calibration"] == {"link_mbps": 100.0}
+    for row in document["results"]:
+        assert row["best"] == "bfb"
+        assert row["bound_us"] <= row["times_us"]["bfb"] < row["times_us"]["ring"]
+    assert "of what the links allow" in " ".join(chorale(capsys, "auto").stdout.split())
+
+
+def test_the_demo_ends_with_an_answer_and_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(schedules: object, runner: str, *rest: object, **options: object) -> MeasuredContest:
+        if runner == "local":
+            raise Unavailable("native code needs a compiler", "none", "install g++")
+        return real_contest(schedules, runner, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(demo_command, "contest", unable)
+    done = chorale(capsys, "demo")
+    assert done.code == 0
+    assert "the answer: bfb" in done.stdout
+    assert "simulated, since processes could not be measured here" in " ".join(done.stdout.split())
+    for name in ("times.svg", "network.svg"):
+        assert ElementTree.fromstring((tmp_path / "chorale-demo" / name).read_text()).tag.endswith("svg")
+    assert chorale(capsys, "verify", tmp_path / "chorale-demo" / "best.parquet").code == 0
+    assert json.loads(chorale(capsys, "demo", "--json").stdout)["best"] == "bfb"

@@ -1,0 +1,173 @@
+"""What people try first: common spellings, arguments left out, rates in other units, output into a pipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chorale.tuner.cli.commands import COMMANDS
+from tests.command import chorale
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory and no data folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("spelling", ["all-reduce", "all_reduce", "AllReduce", "ALLREDUCE", "allreduce"])
+def test_collectives_in_common_spellings(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "synth", "ring:4", "--collective", spelling, "--json")
+    assert done.document["collective"] == "allreduce"
+    assert chorale(capsys, "bound", "ring:4", "--collective", spelling, "--json").document["collective"] == "allreduce"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "method"),
+    [("recursive_doubling", "recursive-doubling"), ("BFB", "bfb"), ("DBT", "double-binary-tree")],
+)
+def test_methods_in_common_spellings(spelling: str, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "synth", spelling, "hypercube:3", "--collective", "allreduce", "--json")
+    assert done.document["method"] == method
+
+
+def test_targets_and_runners_in_common_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chorale(capsys, "synth", "ring:4", "--collective", "allreduce", "-o", "a.json").code == 0
+    assert (
+        chorale(capsys, "lower", "a.json", "--target", "MSCCL", "-o", "a.xml", "--json").document["target"]
+        == "msccl-xml"
+    )
+    done = chorale(capsys, "run", "a.json", "--runner", "Simulator", "--set", "alpha_us=1", "--json")
+    assert [row["size_bytes"] for row in done.document["results"]] == [2**16, 2**20]
+    assert done.document["runner"] == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("synth", "bfs", "ring:4"), "unknown method 'bfs'; did you mean 'bfb'?"),
+        (("bound", "ring:4", "--collective", "allredcue"), "unknown collective 'allredcue'; did you mean 'allreduce'"),
+        (("run", "x.json", "--runner", "onecl"), "unknown runner 'onecl'; did you mean 'oneccl'?"),
+        (
+            ("lower", "x.json", "-o", "x.xml", "--target", "mscl-xml"),
+            "unknown target 'mscl-xml'; did you mean 'msccl-xml'",
+        ),
+        (("topology", "show", "tourus:4x4"), "unknown topology family 'tourus'; did you mean 'torus'"),
+    ],
+)
+def test_the_nearest_name_is_told(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, *arguments)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert words in done.stderr
+
+
+def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "find")
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "`chorale find` needs --nodes and --degree; got nothing" in done.stderr
+    done = chorale(capsys, "best", "--collective", "all-reduce")
+    assert "needs --topology and --size; got --collective all-reduce; --topology: Network, such as" in done.stderr
+    done = chorale(capsys, "simulate")
+    assert "needs FILE|METHOD and --sizes" in done.stderr
+    assert "bfb, ring" in done.stderr
+
+
+def test_rates_of_links_in_either_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    simulated = ("simulate", "ring", "ring:4", "--sizes", "1M", "--json")
+    in_mbit = chorale(capsys, *simulated, "--link-mbps", "12.5").document
+    assert in_mbit["parameters"]["link_gbps"] == "0.0125"
+    assert in_mbit["results"] == chorale(capsys, *simulated, "--link-gbps=0.0125").document["results"]
+    both = chorale(capsys, *simulated, "--link-gbps", "1", "--link-mbps", "1")
+    assert (both.code, "given once" in both.stderr) == (2, True)
+    wrong = chorale(capsys, *simulated, "--link-mbps", "fast")
+    assert (wrong.code, "--link-mbps must be a number; got fast" in wrong.stderr) == (2, True)
+    chorale(capsys, "synth", "ring", "ring:4", "-o", "a.json")
+    run = chorale(capsys, "run", "a.json", "--runner", "local", "--link-gbps", "0")
+    assert "link_mbps of the local runner: the value should be greater than" in run.stderr
+
+
+def test_megabytes_and_mebibytes(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("simulate", "ring", "ring:4", "--sizes", "1MB,1M,1MiB", "--link-gbps", "1")
+    done = chorale(capsys, *arguments, "--json")
+    assert [row["size_bytes"] for row in done.document["results"]] == [10**6, 2**20]
+    assert "1MB is 1000000 bytes; 1MiB would be 1048576" in " ".join(done.stderr.split())
+    assert chorale(capsys, *arguments, "--json", "--quiet").stderr == ""
+
+
+RESULTS = [
+    ("topology", "list"),
+    ("topology", "show", "a100:2"),
+    ("synth", "torus:4x4"),
+    ("synth", "a100:2"),
+    ("bound", "mi250half:2", "--collective", "allreduce"),
+    ("simulate", "bfb", "torus:4x4", "--sizes", "1K:1G:x4", "--link-gbps", "1"),
+    ("verify", "made.parquet"),
+    ("show", "made.parquet"),
+    ("compare", "made.parquet", "made.xml", "--sizes", "1M"),
+    ("lift", "made.xml", "--spec", "torus:4x4"),
+    ("failures", "ring:4"),
+    ("alltoall", "ring:5"),
+    ("find", "-n", "8", "-d", "2"),
+    ("experiment", "list"),
+    ("doctor",),
+    ("fabric", "status"),
+]
+
+
+@pytest.fixture
+def made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A schedule and a program."""
+    chorale(capsys, "synth", "bfb", "torus:4x4", "-o", "made.parquet")
+    chorale(capsys, "lower", "made.parquet", "-o", "made.xml")
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("arguments", RESULTS, ids=" ".join)
+def test_results_go_to_stdout_and_fit_80_columns(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = chorale(capsys, *arguments, "--quiet")
+    assert done.code == 0
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines
+    for line in lines:
+        assert len(line) <= 80 or len(line.split()) <= 2, line  # a path may be longer, but whole
+
+
+def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ("doctor", "--json"),
+        ("topology", "list"),
+        ("bound", "ring:4"),
+        ("synth", "ring:4"),
+        ("token", "list"),
+        ("fabric", "status"),
+        ("experiment", "list"),
+        ("campaign", "check", "nothing"),
+        ("best", "--topology", "ring:4", "--size", "1M"),
+        ("run", "absent.parquet"),
+        ("tune", "--schema"),
+    ):
+        chorale(capsys, *arguments)
+        assert not (folder / "data").exists(), arguments
+
+
+def test_costs_are_told_in_units_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = chorale(capsys, "synth", "a100:2", "--quiet").stdout
+    assert "2.88 ps/byte (3/1040 per GB/s)" in fabric
+    assert "346.7 GB/s (1040/3)" in fabric
+    torus = chorale(capsys, "synth", "torus:4x4", "--quiet").stdout
+    assert "0.94 × size / node bandwidth (15/16)" in torus
+    assert "4.27 × link rate (64/15)" in torus
+
+
+def test_no_command_says_what_it_used_to() -> None:
+    for _, summary in COMMANDS.values():
+        assert "ways of data" not in summary
+        assert "whole vector" not in summary

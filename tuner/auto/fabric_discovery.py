@@ -1,0 +1,89 @@
+"""Which fabric a machine has, by the tools that are there; without any, an emulated network on its cores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix
+from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.topology_specs import load_topology
+
+EMULATED = "hypercube:3"
+"""Eight ranks with three links each: small enough for two cores, and worth more than one ring."""
+
+_PATIENCE_S = 20.0
+
+Reader = Callable[[str, str], Topology]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredFabric:
+    """A network and where it is from.
+
+    source: in words
+    has_accelerators: whether its ranks are GPUs
+    is_emulated: whether processes of this machine stand for its ranks, over links that are held to a rate
+    skipped: what was tried and why it gave no network
+    """
+
+    topology: Topology
+    source: str
+    has_accelerators: bool = False
+    is_emulated: bool = False
+    skipped: tuple[str, ...] = ()
+
+
+def discover(spec: str | None, dump: str | None) -> DiscoveredFabric:
+    """Return the fabric of `spec` or of the file `dump`, else that of this node or cluster.
+
+    Raises InvalidInput for a spec or dump that is none.
+    """
+    if spec is not None:
+        return DiscoveredFabric(load_topology(spec), f"the spec {spec}", _are_gpus(spec))
+    if dump is not None:
+        return DiscoveredFabric(load_topology(f"file:{dump}"), f"the file {dump}", has_accelerators=True)
+    if (named := os.environ.get("NCCL_TOPO_DUMP_FILE")) and Path(named).is_file():
+        return DiscoveredFabric(load_topology(f"file:{named}"), f"NCCL's dump {named}", has_accelerators=True)
+    skipped: list[str] = []
+    for command, reader, is_gpu in _tools():
+        try:
+            output = _output(command)
+            return DiscoveredFabric(reader(output, command[0]), " ".join(command), is_gpu, skipped=tuple(skipped))
+        except ChoraleError as error:
+            skipped.append(f"{command[0]}: {error.value}")
+        except (OSError, subprocess.SubprocessError) as error:
+            skipped.append(f"{command[0]}: {error}")
+    cores = len(os.sched_getaffinity(0))
+    words = f"no accelerators found: an emulated {EMULATED} on {cores} cores of this machine"
+    return DiscoveredFabric(load_topology(EMULATED), words, is_emulated=True, skipped=tuple(skipped))
+
+
+def _are_gpus(spec: str) -> bool:
+    return spec.partition(":")[0] in ("a100", "h100", "h200", "b200", "nvl72", "mi250", "mi250half", "mi300x", "mi355x")
+
+
+def _tools() -> Iterator[tuple[list[str], Reader, bool]]:
+    """Yield the command of each tool that is there, what reads it, and whether it describes GPUs."""
+    if shutil.which("nvidia-smi"):
+        yield ["nvidia-smi", "topo", "-m"], _with_model, True
+    if shutil.which("rocm-smi"):
+        yield ["rocm-smi", "--showtopo"], from_gpu_matrix, True
+    if shutil.which("ibnetdiscover"):
+        yield ["ibnetdiscover"], from_ibnetdiscover, False
+
+
+def _with_model(text: str, spec: str) -> Topology:
+    """Read NVIDIA's matrix with the name of the GPUs, which tells the rate of their links."""
+    return from_gpu_matrix(text, spec, _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]))
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)  # noqa: S603 - named above
+    return done.stdout

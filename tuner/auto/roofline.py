@@ -1,0 +1,162 @@
+"""What a fabric allows, what a library's usual ring reaches of it, and what the best schedule does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.api.units import format_size
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.auto.contest import MeasuredContest, contest
+from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
+from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import algbw_text, seconds_text
+
+SIZES = (2**16, 2**20)
+LIBRARY_METHOD = "ring"
+"""What libraries choose for large sizes, and what stands for one where none is installed."""
+
+
+def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dict[str, Any], VerifiedSchedule]:
+    """Return the document of `chorale auto`, and the best schedule; measures for about `budget_s` where it can.
+
+    Accelerators are measured by their own libraries' runtimes only, so that here their rates are the published ones.
+    """
+    started_s, topology = time.monotonic(), fabric.topology
+    best = _synthesized(topology, "auto")
+    bound = lower_bound(topology, ALLREDUCE, best.cost.time_per_byte)
+    check_certificate(topology, ALLREDUCE, bound.to_json(topology))
+    schedules = {best.schedule.method: best} | _library(topology, best)
+    measured, why_not = _measured(fabric, schedules, budget_s - (time.monotonic() - started_s), home)
+    gap = best.cost.time_per_byte / bound.value - 1
+    document = {
+        "fabric": _fabric(fabric),
+        "collective": ALLREDUCE.name.value,
+        "bound": {"time_per_byte": str(bound.value), "algbw": float(1 / bound.value)},
+        "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
+        "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
+        "library": LIBRARY_METHOD if len(schedules) > 1 else None,
+        "calibration": _calibration(measured),
+        "results": [] if measured is None else measured.rows(),
+        "not_measured": why_not,
+        "next": next_commands(fabric),
+        "seconds": time.monotonic() - started_s,
+    }
+    return document, best
+
+
+def next_commands(fabric: DiscoveredFabric) -> list[str]:
+    """Return what to type next: keep the schedule as a program, then tune it on this fabric."""
+    spec = fabric.topology.spec
+    quoted = f"'{spec}'" if set(spec) & set("();") else spec
+    runner = "msccl" if fabric.has_accelerators else "local"
+    tune = f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind={runner}"
+    return [f"chorale synth {quoted} --collective allreduce -o auto.parquet", tune]
+
+
+def roofline_table(document: Mapping[str, Any]) -> Table:
+    """Return the screen: the fabric, the proven bound, and each schedule as a part of it."""
+    fabric, bound = document["fabric"], document["bound"]
+    table = Table(title=f"{document['collective']} on {fabric['spec']}", show_header=False)
+    table.add_row("fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}")
+    table.add_row("proven bound", _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
+    for name, costs in document["schedules"].items():
+        part = f"{costs['of_bound']:.0%} of the bound"
+        label = "a library's ring" if name == document["library"] else f"this schedule ({name})"
+        table.add_row(label, f"{_algbw(costs['time_per_byte'], fabric['bandwidth_unit'])}, {part}")
+    for row in document["results"]:
+        table.add_row(f"measured at {_about(row['size_bytes'])}", _measured_text(row))
+    if document["calibration"] is not None:
+        table.add_row("links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated")
+    if document["not_measured"]:
+        table.add_row("not measured", document["not_measured"])
+    return table
+
+
+def _algbw(time_per_byte: str, unit: str) -> str:
+    return algbw_text(Fraction(time_per_byte), unit)
+
+
+def _about(size_bytes: int) -> str:
+    """Return the size that was asked for: what ran is a little larger, so that its chunks are whole elements."""
+    return format_size(max((size for size in SIZES if size <= size_bytes), default=size_bytes))
+
+
+def _measured_text(row: Mapping[str, Any]) -> str:
+    parts = []
+    for name, time_us in row["times_us"].items():
+        of_bound = "" if row["bound_us"] is None else f" ({row['bound_us'] / time_us:.0%} of what the links allow)"
+        parts.append(f"{name} {seconds_text(time_us / 1e6)}{of_bound}")
+    return ", ".join(parts)
+
+
+def _synthesized(topology: Topology, method: str) -> VerifiedSchedule:
+    return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options()), SerialExecutor())
+
+
+def _library(topology: Topology, best: VerifiedSchedule) -> dict[str, VerifiedSchedule]:
+    """Return the ring that libraries take, unless it is the best itself or does not suit the network."""
+    if best.schedule.method == LIBRARY_METHOD:
+        return {}
+    try:
+        return {LIBRARY_METHOD: _synthesized(topology, LIBRARY_METHOD)}
+    except InvalidInput:
+        return {}
+
+
+def _measured(
+    fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], left_s: float, home: Path
+) -> tuple[MeasuredContest | None, str | None]:
+    """Return what was measured, or why nothing was."""
+    if fabric.has_accelerators:
+        return None, "rates are published ones; `chorale doctor` says what the msccl runner needs to measure here"
+    if not fabric.is_emulated:
+        return None, "only this machine is measured here; `chorale run` and `chorale tune` measure a cluster"
+    if left_s < 1:
+        return None, "the budget is used up; a larger --budget leaves time to measure"
+    try:
+        return contest(schedules, "local", SIZES, home, timeout_s=left_s), None
+    except ChoraleError as error:
+        return None, str(error)
+
+
+def _calibration(measured: MeasuredContest | None) -> dict[str, Any] | None:
+    rate = None if measured is None else measured.measurement.environment.get("link_mbps")
+    return None if rate is None else {"link_mbps": float(str(rate))}
+
+
+def _costs(schedule: VerifiedSchedule, bound: Any) -> dict[str, Any]:
+    cost = schedule.cost
+    return {
+        "time_per_byte": str(cost.time_per_byte),
+        "algbw": float(1 / cost.time_per_byte),
+        "of_bound": float(bound / cost.time_per_byte),
+        "steps": cost.steps,
+    }
+
+
+def _fabric(fabric: DiscoveredFabric) -> dict[str, Any]:
+    topology = fabric.topology
+    return {
+        "spec": topology.spec,
+        "source": fabric.source,
+        "nodes": topology.compute_count,
+        "switches": topology.switch_count,
+        "links": len(topology.links),
+        "bandwidth_unit": topology.bandwidth_unit,
+        "id": topology.id,
+        "emulated": fabric.is_emulated,
+        "skipped": list(fabric.skipped),
+    }
