@@ -42,7 +42,7 @@ def test_targets_and_runners_in_common_spellings(capsys: pytest.CaptureFixture[s
         chorale(capsys, "lower", "a.json", "--target", "MSCCL", "-o", "a.xml", "--json").document["target"]
         == "msccl-xml"
     )
-    done = chorale(capsys, "run", "a.json", "--runner", "Simulator", "--set", "alpha_us=1", "--json")
+    done = chorale(capsys, "run", "a.json", "--runner", "Simulator", "--link-mbps", "100", "--json")
     assert [row["size_bytes"] for row in done.document["results"]] == [2**16, 2**20]
     assert done.document["runner"] == "simulated"
 
