@@ -59,7 +59,7 @@ def _shared_files() -> list[tuple[str, list[str]]]:
     """Write manual pages and completions below `build/`; return folders of the installation with their files."""
     from chorale.tuner.cli.manual import shared_files  # noqa: PLC0415 - as above
 
-    table = json.loads((ROOT / "tuner/cli/completion.json").read_text(encoding="utf-8"))
+    table = json.loads((ROOT / "tuner/cli/command_line.json").read_text(encoding="utf-8"))
     folders: dict[str, list[str]] = {}
     for name, text in shared_files(table, VERSION).items():
         path = ROOT / SHARED / name

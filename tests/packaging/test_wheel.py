@@ -36,7 +36,7 @@ def test_the_wheel_owns_one_import_name(tmp_path):
         "chorale/py.typed",
         "chorale/examples/quickstart.yaml",
         "chorale/examples/demo_job/train.py",
-        "chorale/tuner/cli/completion.json",
+        "chorale/tuner/cli/command_line.json",
     } <= set(names)
     shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/man/man1/chorale.1", "share/man/man1/chorale-synth.1"} <= shared

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "_CHORALE_COMPLETE"
-TABLE = Path(__file__).with_name("completion.json")
+TABLE = Path(__file__).with_name("command_line.json")
 CAMPAIGNS = "campaigns"
 """Stands in the table for names that are looked up: those of the campaigns in the data folder."""
 

@@ -20,7 +20,9 @@ class SearchSection(CampaignSection):
     """Values of each dimension, as a list or a range."""
 
     methods: Annotated[list[Annotated[str, BeforeValidator(method_text)]], FROM_REQUESTS] = Field(
-        default=[], max_length=MAX_VALUES, description="Synthesis methods; default, without programs: bfb, forest, ring and biring."
+        default=[],
+        max_length=MAX_VALUES,
+        description="Synthesis methods; default, without programs: bfb, forest, ring and biring.",
     )
     programs: Annotated[list[str], SERVER_ONLY] = Field(
         default=[],

@@ -102,6 +102,22 @@ def test_every_command_of_every_module_is_listed(capsys: pytest.CaptureFixture[s
     assert list(command_line().commands) == list(COMMANDS)
 
 
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
+    """Return what bash gets for the words of `line`, of which it completes the last one."""
+    monkeypatch.setenv("_CHORALE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    return chorale(capsys).stdout.split()
+
+
+def test_the_shell_completes_commands_and_their_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert complete(monkeypatch, capsys, "chorale l") == ["lower", "lift"]
+    assert complete(monkeypatch, capsys, "chorale bound a100:2 --coll") == ["--collective"]
+    assert complete(monkeypatch, capsys, "chorale topology s") == ["show"]
+
+
 def test_a_command_that_does_not_exist_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]):
     finished = chorale(capsys, "topolgy")
     assert finished.code == 2
