@@ -25,6 +25,7 @@ from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, Schedul
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
@@ -155,7 +156,7 @@ def lower(
         write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
-    _emit(document, output, as_json)
+    _emit(document, output, as_json, verified.schedule.topology.bandwidth_unit)
 
 
 def _switch_document(
@@ -169,11 +170,10 @@ def _switch_document(
     return document | {"schedule": verified.schedule.id, "output": output}
 
 
-def _emit(document: dict[str, Any], output: str, as_json: bool) -> None:
+def _emit(document: dict[str, Any], output: str, as_json: bool, unit: str) -> None:
     if as_json:
         emit_json(document)
     else:
-        unit = verified.schedule.topology.bandwidth_unit
         results.print(program_table(f"{output}: checked", document, unit))
 
 

@@ -56,7 +56,10 @@ Detach = Annotated[
 Follow = Annotated[
     str | None,
     typer.Option(
-        "--follow", metavar="NAME", parser=campaign_name, help="Watch the launch of campaign NAME, detached or a Slurm job."
+        "--follow",
+        metavar="NAME",
+        parser=campaign_name,
+        help="Watch the launch of NAME, detached or a Slurm job.",
     ),
 ]
 Stop = Annotated[
