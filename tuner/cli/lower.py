@@ -131,7 +131,8 @@ def lower(
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
         options = options_for_sizes(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
-    if verified.schedule.is_in_network:
+        written = _switch_document(verified, options, size_bytes, link_gbps, output)
+        _emit(written, output, as_json, verified.schedule.topology.bandwidth_unit)
         _emit(_switch_document(verified, options, size_bytes, link_gbps, output), output, as_json)
         return
     if channels is None:
