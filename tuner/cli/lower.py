@@ -25,7 +25,6 @@ from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, Schedul
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
-from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
@@ -131,9 +130,9 @@ def lower(
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
         options = options_for_sizes(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
+    if verified.schedule.is_in_network:
         written = _switch_document(verified, options, size_bytes, link_gbps, output)
         _emit(written, output, as_json, verified.schedule.topology.bandwidth_unit)
-        _emit(_switch_document(verified, options, size_bytes, link_gbps, output), output, as_json)
         return
     if channels is None:
         options = with_default_channels(verified, options)
