@@ -56,7 +56,7 @@ class SimulatedRunner:
         if (fault := validate_request(request, self.library, plans=True)) is not None:
             return RunFailure(*fault, environment=environment)
         results = {}
-        for name, program in request.without_plans.items():
+        for name, program in request.programs.items():
             measured = self._replay(name, program, request, environment)
             if isinstance(measured, RunFailure):
                 return measured

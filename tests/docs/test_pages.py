@@ -28,9 +28,14 @@ FILES_BEFORE = (
 )
 """What the reader of a page made before, of earlier pages."""
 MORE_BEFORE = {
+    "guide/programs.md": (
+        "synth forest h100:1 --collective allreduce -o theirs.parquet",
+        "lower theirs.parquet --target msccl-xml -o theirs.xml",
+        "lower theirs.parquet --target mscclpp-json -o plan.json",
+    ),
     "guide/training.md": (
         "run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",
-    )
+    ),
 }
 CAMPAIGN_WITH_AN_ERROR = "name: x\ntopology: ring:4\ncolective: allreduce\n"
 

@@ -20,7 +20,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.champions import roll_back
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.mlflow_values import ModelVersion
-from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best
+from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.tuning_table import SizeClass
 
 OutputFolder = Annotated[
@@ -62,6 +62,8 @@ def best_command(
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
         raise InvalidInput("the folder of the output must exist", output, "create it first")
+    if home.mlflow_uri.endswith(str(home.database)) and not home.database.exists():
+        raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
     former = _roll_back(mlflow, network, name, size_bytes, alias) if rollback else None
     best = load_best(mlflow, network, name, size_bytes, alias)

@@ -11,11 +11,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson, CollectiveName, Root
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.costs.nccl_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
-from chorale.tuner.reports.nccl_tuner_csv import NcclTableEntry, nccl_tuner_csv
 from chorale.tuner.reports.stopwatch import Stopwatch
 
 
@@ -65,6 +63,9 @@ def bound(
 
 
 def _tuner_table(topology: Topology) -> str:
+    from chorale.tuner.costs.nccl_model import nccl_choices  # noqa: PLC0415 - only for this file
+    from chorale.tuner.reports.nccl_tuner_csv import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+
     choices = nccl_choices(topology, [2**power for power in range(10, 35)])
     entries = [NcclTableEntry(size, each.name, each.protocol, -1) for size, each in choices]
     return nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)

@@ -74,6 +74,8 @@ def speed_text(time_ratio: float) -> str:
 
 def fact_text(name: str, value: Any, unit: str) -> str:
     """Return a fact of a document for people: costs in their units, ids shortened; `unit` of the bandwidths."""
+    if value is None:
+        return "not defined here"
     if name in _TEXTS:
         return _TEXTS[name](value, unit)
     if isinstance(value, bool):

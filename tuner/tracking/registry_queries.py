@@ -107,9 +107,14 @@ def find_champion(
         version = mlflow.aliased(name, alias)
         if version is not None:
             return version, SizeClass(-negative_exponent)
+    raise nothing_registered(topology, collective)
+
+
+def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
+    """Return the error that says so."""
     rule = "the registry must know a schedule for the network and collective"
     value = f"none for {collective} on {topology.spec}"
-    raise CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
+    return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
 
 
 def _program(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> RegisteredProgram:

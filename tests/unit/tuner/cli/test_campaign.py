@@ -55,7 +55,7 @@ def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) 
     checked = chorale(capsys, "campaign", "check", "small", "--json")
     assert checked.code == 1
     assert checked.document["damaged_lines"] == [{"line": 4, "reason": "changed since it was written"}]
-    assert "chorale campaign repair small" in checked.stdout
+    assert "chorale campaign repair small" in checked.stderr
     damaged = journal.read_bytes()
     repaired = chorale(capsys, "campaign", "repair", "small", "--json")
     assert repaired.code == 0, repaired.stderr

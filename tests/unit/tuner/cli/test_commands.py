@@ -64,10 +64,10 @@ UNUSED = {"ray", "mlflow", "optuna", "matplotlib", "networkx", "scipy", "pyarrow
         ("topology show torus:4x4", 430),
         ("bound torus:4x4 --json", 400),
         ("synth bfb torus:4x4 --no-cache --json", 460),
-        ("synth bfb torus:4x4 --no-cache -o made.json", 500),
-        ("verify made.json --json", 535),
+        ("synth bfb torus:4x4 --no-cache -o made.json", 510),
+        ("verify made.json --json", 570),
         ("lower made.json --target msccl-xml -o made.xml --json", 550),
-        ("lift made.xml --spec torus:4x4 --json", 545),
+        ("lift made.xml --spec torus:4x4 --json", 580),
         ("simulate made.json --sizes 1M --json", 520),
     ],
 )

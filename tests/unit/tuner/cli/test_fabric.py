@@ -43,7 +43,7 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--links", "rope"), "--links must be a kind of links; got rope; choose from auto, wire, bucket"),
+        (("--links", "rope"), "unknown kind of links 'rope'; choose from auto, wire, bucket"),
         (("--latency-us", "-1"), "the latency of a link must be 0 to"),
         (("--loss", "0.9"), "the loss of a link must be 0 to 1/2"),
         (("--link", "0-2"), "write SRC-DST:mbps=R"),

@@ -126,7 +126,7 @@ def test_a_wrong_program_is_not_shown(capsys, files):
 
 
 def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
-    """Its puts go straight to where they belong, so that it takes as long as the same program in whole chunks."""
+    """Its puts go straight to where they belong: it takes what the program takes, and the latencies of operations."""
     schedule, program = files("bfb", "hypercube:3", "allgather", "oneccl-xml")
     plan, plot = tmp_path / "plan.json", tmp_path / "plan.svg"
     assert chorale(capsys, "lower", schedule, "--target", "mscclpp-json", "-o", plan).code == 0
@@ -136,8 +136,8 @@ def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
     assert (shown["target"], shown["kind"]) == ("mscclpp-json", "program")
     for name in ("links", "cost", "messages", "collective"):
         assert shown[name] == same[name]
-    assert shown["time_us"] == pytest.approx(same["time_us"])
+    assert same["time_us"] < shown["time_us"] < same["time_us"] + 3 * 7  # three steps, each with some latencies
     assert [row["bytes"] for row in shown["timeline"]] == [row["bytes"] for row in same["timeline"]]
     assert b"rank 3" in plot.read_bytes()
-    refused = chorale(capsys, "run", plan, "--runner", "simulated", "--sizes", "1M", "--link-mbps", 100)
-    assert (refused.code, "executor_test of MSCCL++" in refused.stderr) == (2, True)
+    priced = chorale(capsys, "run", plan, "--runner", "simulated", "--sizes", "1M", "--link-mbps", 100, "--json")
+    assert priced.document["results"][0]["time_us_median"] > 0
