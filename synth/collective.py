@@ -94,8 +94,8 @@ def parse_collective(text: str, root: int = 0) -> Collective:
 
     >>> parse_collective("all-reduce") == ALLREDUCE
     True
-    >>> parse_collective("broadcast", root=2)
-    Collective(name=<CollectiveName.BROADCAST: 'broadcast'>, root=2)
+    >>> str(parse_collective("broadcast", root=2).name), parse_collective("broadcast", root=2).root
+    ('broadcast', 2)
     """
     name = CollectiveName(name_among("collective", text, STANDARD, COLLECTIVE_ALIASES))
     collective = Collective(name)

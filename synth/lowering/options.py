@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.plans.options import PlanOptions
-from chorale.synth.programs.program import Protocol, as_protocol
+from chorale.synth.programs.program import Protocol, exact_protocol
 
 MAX_CHANNELS = 1024
 MAX_INSTANCES = 1024
@@ -51,7 +51,7 @@ class LoweringOptions:
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MAX_CHANNELS)
         _between("instances", self.instances, 1, MAX_INSTANCES)
-        as_protocol(self.protocol)
+        exact_protocol(self.protocol)
         PlanOptions(self.reads, self.block_group, self.pipeline_bytes)
         if self.chunks is not None:
             _between("chunks", self.chunks, 1, MAX_CHUNKS)

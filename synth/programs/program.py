@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
@@ -27,6 +28,14 @@ Buffer = Literal["i", "o", "s"]
 def as_protocol(text: str) -> Protocol:
     """Return `text` as the protocol that it names; InvalidInput for any other text."""
     return cast(Protocol, name_among("protocol", text, get_args(Protocol)))
+
+
+def exact_protocol(text: str) -> Protocol:
+    """Return `text`, which must be a protocol letter by letter, as runtimes read it; InvalidInput for any other."""
+    if as_protocol(text) != text:
+        rule = "a protocol of a program must be written as runtimes write it"
+        raise InvalidInput(rule, text, f"write {as_protocol(text)}")
+    return as_protocol(text)
 
 
 class Message(NamedTuple):

@@ -17,7 +17,7 @@ from chorale.synth.programs.program import (
     RankProgram,
     ThreadBlock,
     Wait,
-    as_protocol,
+    exact_protocol,
 )
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes, XmlTarget
 
@@ -80,7 +80,7 @@ def program_of(
         collective=header.collective,
         chunks=attributes.integer("nchunksperloop", least=1),
         in_place=attributes.flag("inplace"),
-        protocol=as_protocol(attributes.text("proto")),
+        protocol=exact_protocol(attributes.text("proto")),
         channels=attributes.integer("nchannels", least=1),
         ranks=ranks,
         min_bytes=header.min_bytes,

@@ -119,7 +119,7 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
         (
             _allreduce(),
             {"runtime": "nccl"},
-            "unknown runtime 'nccl'; did you mean 'rccl'? choose from msccl, executor",
+            "unknown runtime 'nccl'; did you mean 'rccl' or 'msccl'? choose from msccl, executor, rccl",
         ),
         (
             _allreduce(),

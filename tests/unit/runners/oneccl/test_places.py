@@ -57,5 +57,5 @@ def test_loopback_is_only_taken_when_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_unknown_places_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="got moon; choose from fabric, cluster, loopback"):
+    with pytest.raises(InvalidInput, match="unknown place to run 'moon'; choose from fabric, cluster, loopback"):
         place_ranks(RING, "moon", None)

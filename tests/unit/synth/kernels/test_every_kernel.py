@@ -29,6 +29,7 @@ from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.cut_table import cut_table
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_trees
 from chorale.synth.methods.forest.warm_start import reused_trees
 from chorale.synth.methods.method import Options
 from chorale.synth.methods.swing import swing_latency
@@ -109,6 +110,11 @@ def switches_that_add() -> None:
     synthesize("in-network", Topology("small", ("0", "1", "s"), 2, links, abilities=able), ALLREDUCE, None, SERIAL)
 
 
+def trees_of_a_block() -> None:
+    for spec in ("a100:3", "mi250:4", "dragonfly:3,2,1"):
+        symmetric_trees(parse_topology(spec))
+
+
 def finder() -> None:
     loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), np.arange(3), 3)
     table = multiplication_table(SemidirectProduct(3, 2, 2))
@@ -133,6 +139,6 @@ def programs() -> None:
 @pytest.mark.timeout(300)
 def test_machine_code_and_text_of_every_kernel_do_the_same():
     with comparing() as compared:
-        for work in (networks, exchanges, trees, switches_that_add, finder, programs):
+        for work in (networks, exchanges, trees, switches_that_add, trees_of_a_block, finder, programs):
             work()
     assert {kernel.__qualname__ for kernel in KERNELS} - compared == set()

@@ -45,6 +45,11 @@ def _buffers(program: Program, rank: int, data: list[int]) -> Buffers:
     return {"i": whole, "s": scratch} if name == "reduce_scatter" else {"i": whole, "o": whole, "s": scratch}
 
 
+def _sums(ours: list[int | None], theirs: list[int | None]) -> list[int | None]:
+    """Add element by element; what nobody wrote makes a sum that nobody may use."""
+    return [None if a is None or b is None else a + b for a, b in zip(ours, theirs, strict=True)]
+
+
 def _one_piece(program, key, at, memory, wires, depth, piece) -> bool:
     rank, index = key
     block = program.ranks[rank].blocks[index]
@@ -67,9 +72,9 @@ def _one_piece(program, key, at, memory, wires, depth, piece) -> bool:
     elif name in ("r", "rcs"):
         value = arrived
     elif name == "re":
-        value = [a + b for a, b in zip(buffers[item.src.buffer][src], buffers[item.dst.buffer][dst], strict=True)]
+        value = _sums(buffers[item.src.buffer][src], buffers[item.dst.buffer][dst])
     else:
-        value = [a + b for a, b in zip(arrived, buffers[item.src.buffer][src], strict=True)]
+        value = _sums(arrived, buffers[item.src.buffer][src])
     if name not in ("s", "rrs"):
         buffers[item.dst.buffer][dst] = value
     if name.endswith("s"):

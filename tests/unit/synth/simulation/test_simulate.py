@@ -122,7 +122,7 @@ def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
 
 
 def test_bad_choices_are_refused():
-    with pytest.raises(InvalidInput, match="choose step or flow"):
+    with pytest.raises(InvalidInput, match="unknown model 'packet'; choose from step, flow"):
         as_fidelity("packet")
     with pytest.raises(InvalidInput, match="cut into 1 to 65536 chunks; got 0"):
         simulate(streaming(2), NETWORK, SIZES, "step", pipeline_chunks=0)

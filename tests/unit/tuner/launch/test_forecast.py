@@ -80,7 +80,7 @@ def test_minutes_may_end_it(home: Home) -> None:
     assert (after["trial_seconds"], after["seconds"], after["stopped_by"]) == (10.0, None, "budget.minutes")
     assert (after["phases_s"]["search"], after["unknown"]) == (70.0, [phase for phase in PHASES if phase != "search"])
     assert "final, promotion, reporting come on top and are not known" in lines_of(campaign, after)
-    assert "ends by budget.minutes" in lines_of(campaign, after)
+    assert "begin nothing new after 4:00 min by budget.minutes" in lines_of(campaign, after)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ RING = {"topology": "ring:4", "method": "bfb"}
         ("bounds", {"topology": "a100:2", "k": 0}, ("body.k",)),
         ("bounds", {"topology": "a100:2", "method": "bfb"}, ("body.method", "Extra inputs")),
         ("finds", {"nodes": 4, "degree": 4}, ("degree must be below",)),
-        ("programs", {"result": "0" * 64, "target": "magic"}, ("unknown target 'magic'",)),
+        ("programs", {"result": "0" * 64, "target": "magic"}, ("unknown target", "magic")),
         ("programs", {"result": "0" * 64, "target": "msccl-xml", "channels": 0}, ("body.channels",)),
     ],
 )

@@ -58,7 +58,8 @@ def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
         (on_gpus("ring:4", hosts=["a", "b"]), "mpirun -np 4 --map-by ppr:2:node --host a:2,b:2"),
         (
             on_gpus("a100:2", launcher="srun"),
-            "srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=16 --ntasks-per-node=8",
+            "srun --mpi=$CHORALE_MPI --overlap --kill-on-bad-exit=1 --job-name=$CHORALE_STEP --nodes=2 --ntasks=16 "
+            "--ntasks-per-node=8 --distribution=block",
         ),
     ],
 )
