@@ -16,7 +16,6 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -28,6 +27,7 @@ from chorale.job.table.layout import file_digest
 from chorale.job.table.model import Table
 from chorale.job.torch.agreement import StoreExchange, wait_for_keys
 from chorale.job.torch.loaded_table import LoadedTable
+from chorale.job.torch.periodic import PeriodicThread
 from chorale.synth.errors import InvalidInput, Unavailable
 
 _NEVER = sys.maxsize
@@ -63,16 +63,14 @@ class TableReload:
 
     def __init__(self, group: ReloadGroup, path: Path, digest: str, load: Load, period_s: float) -> None:
         """digest: of the table that runs; load: connects this rank for another one; period_s: between two looks"""
-        self._group, self._path, self._digest, self._load, self._period_s = group, path, digest, load, period_s
+        self._group, self._path, self._digest, self._load = group, path, digest, load
         self._calls, self._hold = 0, _NEVER
         self._switch: tuple[int, LoadedTable] | None = None
         self._failure: str | None = None
         self._changed = threading.Condition()
         self._number = 0
         self._refused: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"chorale-reload-{group.name}")
-        self._pool.submit(self._watch)
+        self._thread = PeriodicThread(f"chorale-reload-{group.name}", period_s, self._look)
 
     def next_call(self) -> LoadedTable | None:
         """Count a call. Return the table that runs from this call on, None to go on as before.
@@ -84,8 +82,7 @@ class TableReload:
 
     def close(self) -> None:
         """End the thread, and what was connected and never run. Safe to call twice."""
-        self._stop.set()
-        self._pool.shutdown(wait=True)
+        self._thread.close()
         with self._changed:
             switch, self._switch = self._switch, None
         if switch is not None:
@@ -107,16 +104,19 @@ class TableReload:
         self._tell(loaded.digest, call, None)
         return loaded
 
-    def _watch(self) -> None:
-        while not self._stop.is_set() and threading.main_thread().is_alive():
-            try:
-                proposal = None if self._switch else self._proposal()
-                if proposal is not None:
-                    self._negotiate(proposal)
-            except RuntimeError as error:  # the store of a job that ends
-                self._fail(f"{type(error).__name__}: {error}")
-                return
-            self._stop.wait(self._period_s)
+    def _look(self) -> bool:
+        """Agree on another table if there is one; return whether to look again."""
+        try:
+            proposal = None if self._switch else self._proposal()
+            if proposal is not None:
+                self._negotiate(proposal)
+        except RuntimeError as error:  # the store of a job that ends
+            self._fail(f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    def _is_over(self) -> bool:
+        return self._thread.is_over()
 
     def _proposal(self) -> str | None:
         """Return the digest of another table that is to be agreed on, None if there is none."""
@@ -138,7 +138,7 @@ class TableReload:
         store.set(f"{prefix}/ready/{self._group.rank}", json.dumps(message))
         if self._group.rank == 0:
             store.set(f"{prefix}/decision", json.dumps(self._decision(prefix)))
-        if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._stop.is_set):
+        if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._is_over):
             self._fail("rank 0 of the group did not say what was decided")
             return
         decision = json.loads(store.get(f"{prefix}/decision"))
@@ -147,9 +147,7 @@ class TableReload:
     def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
         """Return what runs the table, and what to tell the others: the call to wait at, or why there is none."""
         group = self._group
-        exchange = StoreExchange(
-            group.store, group.rank, group.ranks, group.limit_s, f"{prefix}/rank", self._stop.is_set
-        )
+        exchange = StoreExchange(group.store, group.rank, group.ranks, group.limit_s, f"{prefix}/rank", self._is_over)
         try:
             loaded = self._load(self._read(digest), digest, exchange)
         except Exception as error:  # whatever it is, the other ranks must not wait for this one
@@ -161,7 +159,7 @@ class TableReload:
     def _read(self, digest: str) -> Table:
         """Return the table once the file of this rank has `digest`."""
         deadline_s = monotonic() + _FILE_LIMIT_S
-        while file_digest(self._path) != digest and monotonic() < deadline_s and not self._stop.is_set():
+        while file_digest(self._path) != digest and monotonic() < deadline_s and not self._is_over():
             sleep(0.05)
         table, seen = read_table(self._path)
         if seen != digest:
@@ -179,7 +177,7 @@ class TableReload:
 
     def _decision(self, prefix: str) -> dict[str, Any]:
         keys = [f"{prefix}/ready/{rank}" for rank in range(self._group.ranks)]
-        if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._stop.is_set):
+        if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._is_over):
             ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
             return {"keep": f"no word from ranks {ranks} of the group"}
         messages = [json.loads(self._group.store.get(key)) for key in keys]

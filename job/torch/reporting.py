@@ -5,13 +5,12 @@ from __future__ import annotations
 import atexit
 import json
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 from chorale.job import current_report, report
 from chorale.job.report import report_line
+from chorale.job.torch.periodic import PeriodicThread
 
 
 @cache
@@ -57,22 +56,15 @@ class StatusFile:
     """
 
     def __init__(self, path: Path, period_s: float = 1.0) -> None:
-        self._path, self._period_s = path, period_s
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="chorale-status")
-        self._pool.submit(self._keep)
+        self._path = path
+        self._thread = PeriodicThread("chorale-status", period_s, self._write)
 
     def close(self) -> None:
         """Write it once more and end. Safe to call twice."""
-        self._stop.set()
-        self._pool.shutdown(wait=True)
-
-    def _keep(self) -> None:
-        while not self._stop.wait(self._period_s) and threading.main_thread().is_alive():
-            self._write()
+        self._thread.close()
         self._write()
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
         record = {**report(), "sizes": current_report().sizes()}
         draft = self._path.with_name(f"{self._path.name}.new")
         try:
@@ -80,3 +72,4 @@ class StatusFile:
             draft.replace(self._path)
         except OSError as error:  # a job that does its work does not fail on who watches it
             sys.stderr.write(f"chorale: the status could not be written: {error}\n")
+        return True
