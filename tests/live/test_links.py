@@ -179,7 +179,7 @@ def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureF
         find_fabric(fabric.topology_id, NAME)
     shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
     assert [item["links"]["broken"] for item in shown if item["name"] == NAME] == [True]
-    assert "BROKEN" in chorale(capsys, "fabric", "status").stderr
+    assert "BROKEN" in chorale(capsys, "fabric", "status").stdout
     again = chorale(capsys, "fabric", "up", "ring:4", "--link-mbps", 25, "--name", NAME)
     assert again.code == 3
     assert "has ended" in again.stderr
