@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from chorale.synth.errors import Unavailable
 
@@ -21,6 +22,16 @@ def missing_extra(error: ModuleNotFoundError) -> Unavailable | None:
     name = error.name or ""
     extra = _EXTRA_OF.get(".".join(name.split(".")[:2])) or _EXTRA_OF.get(name.partition(".")[0])
     return None if extra is None else _unavailable(extra, name)
+
+
+def require(module: str) -> None:
+    """Raise Unavailable where `module`, which an extra brings, is not installed; nothing is imported."""
+    try:
+        is_there = find_spec(module) is not None
+    except ModuleNotFoundError:
+        is_there = False
+    if not is_there:
+        raise _unavailable(_EXTRA_OF[module], module)
 
 
 def _unavailable(extra: str, module: str) -> Unavailable:

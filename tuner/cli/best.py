@@ -11,6 +11,7 @@ import typer
 from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.extras import require
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson, CollectiveName
 from chorale.tuner.cli.output import emit_json, people, results
@@ -59,6 +60,7 @@ def best_command(
     name = parse_collective(collective).name.value
     size_bytes = parse_size(size)
     network = load_topology(topology)
+    require("mlflow")
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
         raise InvalidInput("the folder of the output must exist", output, "create it first")
