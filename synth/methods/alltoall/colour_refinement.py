@@ -93,7 +93,7 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
     O(rounds * sources * links), as many rounds as colours keep splitting; hop counts as first colours save most.
     """
     hops = distances_from(topology, problem.sources).astype(np.uint64)
-    rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand[np.newaxis, :])
+    rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand)
     capacities = _mixed(problem.class_size.astype(np.uint64), problem.class_capacity)
     seen = 0
     while (count := count_colours(rows) + count_colours(capacities)) > seen:

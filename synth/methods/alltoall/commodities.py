@@ -24,7 +24,8 @@ _BYTES_PER_CELL = 40
 class Commodities:
     """Sources and links up to symmetry; without symmetry, all of them.
 
-    demand:         int64[nodes], units that every source sends to the node: 1 for ranks, 0 for switches
+    demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row where all
+                    sources send alike, which is what they send to others: 1 to every rank
     src, dst:       int32[links] without self-loops, sorted by dst
     incoming:       int64[nodes + 1], links `incoming[v]` to `incoming[v + 1] - 1` end in v
     outgoing:       int64[nodes + 1] into `outgoing_links`, which lists the links by src
@@ -53,11 +54,15 @@ class Commodities:
 
     @property
     def node_count(self) -> int:
-        return len(self.demand)
+        return self.demand.shape[1]
 
     @property
     def link_count(self) -> int:
         return len(self.src)
+
+    def demand_of(self, block: slice) -> NDArray[np.int64]:
+        """Return int64[1 or sources of the block, nodes]: what these sources send."""
+        return self.demand if len(self.demand) == 1 else self.demand[block]
 
     @property
     def cells(self) -> int:
@@ -77,8 +82,8 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
     bandwidth, scale = links.integer_bandwidths()
     by_source = np.argsort(src, kind="stable").astype(np.int32)
     every_node = np.arange(topology.node_count + 1)
-    demand = np.zeros(topology.node_count, dtype=np.int64)
-    demand[: topology.compute_count] = 1
+    demand = np.zeros((1, topology.node_count), dtype=np.int64)
+    demand[:, : topology.compute_count] = 1
     sources, weights, link_class = _orbits(topology, kept, symmetric)
     require_cells(topology.spec, len(sources), len(kept))
     first = np.unique(link_class, return_index=True)[1]

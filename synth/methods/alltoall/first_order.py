@@ -38,15 +38,15 @@ _LONGEST_PART = 0.36
 
 
 @dataclass(slots=True)
-class _Point:
-    """flows: float64[K, links]; potentials: float64[K, nodes]; prices: float64[C], per link."""
+class Point:
+    """Where an iteration is. flows: float64[K, links]; potentials: float64[K, nodes]; prices: float64[C], per link."""
 
     flows: Floats
     potentials: Floats
     prices: Floats
 
-    def copy(self) -> _Point:
-        return _Point(self.flows.copy(), self.potentials.copy(), self.prices.copy())
+    def copy(self) -> Point:
+        return Point(self.flows.copy(), self.potentials.copy(), self.prices.copy())
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Best:
     lower: Fraction = Fraction(0)
     upper: Fraction | None = None
 
-    def offer(self, point: _Point) -> None:
+    def offer(self, point: Point) -> None:
         router = Router(self.problem, fine_units(self.problem.node_count))
         router.route(point.flows, slice(0, len(self.problem.sources)))
         if router.rate() > self.lower:
@@ -73,14 +73,18 @@ class _Best:
 
 
 def solve(
-    problem: Commodities, gap: Fraction, max_iterations: int, report: BoundsListener | None
+    problem: Commodities,
+    gap: Fraction,
+    max_iterations: int,
+    report: BoundsListener | None,
+    start: Point | None = None,
 ) -> tuple[Floats, Floats]:
     """Return (flows float64[K, links], prices float64[C] per link) whose certified bounds differ by at most `gap`.
 
-    Bounds are certified every 40 iterations. Ends after `max_iterations` whatever the gap is then.
-    O(sources * links) per iteration; about 32 bytes of memory per source and link.
+    Begins at `start`, by default along the fewest hops. Bounds are certified every 40 iterations. Ends after
+    `max_iterations` whatever the gap is then. O(sources * links) per iteration; about 32 bytes of memory per source and link.
     """
-    method = _Method(problem)
+    method = _Method(problem, start)
     best = _Best(problem, method.point.flows, method.point.prices)
     for _ in range(0, max_iterations, ITERATIONS_PER_CHECK):
         best.offer(method.point)
@@ -95,18 +99,21 @@ def solve(
 class _Method:
     """The iteration: a point, its anchor, and the weight that balances primal against dual steps."""
 
-    def __init__(self, problem: Commodities) -> None:
+    def __init__(self, problem: Commodities, start: Point | None) -> None:
         self.problem = problem
         self.capacity = problem.class_capacity / problem.scale
         self.degree = np.maximum(1, np.diff(problem.incoming) + np.diff(problem.outgoing)).astype(np.float64)
         self.ranks = float(problem.weights.sum())
-        hops = hop_counts(problem)
-        prices = np.full(len(self.capacity), 1.0 / float(np.sum(self.capacity * problem.class_size)))
-        self.point = _Point(shortest_flows(problem, hops), hops * float(prices.max()), prices)
+        self.point = self._along_fewest_hops() if start is None else start.copy()
         self.anchor = self.point.copy()
         self.weight = self._dual_norm(self.point) / self._primal_norm(self.point)
         self.run = self.total = 0
         self.first_residual = self.last_residual = np.inf
+
+    def _along_fewest_hops(self) -> Point:
+        hops = hop_counts(self.problem)
+        prices = np.full(len(self.capacity), 1.0 / float(np.sum(self.capacity * self.problem.class_size)))
+        return Point(shortest_flows(self.problem, hops), hops * float(prices.max()), prices)
 
     def advance(self, iterations: int) -> None:
         """Iterate, then move the anchor if it is time."""
@@ -141,7 +148,7 @@ class _Method:
         return float(np.sqrt(primal + dual))
 
     def _restart(self) -> None:
-        gone = _Point(
+        gone = Point(
             self.point.flows - self.anchor.flows,
             self.point.potentials - self.anchor.potentials,
             self.point.prices - self.anchor.prices,
@@ -153,11 +160,11 @@ class _Method:
         self.run = 0
         self.first_residual = self.last_residual = np.inf
 
-    def _primal_norm(self, point: _Point) -> float:
+    def _primal_norm(self, point: Point) -> float:
         weights = self.problem.weights[:, np.newaxis]
         return float(np.sqrt(_COLUMN_NORM * np.sum(weights * point.flows**2)))
 
-    def _dual_norm(self, point: _Point) -> float:
+    def _dual_norm(self, point: Point) -> float:
         weights = self.problem.weights[:, np.newaxis]
         potentials = np.sum(weights * self.degree * point.potentials**2)
         return float(np.sqrt(potentials + self.ranks * np.sum(self.problem.class_size * point.prices**2)))
@@ -183,7 +190,7 @@ def _iterate(
     sources: NDArray[np.int32],
     weights: NDArray[np.int64],
     link_class: NDArray[np.int32],
-    demand: NDArray[np.int64],
+    demand: Matrix[np.int64],
     potential_steps: Floats,
     flow_step: float,
     blend: float,
@@ -198,14 +205,15 @@ def _iterate(
 
     Returns the squared lengths of both steps.
     """
-    net = np.empty(len(demand))
+    node_count = demand.shape[1]
+    net = np.empty(node_count)
     flow_length = potential_length = 0.0
     for index in range(len(sources)):
         flow, potential = flows[index], potentials[index]
         anchor_flow, anchor_potential = anchor_flows[index], anchor_potentials[index]
-        source, weight = sources[index], float(weights[index])
+        source, weight, wanted = sources[index], float(weights[index]), demand[index % len(demand)]
         net[:] = 0.0
-        for head in range(len(demand)):
+        for head in range(node_count):
             if head == source:
                 continue  # no flow returns to its source
             for link in range(incoming[head], incoming[head + 1]):
@@ -217,10 +225,10 @@ def _iterate(
                 loads[group] += weight * reflected
                 flow[link] = blend * reflected + (1.0 - blend) * anchor_flow[link]
                 flow_length += weight * (new - old) * (new - old) / flow_step
-        for node in range(len(demand)):
+        for node in range(node_count):
             if node != source:
                 old = potential[node]
-                new = max(0.0, old + potential_steps[node] * (demand[node] - net[node]))
+                new = max(0.0, old + potential_steps[node] * (wanted[node] - net[node]))
                 potential[node] = blend * (2.0 * new - old) + (1.0 - blend) * anchor_potential[node]
                 potential_length += weight * (new - old) * (new - old) / potential_steps[node]
     return flow_length, potential_length

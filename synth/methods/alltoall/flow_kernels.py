@@ -130,7 +130,7 @@ def _hops(
 def _even_split(
     incoming: NDArray[np.int64],
     src: NDArray[np.int32],
-    demand: NDArray[np.int64],
+    demand: Matrix[np.int64],
     hops: Matrix[np.float64],
     flows: Matrix[np.float64],
 ) -> None:
@@ -138,7 +138,7 @@ def _even_split(
     for index in range(len(hops)):
         distance = hops[index]
         order = np.argsort(distance, kind="stable")
-        need[:] = demand
+        need[:] = demand[index % len(demand)]
         for position in range(len(order) - 1, 0, -1):
             node = order[position]
             nearer = 0

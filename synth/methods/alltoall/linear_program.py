@@ -81,7 +81,7 @@ def _demands(reduction: Reduction) -> NDArray[np.float64]:
     chosen = _representatives(reduction)
     for source in range(len(chosen)):
         nodes = np.flatnonzero(chosen[source] >= 0)
-        demands[chosen[source, nodes]] = reduction.small.demand[nodes]
+        demands[chosen[source, nodes]] = reduction.small.demand[source % len(reduction.small.demand), nodes]
     return demands
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
 RateMethod = Literal["lp", "pdhg"]
@@ -102,16 +103,17 @@ def _distance_sums(
     outgoing_links: NDArray[np.int32],
     dst: NDArray[np.int32],
     prices: NDArray[np.float64],
-    demand: NDArray[np.int64],
+    demand: Matrix[np.int64],
     sources: NDArray[np.int32],
     sums: NDArray[np.int64],
 ) -> None:
     """Dijkstra's search from each source; `sums[k]` is the sum of the distances to all ranks."""
-    node_count = len(demand)
+    node_count = demand.shape[1]
     distance = np.empty(node_count, dtype=np.float64)
     keys = np.empty(len(dst) + 1, dtype=np.float64)
     nodes = np.empty(len(dst) + 1, dtype=np.int32)
     for index in range(len(sources)):
+        wanted = demand[index % len(demand)]
         distance[:] = np.inf
         distance[sources[index]] = 0.0
         total = 0
@@ -121,7 +123,7 @@ def _distance_sums(
             size = drop_first(keys, nodes, size)
             if reached > distance[node]:
                 continue
-            total += np.int64(reached) * demand[node]
+            total += np.int64(reached) * wanted[node]
             distance[node] = reached
             for position in range(outgoing[node], outgoing[node + 1]):
                 link = outgoing_links[position]

@@ -90,6 +90,7 @@ def _small(
     capacity[merged] = full.class_capacity
     return replace(
         full,
+        demand=full.demand if len(full.demand) == 1 else full.demand[kept],
         sources=full.sources[kept],
         weights=weights,
         link_class=merged[full.link_class],

@@ -47,7 +47,7 @@ class Router:
         sources = problem.sources[block]
         whole = np.zeros((len(sources), problem.link_count), dtype=np.int64)
         _route(
-            problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst, problem.demand,
+            problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst, problem.demand_of(block),
             sources, flows, self.units, self._capacity, self._debt, whole,
         )  # fmt: skip
         totals = whole.T @ problem.weights[block]
@@ -78,7 +78,7 @@ def _route(
     outgoing_links: NDArray[np.int32],
     src: NDArray[np.int32],
     dst: NDArray[np.int32],
-    demand: NDArray[np.int64],
+    demand: Matrix[np.int64],
     sources: NDArray[np.int32],
     flows: Matrix[np.float64],
     units: int,
@@ -87,7 +87,7 @@ def _route(
     whole: Matrix[np.int64],
 ) -> None:
     """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order."""
-    node_count = len(demand)
+    node_count = demand.shape[1]
     position = np.empty(node_count, dtype=np.int64)
     order = np.empty(node_count, dtype=np.int32)
     inflow = np.empty(node_count, dtype=np.float64)
@@ -104,7 +104,7 @@ def _route(
         count = _order_along(
             outgoing, outgoing_links, dst, sources[index], flow, inflow, covered, position, order, keys, nodes
         )
-        need[:] = demand * units
+        need[:] = demand[index % len(demand)] * units
         for step in range(count - 1, 0, -1):
             node = order[step]
             if need[node] > 0:

@@ -45,16 +45,18 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing equally much to every rank.
+    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing the same multiple of what it needs to every rank.
 
     At most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
     """
     sources = problem.sources[block]
-    most = int(problem.demand.sum()) + problem.link_count
+    most = int(np.count_nonzero(problem.demand, axis=1).max()) + problem.link_count
     rows = np.empty((most, 4), dtype=np.int64)
     links = np.empty(most * problem.node_count, dtype=np.int32)
+    demand = np.broadcast_to(problem.demand_of(block), (len(sources), problem.node_count))
     parts = [
-        _of_source(problem, int(source), flow.copy(), rows, links) for source, flow in zip(sources, flows, strict=True)
+        _of_source(problem, int(source), wanted.copy(), flow.copy(), rows, links)
+        for source, wanted, flow in zip(sources, demand, flows, strict=True)
     ]
     table = np.concatenate([part[0] for part in parts])
     lengths = np.concatenate([np.diff(part[0][:, _START], append=len(part[1])) for part in parts])
@@ -69,11 +71,17 @@ def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> F
 
 
 def _of_source(
-    problem: Commodities, source: int, flow: NDArray[np.int64], rows: NDArray[np.int64], links: NDArray[np.int32]
+    problem: Commodities,
+    source: int,
+    wanted: NDArray[np.int64],
+    flow: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    links: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     leaving = problem.outgoing_links[problem.outgoing[source] : problem.outgoing[source + 1]]
-    units = int(flow[leaving].sum()) // (int(problem.demand.sum()) - 1)
-    count, used = _peel(problem.incoming, problem.src, problem.demand, source, units, flow, rows, links)
+    wanted[source] = 0
+    units = int(flow[leaving].sum()) // max(1, int(wanted.sum()))
+    count, used = _peel(problem.incoming, problem.src, wanted, source, units, flow, rows, links)
     return rows[:count].copy(), links[:used].copy()
 
 
@@ -94,7 +102,7 @@ def _peel(
     """
     count = used = 0
     for target in range(len(demand)):
-        missing = units * demand[target] if target != source else 0
+        missing = units * demand[target]
         first = 0
         while missing > 0:
             node, start, amount = target, used, missing

@@ -20,7 +20,7 @@ def test_without_symmetries_everything_is_there(topology):
     problem = commodities_of(topology)
     assert problem.sources.tolist() == list(range(topology.compute_count))
     assert problem.weights.tolist() == [1] * topology.compute_count
-    assert problem.demand.tolist() == [1] * topology.compute_count + [0] * topology.switch_count
+    assert problem.demand.tolist() == [[1] * topology.compute_count + [0] * topology.switch_count]
     for index, link_id in enumerate(problem.link_ids):
         link = topology.links[int(link_id)]
         assert (link.src, link.dst) == (problem.src[index], problem.dst[index])

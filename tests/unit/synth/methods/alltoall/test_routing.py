@@ -52,7 +52,7 @@ def test_random_flows_become_whole_ones_that_deliver(topology, seed, units):
     whole = router.route(random_flows(problem, seed), EVERY)
     assert whole.min() >= 0
     for source in range(topology.compute_count):
-        wanted = problem.demand * units
+        wanted = problem.demand[0] * units
         wanted[source] = -units * (topology.compute_count - 1)
         assert np.array_equal(net(problem, whole[source]), wanted)
         assert is_acyclic(problem, whole[source] > 0)
