@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from chorale.runners.fabric.fabric import EmulatedFabric
@@ -30,7 +30,14 @@ def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
     """
     _run(fabric, _on_both_ends(nodes, "ip link set {device} up"))
     over_it = {nodes, nodes[::-1]}
-    _run(fabric, ((node, line) for node, peer, line in _routes(fabric, whole, whole) if (node, peer) in over_it))
+    _run(
+        fabric,
+        (
+            (node, line)
+            for node, peer, line in _routes(fabric, whole, whole, range(whole.node_count))
+            if (node, peer) in over_it
+        ),
+    )
 
 
 def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
@@ -46,25 +53,29 @@ def speed_up(fabric: EmulatedFabric, nodes: Pair) -> None:
     _run(fabric, _on_both_ends(nodes, "tc qdisc replace dev {device} root noqueue"))
 
 
-def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> None:
-    """Have every rank's packets take shortest paths of `remaining`, which has the ranks of `whole` and fewer links.
+def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]) -> None:
+    """Have every node's packets take shortest paths of `remaining`, what is left of the fabric's topology `whole`.
+
+    nodes: of `whole` that the nodes of `remaining` are, in its order; others are neither sent to nor passed through.
 
     As routing protocols and subnet managers do it on real networks: connections stay, and what was lost is sent again.
     """
-    _run(fabric, ((node, line) for node, _, line in _routes(fabric, whole, remaining)))
+    _run(fabric, ((node, line) for node, _, line in _routes(fabric, whole, remaining, nodes)))
 
 
-def _routes(fabric: EmulatedFabric, whole: Topology, remaining: Topology) -> Iterator[tuple[int, int, str]]:
+def _routes(
+    fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]
+) -> Iterator[tuple[int, int, str]]:
     """Yield (node, next node, command) for every rank that a node can send to."""
     rate = int(fabric.link_mbps * 10**6)
     frames = window_frames(rate, Fraction(fabric.links.latency_us), fabric.links.mtu_bytes)
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
-    for node, hops in enumerate(next_hops(remaining)):
+    for node, hops in zip(nodes, next_hops(remaining), strict=True):
         source = f" src {rank_address(node)}" if node < whole.compute_count else ""
-        for rank, peer in enumerate(hops):
+        for rank, peer in zip(nodes, hops, strict=False):  # ranks come before switches
             if rank != node:
-                target = f"{rank_address(rank)}/32 dev {device_name(peer)}"
-                yield node, peer, f"ip route replace {target}{source} {windows}"
+                target = f"{rank_address(rank)}/32 dev {device_name(nodes[peer])}"
+                yield node, nodes[peer], f"ip route replace {target}{source} {windows}"
 
 
 def _on_both_ends(nodes: Pair, command: str) -> Iterator[tuple[int, str]]:

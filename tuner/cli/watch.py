@@ -44,7 +44,7 @@ def watch(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: ended.append(caught))
     running = open_watch(read_watch_config(file))
-    is_over = lambda: bool(ended) or (once and running.present is not None)  # noqa: E731
+    is_over = lambda: bool(ended) or (once and running.renewal.present is not None)  # noqa: E731
     for event in running.run(is_over):
         sys.stdout.write(f"{json.dumps(event) if as_json else event_line(event)}\n")
         sys.stdout.flush()
@@ -70,4 +70,6 @@ def event_line(event: dict[str, Any]) -> str:
         return f"time by that of the present table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
     if kind == "publish":
         return f"published table {event['table'][:12]} {event['seconds']:.1f} s after the first sign: {event['why']}"
+    if kind == "resume":
+        return f"goes on with table {event['table'][:12]}: {event['why']}"
     return f"{kind}: {event.get('why', '')}"

@@ -33,7 +33,12 @@ class CanarySection(CampaignSection):
 class PublishSection(CampaignSection):
     """Where tables go besides the file."""
 
-    mlflow: bool = Field(default=False, description="Register each table as a version of the model NAME-table.")
+    mlflow: bool = Field(
+        default=False, description="Register each table as a version of the model NAME-table, and log links to a run."
+    )
+    history_s: float = Field(
+        default=60.0, ge=1, le=86400, description="Seconds between two points of a link in MLflow."
+    )
     webhook: str | None = Field(
         default=None, pattern=r"^https?://", description="Gets a signed POST for each table that is published."
     )
@@ -63,6 +68,9 @@ class WatchConfig(CampaignSection):
     probe: ProbeSection = ProbeSection()
     canary: CanarySection = CanarySection()
     publish: PublishSection = PublishSection()
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="Port of 127.0.0.1 for Prometheus metrics; 0 serves none."
+    )
     jobs: list[Path] = Field(default=[], description="Files that jobs keep in CHORALE_STATUS.")
 
     @field_validator("collectives")

@@ -45,6 +45,10 @@ class FabricState:
         """Whether it is as declared."""
         return not (self.dead or self.slow or self.nodes)
 
+    def ranks(self, healthy: Topology) -> tuple[int, ...]:
+        """Return the ranks that are left; those of `spec` have their numbers in this order."""
+        return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
+
     def spec(self, healthy: Topology) -> str:
         """Return the spec of what is left; the same text for the same state."""
         text = healthy.spec
@@ -83,8 +87,10 @@ def _named(links: Iterable[Link]) -> str:
 
 
 def single_losses(links: Iterable[Link]) -> Iterator[FabricState]:
-    """Yield the states in which two neighbours are no longer joined, in either direction."""
+    """Yield the states in which two neighbours are no longer joined, in either direction; then those without a rank."""
     pairs = {(min(link), max(link)) for link in links}
     present = set(links)
     for src, dst in sorted(pairs):
         yield FabricState(dead=frozenset({(src, dst), (dst, src)} & present))
+    for rank in sorted({rank for link in present for rank in link}):
+        yield FabricState(nodes=frozenset({rank}))

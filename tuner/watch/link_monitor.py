@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from chorale.runners.measurement.precision import MIN_SAMPLES, MedianInterval, median_interval
 from chorale.tuner.watch.evidence import Evidence, Hypotheses
@@ -50,6 +51,25 @@ class StateChange:
     rate: MedianInterval | None
 
 
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """What is known of a link at a moment.
+
+    in_force_bits_per_s: what plans count on; 0 for a link that is dead or flapping
+    rate, latency:       of the latest probes, in bit/s and seconds, with intervals; None for too few
+    probes, lost:        small packets since the watch began
+    """
+
+    state: LinkState
+    since_s: float
+    declared_bits_per_s: float
+    in_force_bits_per_s: float
+    rate: MedianInterval | None
+    latency: MedianInterval | None
+    probes: int
+    lost: int
+
+
 _LOST = Hypotheses(before=0.01, after=0.9)
 _SLOWER = Hypotheses(before=0.05, after=0.9)
 _FASTER = Hypotheses(before=0.05, after=0.9)
@@ -63,9 +83,12 @@ _RECENT = 64
 class LinkMonitor:
     """Watches one link that should carry `declared_bits_per_s`. Probes come in the order of their time."""
 
-    def __init__(self, declared_bits_per_s: float, options: MonitorOptions) -> None:
+    def __init__(self, declared_bits_per_s: float, options: MonitorOptions, start_s: float = 0.0) -> None:
         self.declared_bits_per_s = declared_bits_per_s
         self._options = options
+        self._since_s = start_s
+        self._pings, self._losses = 0, 0
+        self._latencies: deque[float] = deque(maxlen=_RECENT)
         self._steady = LinkState.HEALTHY
         self._is_flapping = False
         self._reference = declared_bits_per_s
@@ -96,8 +119,37 @@ class LinkMonitor:
         """The rate by the latest probes, None where too few arrived since the last change."""
         return _estimate(self._rates)
 
-    def on_ping(self, time_s: float, has_arrived: bool) -> StateChange | None:
+    def view(self) -> LinkView:
+        """Return what is known of the link now."""
+        return LinkView(
+            self.state,
+            self._since_s,
+            self.declared_bits_per_s,
+            self.rate_bits_per_s,
+            self.estimate,
+            _estimate(self._latencies),
+            self._pings,
+            self._losses,
+        )
+
+    def saved(self) -> dict[str, Any]:
+        """Return, as plain data, what another monitor of the link needs to go on."""
+        changes = list(self._changes)
+        steady = self._steady.value
+        return {"steady": steady, "flapping": self._is_flapping, "in_force": self._reference, "changes": changes}
+
+    def resume(self, saved: dict[str, Any], since_s: float) -> None:
+        """Go on as the monitor of which this was saved; since_s: when its state began."""
+        self._steady, self._is_flapping = LinkState(saved["steady"]), bool(saved["flapping"])
+        self._reference = float(saved["in_force"])
+        self._changes = deque(map(float, saved["changes"]))
+        self._since_s = since_s
+
+    def on_ping(self, time_s: float, has_arrived: bool, latency_s: float | None = None) -> StateChange | None:
         """Weigh a small packet that was sent at `time_s`; return the change that it decides."""
+        self._pings, self._losses = self._pings + 1, self._losses + (not has_arrived)
+        if latency_s is not None and latency_s > 0:
+            self._latencies.append(latency_s)
         if self._steady == LinkState.DEAD:
             if self._weigh(self._alive, has_arrived, time_s):
                 return self._change(LinkState.HEALTHY, time_s, self._alive)
@@ -143,6 +195,8 @@ class LinkMonitor:
         if LinkState.DEAD in {before, after}:
             self._rates.clear()
         self._count_change(time_s)
+        if self.state != before:
+            self._since_s = time_s
         is_news = self.state != before or (after == LinkState.SLOW and not self._is_flapping)
         return StateChange(time_s, since_s, before, self.state, self.estimate) if is_news else None
 
@@ -157,6 +211,7 @@ class LinkMonitor:
             return None
         since_s = self._changes[-1]
         self._is_flapping = False
+        self._since_s = time_s
         self._changes.clear()
         return StateChange(time_s, since_s, LinkState.FLAPPING, self._steady, self.estimate)
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from chorale.job.table.layout import FORMAT
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.watch.publishing import (
-    ALIAS,
-    SIGNATURE_HEADER,
-    Publication,
-    Publisher,
-    mlflow_registry,
-    signature,
-    webhook,
-)
+from chorale.tuner.tracking.mlflow_values import MetricPoint
+from chorale.tuner.watch.publishing import PublicationFiles, Publisher, ReceiverChange
+from chorale.tuner.watch.receivers import ALIAS, SIGNATURE_HEADER, Publication, WatchTracking, signature, webhook
 
 _SECRET = b"key"
 _FIRST = Publication("a" * 64, b"first", 1000.0, {"why": "link 0>1 is dead", "seconds": 1.5})
@@ -68,7 +64,13 @@ def test_a_message_is_signed(server: _Server) -> None:
     webhook(_url(server), _SECRET)(_FIRST)
     ((header, body),) = server.posts
     assert header == signature(body, _SECRET) != signature(body, b"another key")
-    assert json.loads(body) == {"table": "a" * 64, "time_s": 1000.0, "why": "link 0>1 is dead", "seconds": 1.5}
+    assert json.loads(body) == {
+        "id": _FIRST.id,
+        "table": "a" * 64,
+        "time_s": 1000.0,
+        "why": "link 0>1 is dead",
+        "seconds": 1.5,
+    }
 
 
 def test_what_could_not_be_delivered_is_delivered_later_in_order(server: _Server, tmp_path: Path) -> None:
@@ -76,14 +78,49 @@ def test_what_could_not_be_delivered_is_delivered_later_in_order(server: _Server
     server.status = 503
     for publication in (_FIRST, _SECOND):
         publisher.publish(publication)
-        (line,) = publisher.deliver()
-        assert line.startswith("webhook: ")
+        failures = publisher.deliver()  # told once
+        assert [each.receiver for each in failures] == (["webhook"] if publication is _FIRST else [])
+    assert publisher.waiting() == {"webhook": 2}
     assert (tmp_path / "table").read_bytes() == b"second"
     server.status = 200
-    assert publisher.deliver() == []
+    assert publisher.deliver() == [ReceiverChange("webhook", None)]
     assert [json.loads(body)["table"] for _, body in server.posts] == ["a" * 64, "b" * 64]
     assert publisher.deliver() == []
     assert len(server.posts) == 2
+
+
+def test_a_publisher_goes_on_where_one_was_killed(server: _Server, tmp_path: Path) -> None:
+    """Killed before the file was replaced, and after it: the file decides what is published."""
+
+    def publisher() -> Publisher:
+        files = PublicationFiles(tmp_path / "record")
+        return Publisher(tmp_path / "table", {"webhook": webhook(_url(server), _SECRET)}, files)
+
+    (tmp_path / "record").mkdir()
+    first, second = (replace(each, data=_table_data(each.digest)) for each in (_FIRST, _SECOND))
+    publisher().publish(first)
+    for is_replaced in (False, True):
+        dying = publisher()
+        dying.resume()
+        assert dying.present == first
+        dying._queue("webhook").append(second)
+        dying._write(second)
+        if is_replaced:
+            (tmp_path / "table").write_bytes(second.data)
+        again = publisher()
+        again.resume()
+        assert (again.present, again.former) == ((second, first) if is_replaced else (first, None))
+        assert again.waiting() == {"webhook": 2 if is_replaced else 1}
+    assert again.deliver() == []
+    assert [json.loads(body)["id"] for _, body in server.posts] == [first.id, second.id]
+    last = publisher()
+    last.resume()
+    assert last.waiting() == {"webhook": 0}
+
+
+def _table_data(digest: str) -> bytes:
+    """Return the first lines of a table's file."""
+    return f"{FORMAT}\nx y z {digest}\n".encode()
 
 
 def test_nobody_there_is_no_failure_of_the_file(tmp_path: Path) -> None:
@@ -100,12 +137,14 @@ def test_without_its_folder_nothing_is_published(tmp_path: Path) -> None:
 
 def test_versions_in_the_registry_have_an_alias_and_the_bytes(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    register = mlflow_registry(uri, tmp_path / "artifacts", "cube")
-    for publication in (_FIRST, _SECOND):
-        register(publication)
+    for publication in (_FIRST, _SECOND, _SECOND):  # as a watch that starts again does
+        tracking = WatchTracking(uri, tmp_path / "artifacts", "cube")
+        tracking.register(publication)
+        tracking.log([MetricPoint("link/0-1/state", 3.0, 1000, 1000_000)])
     store = MlflowStore(uri, tmp_path / "artifacts")
     versions = store.versions("cube-table")
     assert sorted(version.tags["chorale.table"][0] for version in versions) == ["a", "b"]
+    assert len({version.run_id for version in versions}) == 1
     published = store.aliased("cube-table", ALIAS)
     assert published is not None
     assert store.download(published)["table"] == b"second"
@@ -113,4 +152,4 @@ def test_versions_in_the_registry_have_an_alias_and_the_bytes(tmp_path: Path) ->
 
 def test_a_registry_that_is_away_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        mlflow_registry("http://127.0.0.1:9", tmp_path, "cube")(_FIRST)
+        WatchTracking("http://127.0.0.1:9", tmp_path, "cube").register(_FIRST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,17 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.probes import Link, ProbeOutcome
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
-from chorale.tuner.watch.job_times import CallTimes, Snapshot
+from chorale.tuner.watch.fabric_state import FabricState
+from chorale.tuner.watch.job_times import CallTimes, Key, Snapshot
 from chorale.tuner.watch.link_monitor import LinkMonitor, MonitorOptions
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
-from chorale.tuner.watch.publishing import Publisher
+from chorale.tuner.watch.publishing import PublicationFiles, Publisher
+from chorale.tuner.watch.receivers import Publication, Receiver
+from chorale.tuner.watch.records import WatchRecords
+from chorale.tuner.watch.renewal import Event, Renewal, RenewalParts
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
-from chorale.tuner.watch.watcher import Event, Watch, WatchParts
+from chorale.tuner.watch.watcher import Watch, WatchParts
 
 _RATE, _SIZE = 1e8, 1 << 20
 _NET = parse_topology("complete:4")
@@ -90,21 +93,22 @@ def _watch(
     fabric: _FakeFabric,
     path: Path,
     measure: Callable[[RunRequest], Outcome] | None = None,
-    routes: list[Topology] | None = None,
+    routes: list[FabricState] | None = None,
     jobs: Callable[[], Snapshot] = dict,
+    receivers: Mapping[str, Receiver] | None = None,
 ) -> Watch:
     monitors = {link: LinkMonitor(_RATE, MonitorOptions(threshold=10.0)) for link in fabric.links}
     schedule = ProbeSchedule(monitors, 0.25, 0.01, 36_000, fabric.now_s)
     planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
     canary = None if measure is None else Canary(_NET, measure, (_SIZE,), 6, 10.0, lambda: fabric.now_s)
     reroute = None if routes is None else routes.append
-    publisher, clock = Publisher(path), lambda: fabric.now_s
-    parts = WatchParts(
-        *(_NET, ("allreduce",), fabric, monitors, schedule, 4, planner, canary, publisher, reroute),
-        jobs=jobs,
-        clock=clock,
-    )
-    return Watch(parts, _Inline())
+    folder = path.parent / "watch"
+    folder.mkdir(exist_ok=True)
+    publisher, clock = Publisher(path, receivers or {}, PublicationFiles(folder)), lambda: fabric.now_s
+    records = WatchRecords(folder, "cube")
+    parts = WatchParts(fabric, monitors, schedule, 4, reroute, records=records, clock=clock)
+    renewal = Renewal(RenewalParts(_NET, ("allreduce",), planner, canary, publisher, jobs, clock))
+    return Watch(parts, renewal, _Inline(), _Inline())
 
 
 def _run(watch: Watch, fabric: _FakeFabric, seconds: float = 600.0) -> Iterator[Event]:
@@ -134,7 +138,7 @@ def test_it_publishes_for_the_fabric_as_it_is_and_after_a_change(tmp_path: Path)
     assert second["spec"] == "without(complete:4;link=0>1;link=1>0)"
     assert cut_s < changes[0]["time_s"] < cut_s + 3
     assert second["seconds"] < 10
-    assert [len(each.links) for each in routes] == [12, 10]
+    assert [len(each.dead) for each in routes] == [0, 2]
     fabric.dead.clear()
     assert _next(events, "publish")["table"] == first["table"]
     events.close()  # type: ignore[attr-defined]
@@ -188,8 +192,8 @@ def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path: Path) -
     flapping = next(event for event in events if event["event"] == "state" and event["to"] == "flapping")
     for _ in range(500):
         list(watch.step())
-    assert watch.present is not None
-    assert watch.present.spec == "without(complete:4;link=0>1)"
+    assert watch.renewal.present is not None
+    assert watch.renewal.present.spec == "without(complete:4;link=0>1)"
     while fabric.now_s < flapping["time_s"] + 100:  # it goes on to flap, and nobody plans anew
         assert [event for event in watch.step() if event["event"] in ("state", "publish")] == []
     fabric.flapping = None
@@ -210,7 +214,7 @@ def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
     watch = _watch(fabric, tmp_path / "table")
     events = _run(watch, fabric)
     _next(events, "publish")
-    planner = watch.parts.planner
+    planner = watch.renewal.parts.planner
     while not planner.has("without(complete:4;link=2>3;link=3>2)"):
         assert list(watch.step()) == []
     fabric.dead = {(2, 3), (3, 2)}
@@ -218,12 +222,15 @@ def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
 
 
 def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
-    fabric, said = _fabric(), {}
+    fabric = _fabric()
+    said: dict[Key, CallTimes] = {}
 
     def calls(count: int, seconds: float) -> None:
         entry = table_entry(read_table(tmp_path / "table")[0], "allreduce", _SIZE)
         assert entry is not None
-        said[entry.digest, "allreduce", _SIZE] = CallTimes(count, count * seconds, count * seconds**2 * 1.01)
+        key = entry.digest, "allreduce", _SIZE
+        more = CallTimes(count, count * seconds, count * seconds**2 * 1.01)
+        said[key] = said.get(key, CallTimes()) + more
 
     def measure(request: RunRequest) -> Outcome:
         calls(100, 0.01)  # a job runs the present program meanwhile
@@ -232,7 +239,6 @@ def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
     watch = _watch(fabric, tmp_path / "table", measure, jobs=lambda: dict(said))
     events = _run(watch, fabric, 300.0)
     first = _next(events, "publish")
-    said.clear()
     fabric.dead = {(0, 1), (1, 0)}
     second = _next(events, "publish")
     calls(100, 0.02)  # and the new one takes twice as long
@@ -241,3 +247,51 @@ def test_a_table_that_serves_jobs_worse_is_taken_back(tmp_path: Path) -> None:
     assert "2.00 times as long" in back["why"]
     assert read_table(tmp_path / "table")[1] == first["table"]
     assert [event for event in events if event["event"] in ("publish", "rollback")] == []
+
+
+def test_a_lost_rank_has_a_table_for_the_others_and_comes_back(tmp_path: Path) -> None:
+    fabric = _fabric()
+    events = _run(_watch(fabric, tmp_path / "table", _measured(0.9)), fabric)
+    first = _next(events, "publish")
+    fabric.dead = {link for link in fabric.links if 2 in link}
+    without = _next(events, "publish")
+    assert (without["spec"], without["ranks"]) == ("without(complete:4;node=2)", (0, 1, 3))
+    assert read_table(tmp_path / "table")[0].ranks == 3
+    fabric.dead.clear()
+    back = _next(events, "publish")
+    assert (back["table"], back["ranks"]) == (first["table"], (0, 1, 2, 3))
+
+
+def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path: Path) -> None:
+    fabric = _fabric()
+    told: list[Publication] = []
+    receivers = {"list": told.append}
+    events = _run(_watch(fabric, tmp_path / "table", receivers=receivers), fabric)
+    _next(events, "publish")
+    fabric.dead = {(0, 1), (1, 0)}
+    second = _next(events, "publish")
+    events.close()  # type: ignore[attr-defined]
+    written = (tmp_path / "table").read_bytes()
+    again = _watch(fabric, tmp_path / "table", receivers=receivers)
+    later = _run(again, fabric, 60.0)
+    assert _next(later, "resume")["table"] == second["table"]
+    assert [event for event in later if event["event"] in ("publish", "state")] == []
+    assert (tmp_path / "table").read_bytes() == written
+    assert [each.digest for each in told].count(second["table"]) == 1
+    fabric.dead.clear()
+    assert _next(_run(_watch(fabric, tmp_path / "table"), fabric), "publish")["spec"] == "complete:4"
+
+
+def test_a_hold_keeps_tables_back_until_it_is_released(tmp_path: Path) -> None:
+    fabric = _fabric()
+    events = _run(_watch(fabric, tmp_path / "table"), fabric)
+    first = _next(events, "publish")
+    (tmp_path / "watch" / "hold").touch()
+    _next(events, "hold")
+    fabric.dead = {(0, 1), (1, 0)}
+    held = _next(events, "held")
+    assert read_table(tmp_path / "table")[1] == first["table"]
+    (tmp_path / "watch" / "hold").unlink()
+    assert _next(events, "publish")["table"] == held["table"]
+    (tmp_path / "watch" / "roll-back").touch()
+    assert _next(events, "rollback")["table"] == first["table"]
