@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -30,6 +31,11 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _LARGEST_PACKET_BYTES = 65_536
 _MOST_QUEUED = 8
 """As many times the limit a probe may stand in a queue that moves."""
+_LATENESS_FACTOR = 4
+"""As many times as late as this process got a core of late a packet may be later: who carries it waits for one too."""
+_LATENESS_S = 10.0
+"""How long that is remembered."""
+_TURN_S = 0.05
 IP_UDP_BYTES = 28
 """Of headers in every packet."""
 
@@ -44,6 +50,30 @@ class _Probe:
     arrivals_ns: dict[int, int] = field(default_factory=dict)
 
 
+class Lateness:
+    """How late this process gets a core: the longest of late, by turns that should come every `_TURN_S` at least."""
+
+    def __init__(self) -> None:
+        self._turns: deque[tuple[int, int]] = deque()
+        self._last_ns: int | None = None
+
+    def turn(self, now_ns: int) -> None:
+        """Count a turn."""
+        late_ns = 0 if self._last_ns is None else now_ns - self._last_ns - int(_TURN_S * 1e9)
+        self._last_ns = now_ns
+        while self._turns and self._turns[0][0] < now_ns - int(_LATENESS_S * 1e9):
+            self._turns.popleft()
+        while self._turns and self._turns[-1][1] <= late_ns:
+            self._turns.pop()
+        if late_ns > 0:
+            self._turns.append((now_ns, late_ns))
+
+    @property
+    def longest_ns(self) -> int:
+        """The longest of late."""
+        return self._turns[0][1] if self._turns else 0
+
+
 class LinkProber:
     """Sends probes and says how they arrived; one thread."""
 
@@ -56,6 +86,7 @@ class LinkProber:
         self._under_way: dict[int, _Probe] = {}
         self._arrived_ns = [0] * len(self._links)
         self._count = 0
+        self.lateness = Lateness()
         receivers, senders = _sockets(task["namespaces"], self._links)
         self._receivers, self._senders = receivers, senders
 
@@ -100,12 +131,14 @@ class LinkProber:
     def overdue(self) -> Iterator[dict[str, Any]]:
         """Yield the outcomes of probes that are lost by now.
 
-        As long as earlier ones still arrive, a probe is waited for longer: it stands in a queue that others filled.
+        As long as earlier ones still arrive, a probe is waited for longer: it stands in a queue that others filled. So
+        it is where this process itself waits for a core, as those may that carry the probe.
         """
         now_ns = time.time_ns()
+        limit_ns = self._limit_ns + _LATENESS_FACTOR * self.lateness.longest_ns
         for number, probe in list(self._under_way.items()):
             silent_ns = now_ns - max(probe.sent_ns, self._arrived_ns[probe.link])
-            if silent_ns > self._limit_ns or now_ns - probe.sent_ns > _MOST_QUEUED * self._limit_ns:
+            if silent_ns > limit_ns or now_ns - probe.sent_ns > _MOST_QUEUED * limit_ns:
                 yield _outcome(self._under_way.pop(number))
 
 
@@ -164,7 +197,7 @@ def main() -> None:
             selector.register(receiver, selectors.EVENT_READ, receiver)
         text = b""
         while True:
-            for key, _ in selector.select(timeout=0.05):
+            for key, _ in selector.select(timeout=_TURN_S):
                 if key.data is None:
                     chunk = commands.read()
                     if chunk == b"":
@@ -172,6 +205,7 @@ def main() -> None:
                     text = _obey(prober, text + (chunk or b""))
                 else:
                     _say(*prober.receive(key.data))
+            prober.lateness.turn(time.monotonic_ns())
             _say(*prober.overdue())
 
 
