@@ -54,22 +54,43 @@ def watch(
 
 def event_line(event: dict[str, Any]) -> str:
     """Return an event as a line for people."""
-    kind = event["event"]
-    if kind == "state":
-        rate = f", {event['rate'] / 1e6:.3g} Mbit/s" if event["rate"] else ""
-        return f"link {event['link']} is {event['to']} (was {event['from']}{rate})"
-    if kind == "replan" and "error" in event:
+    line = _LINES.get(event["event"])
+    return f"{event['event']}: {event.get('why', '')}" if line is None else line(event)
+
+
+def _state_line(event: dict[str, Any]) -> str:
+    rate = f", {event['rate'] / 1e6:.3g} Mbit/s" if event["rate"] else ""
+    return f"link {event['link']} is {event['to']} (was {event['from']}{rate})"
+
+
+def _replan_line(event: dict[str, Any]) -> str:
+    if "error" in event:
         return f"no plan: {event['error']}"
-    if kind == "replan":
-        gaps = ", ".join(f"{name} gap {cost['gap']}" for name, cost in event["costs"].items())
-        return f"planned for: {event['state']} ({gaps}; {event['seconds']:.2f} s{', ahead' if event['ahead'] else ''})"
-    if kind == "canary":
-        rows = ", ".join(f"{row['collective']} {row['size_bytes']} B x{row['ratio']:.2f}" for row in event["rows"])
-        slower = any(row["slower"] for row in event["rows"])
-        outcome = "; where it is slower, the present programs stay" if slower else ""
-        return f"time by that of the present table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
-    if kind == "publish":
-        return f"published table {event['table'][:12]} {event['seconds']:.1f} s after the first sign: {event['why']}"
-    if kind == "resume":
-        return f"goes on with table {event['table'][:12]}: {event['why']}"
-    return f"{kind}: {event.get('why', '')}"
+    gaps = ", ".join(f"{name} gap {cost['gap']}" for name, cost in event["costs"].items())
+    return f"planned for: {event['state']} ({gaps}; {event['seconds']:.2f} s{', ahead' if event['ahead'] else ''})"
+
+
+def _canary_line(event: dict[str, Any]) -> str:
+    rows = ", ".join(f"{row['collective']} {row['size_bytes']} B x{row['ratio']:.2f}" for row in event["rows"])
+    slower = any(row["slower"] for row in event["rows"])
+    outcome = "; where it is slower, the present programs stay" if slower else ""
+    return f"time by that of the present table: {rows or '; '.join(event['failures']) or 'the same'}{outcome}"
+
+
+def _publish_line(event: dict[str, Any]) -> str:
+    stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event["stages"].items())
+    after = f"{event['seconds']:.1f} s after the first sign ({stages})"
+    return f"published table {event['table'][:12]} {after}: {event['why']}"
+
+
+def _resume_line(event: dict[str, Any]) -> str:
+    return f"goes on with table {event['table'][:12]}: {event['why']}"
+
+
+_LINES = {
+    "state": _state_line,
+    "replan": _replan_line,
+    "canary": _canary_line,
+    "publish": _publish_line,
+    "resume": _resume_line,
+}
