@@ -30,6 +30,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--stop", type=Path, required=True, help="the job ends when this file is there")
     parser.add_argument("--most-steps", type=int, default=1000)
+    parser.add_argument("--checkpoint", type=Path, help="where rank 0 keeps the model after each step, to go on from")
+    parser.add_argument("--timeout-s", type=float, default=120, help="after which a collective has failed")
     parser.add_argument("--size", type=int, default=1 << 20, help="bytes of the allreduce that is checked")
     return parser.parse_args()
 
@@ -72,6 +74,21 @@ def is_over(options: argparse.Namespace, rank: int) -> bool:
     return bool(over.item())
 
 
+def load_checkpoint(path: Path | None, model: nn.Module) -> int:
+    """Have the model of the last step that was kept; return the number of the next one."""
+    if path is None or not path.exists():
+        return 0
+    kept = torch.load(path, weights_only=True)
+    model.load_state_dict(kept["model"])
+    return int(kept["step"]) + 1
+
+
+def save_checkpoint(path: Path, model: nn.Module, step: int) -> None:
+    """Keep the model of a step; a job that is killed meanwhile leaves the one before."""
+    torch.save({"model": model.state_dict(), "step": step}, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
 def current_table() -> Any:
     """Return the digest of the table that runs; None with another backend."""
     report = sys.modules.get("chorale.job")
@@ -81,16 +98,18 @@ def current_table() -> Any:
 def main() -> None:
     options = arguments()
     torch.set_num_threads(1)
-    dist.init_process_group(options.backend, timeout=timedelta(seconds=120))
+    dist.init_process_group(options.backend, timeout=timedelta(seconds=options.timeout_s))
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    for step in range(options.most_steps):
+    for step in range(load_checkpoint(options.checkpoint, model), options.most_steps):
         began = time.perf_counter()
         loss = train_step(model, optimizer, rank, step)
         step_s = time.perf_counter() - began
         sum_s, wrong = checked_sum(options.size, rank, ranks, step)
         if rank == 0:
+            if options.checkpoint is not None:
+                save_checkpoint(options.checkpoint, model, step)
             facts = {"step": step, "end_s": time.time(), "step_s": step_s, "sum_s": sum_s, "wrong": wrong}
             with options.log.open("a") as log:
                 log.write(json.dumps({**facts, "loss": loss, "table": current_table()}) + "\n")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.collective import ALLGATHER
+from chorale.synth.collective import ALLGATHER, parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds
@@ -53,6 +53,35 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
         "id": schedule.id,
     }
     return facts, {"ours": stages.seconds["ours"], "reference": hashing}
+
+
+_TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "forest-phases"))
+"""Collectives of a table of `chorale watch`, and the method that plans each on many ranks."""
+
+
+def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Return facts of verified schedules of all collectives of a table, and the seconds of these and of plain rings.
+
+    Network, synthesis and verification count; the rings are made and verified in the same way.
+    """
+    synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
+    stages = Stopwatch()
+    facts: dict[str, Any] = {}
+    with stages.stage("ours"):
+        topology = parse_topology(spec)
+        verified = {
+            name: synthesize(method, topology, parse_collective(name), None, SerialExecutor())
+            for name, method in _TABLE
+        }
+    for name, each in verified.items():
+        bound = lower_bound(topology, parse_collective(name), each.cost.time_per_byte)
+        gap = each.cost.time_per_byte / bound.value - 1
+        facts[name] = {"time_per_byte": str(each.cost.time_per_byte), "gap": str(gap)}
+    with stages.stage("reference"):
+        topology = parse_topology(spec)
+        for name, _ in _TABLE:
+            synthesize("ring", topology, parse_collective(name), None, SerialExecutor())
+    return facts, stages.seconds
 
 
 def _row_bytes(schedule: AnySchedule) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.experiments.bench.programs import PROGRAMS, RANKS
-from chorale.experiments.bench.scale import verified_schedule_at_scale
+from chorale.experiments.bench.scale import table_after_a_loss, verified_schedule_at_scale
 from chorale.experiments.bench.starts import START
 from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
@@ -205,7 +205,37 @@ SCALE = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RANKS, RINGS, SCALE, START)
+_REPLAN_GOAL = 0.1
+
+
+def _run_replan(spec: str) -> BenchmarkOutcome:
+    facts, seconds = table_after_a_loss(spec)
+    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+REPLAN = Benchmark(
+    name="replan",
+    reference="rings for the same collectives, synthesized and verified",
+    goals=dict.fromkeys(
+        (
+            "a100:16",
+            "h100:16",
+            "without(a100:16;node=0)",
+            "without(h100:16;node=0)",
+            "scaled(a100:16;link=0-nic:0.0;factor=1/10)",
+            "without(torus:8x16;link=0-1)",
+            "a100:128",
+            "h100:128",
+            "without(a100:128;node=0)",
+        ),
+        _REPLAN_GOAL,
+    ),
+    run=_run_replan,
+    is_exact=False,
+)
+
+
+BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

@@ -30,18 +30,25 @@ def run_ranks(
     arguments: Sequence[str],
     limit_s: float,
     environment: Mapping[str, str] | None = None,
+    members: Sequence[int] | None = None,
 ) -> float:
-    """Run `script` on every rank of `fabric`, meeting at rank 0's address; return the seconds it took.
+    """Run `script` on every rank of `fabric`, meeting at the first one's address; return the seconds it took.
+
+    members: ranks of the fabric that are those of the job, in this order; None for all
 
     CheckFailed, with the end of what ranks printed, if one fails or is not done after `limit_s`; all are killed then.
     """
     began_s = time.monotonic()
+    members = members or range(fabric.ranks)
+    namespaces = placement_of(topology, FABRIC, fabric.name).namespaces
     with tempfile.TemporaryDirectory() as folder:
         task = {
             "script": str(script),
             "arguments": list(arguments),
-            "namespaces": placement_of(topology, FABRIC, fabric.name).namespaces,
-            "environments": [_variables(fabric, rank) | dict(environment or {}) for rank in range(fabric.ranks)],
+            "namespaces": [namespaces[member] for member in members],
+            "environments": [
+                _variables(fabric, members, rank) | dict(environment or {}) for rank in range(len(members))
+            ],
             "limit_s": limit_s,
         }
         path, output = Path(folder) / "task.json", Path(folder) / "output"
@@ -63,12 +70,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _variables(fabric: EmulatedFabric, rank: int) -> dict[str, str]:
+def _variables(fabric: EmulatedFabric, members: Sequence[int], rank: int) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(fabric.ranks),
-        "MASTER_ADDR": fabric.address(0),
+        "WORLD_SIZE": str(len(members)),
+        "MASTER_ADDR": fabric.address(members[0]),
         "MASTER_PORT": str(_PORT),
         "GLOO_SOCKET_IFNAME": NODE_DEVICE,
         "CHORALE_INTERFACE": NODE_DEVICE,

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.experiments.watch_demo.demo import WatchDemo
+from chorale.experiments.watch_demo.scenarios import SCENARIOS
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, take_down
 from chorale.runners.fabric.self_test import bring_up_tested
@@ -20,6 +21,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
 
 _CABLE = (0, 1)
+_FAULTS = "slow: a tenth of the rate; node: a rank is cut off; watch: it is killed; mlflow: its server is away"
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +30,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--topology", default="hypercube:3")
     parser.add_argument("--link-mbps", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10, help="before the fault")
-    parser.add_argument("--fault", choices=["cut", "slow"], default="cut", help="slow: a tenth of the rate")
+    parser.add_argument("--fault", choices=["cut", "slow", *SCENARIOS], default="cut", help=_FAULTS)
     options = parser.parse_args(arguments)
     try:
         document = run(options)
@@ -48,12 +50,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     fabric = bring_up_tested(topology, Fraction(options.link_mbps), f"demo-watch-{os.getpid()}")
     try:
         demo = WatchDemo(topology, fabric, folder, options.link_mbps)
-        measured = demo.run(_fault(options, fabric), options.steps)
+        if options.fault in SCENARIOS:
+            measured = SCENARIOS[options.fault](demo, options.steps)
+        else:
+            measured = demo.run(_fault(options, fabric), options.steps)
     finally:
         take_down(fabric)
     facts = {"network": options.topology, "link_mbps": options.link_mbps, "fault": options.fault}
     document = {**facts, **measured, "load_average": load_average()}
-    (home.root / "demo-watch.json").write_text(json.dumps(document, indent=1) + "\n")
+    name = "demo-watch.json" if options.fault == "cut" else f"demo-watch-{options.fault}.json"
+    (home.root / name).write_text(json.dumps(document, indent=1) + "\n")
     return document
 
 

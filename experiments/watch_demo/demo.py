@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "trai
 SIZE_BYTES = 1 << 20
 _WAIT_LIMIT_S = 180.0
 _POLL_S = 0.1
+_BEGINS = ("publish", "resume")
+_COLLECTIVE_LIMIT_S = 20
 
 Json = dict[str, Any]
 
@@ -45,12 +47,21 @@ class WatchProcess:
             sys.stderr.write(f"watch: {_short(event)}\n")
 
 
+@dataclass(slots=True)
+class TrainingRun:
+    """A job that trains. failure: how it has ended, unless well; may_fail: whether that is what is waited for"""
+
+    failure: CheckFailed | None = None
+    may_fail: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class WatchDemo:
     """On a fabric that is up.
 
     folder:  for the files of the run
     limit_s: after which the job is ended
+    settings: of the watch, besides its defaults
     """
 
     topology: Topology
@@ -58,25 +69,31 @@ class WatchDemo:
     folder: Path
     link_mbps: int
     limit_s: float = 400.0
+    settings: Json = field(default_factory=dict)
 
     def run(self, fault: Callable[[], None], steps_before: int) -> Json:
         """Return the figures of a `fault` after `steps_before` steps. CheckFailed where something does not happen."""
-        log, stop = self.folder / "steps.jsonl", self.folder / "stop"
-        for path in (log, stop):
-            path.unlink(missing_ok=True)
+        log, stop = self.fresh_files()
         with self.watching() as watch, self.training(log, stop):
             wait_until("the job has trained on the published table", lambda: len(read_steps(log)) >= steps_before)
             fault_s = time.time()
             fault()
-            wait_until("a new table is published", lambda: _published(watch, fault_s) is not None)
-            table = str((_published(watch, fault_s) or {})["table"])
+            wait_until("a new table is published", lambda: published(watch, fault_s) is not None)
+            table = str((published(watch, fault_s) or {})["table"])
             wait_until("the job has trained on the new table", lambda: has_enough(read_steps(log), table))
             stop.touch()
         return figures(read_steps(log), watch.events, fault_s, self.link_mbps, SIZE_BYTES)
 
+    def fresh_files(self) -> tuple[Path, Path]:
+        """Remove what an earlier run has left; return the log of steps and the file that ends a job."""
+        log, stop = self.folder / "steps.jsonl", self.folder / "stop"
+        for path in (log, stop, self._table, self.folder / "model.pt"):
+            path.unlink(missing_ok=True)
+        return log, stop
+
     @contextmanager
     def watching(self) -> Iterator[WatchProcess]:
-        """Give a watch of the fabric that has published a table; it ends with the `with`."""
+        """Give a watch of the fabric that has published a table, or goes on with one; it ends with the `with`."""
         path = self.folder / "fabric.yaml"
         path.write_text(yaml.safe_dump(self._config()))
         command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]
@@ -85,7 +102,7 @@ class WatchDemo:
         reader = threading.Thread(target=watch.read)
         reader.start()
         try:
-            wait_until("the watch has published a table", lambda: _published(watch, 0.0) is not None)
+            wait_until("the watch has a table", lambda: any(e["event"] in _BEGINS for e in watch.events))
             yield watch
         finally:
             process.terminate()
@@ -99,6 +116,7 @@ class WatchDemo:
             "fabric": self.fabric.name,
             "table": str(self._table),
             "sizes": [SIZE_BYTES // 4, SIZE_BYTES],
+            **self.settings,
         }
 
     @property
@@ -106,27 +124,33 @@ class WatchDemo:
         return self.folder / "fabric.table"
 
     @contextmanager
-    def training(self, log: Path, stop: Path) -> Iterator[None]:
-        """Have a job train that logs its steps, and ends when `stop` is there; CheckFailed if it does not end well."""
-        failures: list[CheckFailed] = []
+    def training(self, log: Path, stop: Path, members: Sequence[int] | None = None) -> Iterator[TrainingRun]:
+        """Have a job train that logs its steps, and ends when `stop` is there; CheckFailed if it does not end well.
+
+        members: ranks of the fabric that take part; the job goes on with the model that the one before has kept then,
+                 and one that has failed does not raise if it was waited for
+        """
         arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
+        if members is not None:
+            arguments += ["--checkpoint", str(self.folder / "model.pt"), "--timeout-s", str(_COLLECTIVE_LIMIT_S)]
         environment = {"CHORALE_TABLE": str(self._table), "CHORALE_RELOAD": "0.2"}
+        job = TrainingRun()
 
         def train() -> None:
             try:
-                run_ranks(self.topology, self.fabric, SCRIPT, arguments, self.limit_s, environment)
+                run_ranks(self.topology, self.fabric, SCRIPT, arguments, self.limit_s, environment, members)
             except CheckFailed as error:
-                failures.append(error)
+                job.failure = error
 
-        job = threading.Thread(target=train)
-        job.start()
+        thread = threading.Thread(target=train)
+        thread.start()
         try:
-            yield
+            yield job
         finally:
             stop.touch()
-            job.join()
-        if failures:
-            raise failures[0]
+            thread.join()
+        if job.failure is not None and not job.may_fail:
+            raise job.failure
 
 
 def wait_until(what: str, holds: Callable[[], bool]) -> None:
@@ -138,7 +162,8 @@ def wait_until(what: str, holds: Callable[[], bool]) -> None:
         time.sleep(_POLL_S)
 
 
-def _published(watch: WatchProcess, after_s: float) -> Json | None:
+def published(watch: WatchProcess, after_s: float) -> Json | None:
+    """Return the first table that was published after a time, None if there is none yet."""
     return next((e for e in watch.events if e["event"] == "publish" and e["time_s"] > after_s), None)
 
 

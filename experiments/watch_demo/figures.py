@@ -13,9 +13,17 @@ Step = Mapping[str, Any]
 _LEAST_STEPS = 5
 
 
-def figures(steps: Sequence[Step], events: Sequence[Json], fault_s: float, link_mbps: int, size_bytes: int) -> Json:
+def figures(
+    steps: Sequence[Step],
+    events: Sequence[Json],
+    fault_s: float,
+    link_mbps: int,
+    size_bytes: int,
+    publication: Json | None = None,
+) -> Json:
     """Return the figures of one fault.
 
+    publication: of the table that the fault led to; None for the first one after it
     detected_s, published_s, first_step_s: seconds from the fault until the first state of a link changed, until the
         new table was published, and until the first step ended that ran it
     steps_lost: that failed or had to be made again, by gaps in the numbers of steps
@@ -23,7 +31,8 @@ def figures(steps: Sequence[Step], events: Sequence[Json], fault_s: float, link_
         before the fault, between it and the new table, and on the new table
     """
     plans = [event for event in events if event["event"] == "replan" and "costs" in event]
-    published = next(event for event in events if event["event"] == "publish" and event["time_s"] > fault_s)
+    later = [event for event in events if event["event"] == "publish" and event["time_s"] > fault_s]
+    published = publication or later[0]
     changes = [event for event in events if event["event"] == "state" and event["time_s"] > fault_s]
     after = [step for step in steps if step["table"] == published["table"]]
     before = [step for step in steps if step["end_s"] <= fault_s][1:]
@@ -34,16 +43,17 @@ def figures(steps: Sequence[Step], events: Sequence[Json], fault_s: float, link_
     return {
         "detected_s": changes[0]["time_s"] - fault_s,
         "published_s": published["time_s"] - fault_s,
+        "stages_s": published["stages"],
         "first_step_s": after[0]["end_s"] - fault_s,
         "longest_step_s": max(step["step_s"] + step["sum_s"] for step in steps if step["end_s"] > fault_s),
         "steps_lost": max(step["step"] for step in steps) + 1 - len(steps),
         "steps": {"before": len(before), "between": len(between), "after": len(after)},
         "wrong_sums": sum(step["wrong"] > 0 for step in steps),
-        "allreduce_s": {"before": _median(before), "between": _median(between), "after": _median(after[1:])},
+        "allreduce_s": {"before": median_s(before), "between": median_s(between), "after": median_s(after[1:])},
         "least_s": least_s,
-        "bandwidth_of_bound_before": least_s["before"] / _median(before),
-        "bandwidth_of_bound_between": least_s["after"] / _median(between),
-        "bandwidth_of_bound_after": least_s["after"] / _median(after[1:]),
+        "bandwidth_of_bound_before": _share(least_s["before"], before),
+        "bandwidth_of_bound_between": _share(least_s["after"], between),
+        "bandwidth_of_bound_after": _share(least_s["after"], after[1:]),
         "tables": {"before": before[-1]["table"], "after": published["table"]},
     }
 
@@ -57,5 +67,11 @@ def _named(healthy: Fraction, left: Fraction) -> Sequence[tuple[str, Fraction]]:
     return ("before", healthy), ("after", left)
 
 
-def _median(steps: Sequence[Step]) -> float:
-    return statistics.median(step["sum_s"] for step in steps) if steps else float("nan")
+def median_s(steps: Sequence[Step]) -> float | None:
+    """Return the median seconds of the checked allreduce, None without steps."""
+    return statistics.median(step["sum_s"] for step in steps) if steps else None
+
+
+def _share(least_s: float, steps: Sequence[Step]) -> float | None:
+    seconds = median_s(steps)
+    return None if seconds is None else least_s / seconds

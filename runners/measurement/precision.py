@@ -90,12 +90,12 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     reachable = 1 - 2.0 ** (1 - count)
     if reachable < confidence:
         return MedianInterval(median, min(samples), max(samples), reachable, count)
-    below, ordered = _samples_below(count, confidence), sorted(samples)
+    below, ordered = samples_below(count, confidence), sorted(samples)
     return MedianInterval(median, float(ordered[below]), float(ordered[-1 - below]), confidence, count)
 
 
 @lru_cache(maxsize=256)
-def _samples_below(count: int, confidence: float) -> int:
+def samples_below(count: int, confidence: float) -> int:
     """Return how many of `count` sorted samples may lie outside at each end of the interval of their median.
 
     That is the largest k for which a fair coin shows at most k heads in `count` throws with at most half of

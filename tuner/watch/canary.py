@@ -9,7 +9,7 @@ from threading import Lock
 
 from chorale.job.table.model import Table, TableProgram
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest
-from chorale.runners.measurement.precision import MedianInterval, ratio_interval
+from chorale.runners.measurement.precision import CONFIDENCE, MedianInterval, median_interval, samples_below
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
@@ -22,7 +22,10 @@ Measure = Callable[[RunRequest], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class CanaryRow:
-    """One collective at one size. ratio: of the candidate's time to the present table's, with an interval of 95 %"""
+    """One collective at one size. ratio: of the candidate's time to the present table's, with an interval
+
+    is_slower: by an interval of 95 %; one that is not slower is known for that after fewer ratios, mostly one
+    """
 
     collective: str
     size_bytes: int
@@ -73,13 +76,39 @@ class Canary:
         failures: list[str] = []
         for collective in collectives:
             for programs, sizes in self._contests(present, candidate, collective):
-                outcome = self._measured(programs, sizes, until_s - self.clock())
-                if isinstance(outcome, Measurement):
-                    ratios = _ratios(outcome, len(sizes))
-                    rows += [CanaryRow(collective, size, ratio) for size, ratio in zip(sizes, ratios, strict=True)]
-                else:
-                    failures.append(f"{collective} at {', '.join(map(str, sizes))} bytes: {outcome}")
+                ratios, failure = self._ratios(programs, sizes, until_s)
+                undecided = [size for size in sizes if not self._is_decided(ratios[size])]
+                rows += [
+                    CanaryRow(collective, size, median_interval(ratios[size]))
+                    for size in sizes
+                    if size not in undecided
+                ]
+                if undecided:
+                    failures.append(f"{collective} at {', '.join(map(str, undecided))} bytes: {failure}")
         return CanaryReport(tuple(rows), tuple(failures))
+
+    def _ratios(
+        self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
+    ) -> tuple[Mapping[int, list[float]], str]:
+        """Return the ratios of times at each size, as many as decide it; and why there are not more, if so."""
+        ratios: dict[int, list[float]] = {size: [] for size in sizes}
+        while undecided := tuple(size for size in sizes if not self._is_decided(ratios[size])):
+            outcome = self._measured(programs, undecided, until_s - self.clock())
+            if not isinstance(outcome, Measurement):
+                return ratios, outcome
+            for index, size in enumerate(undecided):
+                times = (outcome.results[name][index].times_s for name in (CANDIDATE, PRESENT))
+                ratios[size] += [new / old for new, old in zip(*times, strict=True)]
+        return ratios, ""
+
+    def _is_decided(self, ratios: Sequence[float]) -> bool:
+        """Return whether `repeats` ratios would say of the candidate what these say: slower beyond noise, or not.
+
+        It is slower if no more of all ratios than lie below the interval of their median are 1 or less: with six, none.
+        As soon as more are, the others are no matter.
+        """
+        faster = sum(ratio <= 1 for ratio in ratios)
+        return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
 
     def warm_up(self, table: Table, collectives: Sequence[str]) -> None:
         """Run a program of `table` once, so that the processes are there when a comparison is urgent."""
@@ -110,15 +139,7 @@ class Canary:
         if left_s <= 0 or not self._turn.acquire(timeout=left_s):
             return f"the {self.seconds:g} s for comparisons are over"
         try:
-            outcome = self.measure(RunRequest(self.topology, programs, sizes, self.repeats, 1, left_s))
+            outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, 1, left_s))
         finally:
             self._turn.release()
         return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, RunFailure) else outcome
-
-
-def _ratios(measurement: Measurement, sizes: int) -> list[MedianInterval]:
-    results = measurement.results
-    return [
-        ratio_interval(list(results[CANDIDATE][index].times_s), list(results[PRESENT][index].times_s))
-        for index in range(sizes)
-    ]

@@ -109,12 +109,12 @@ class Watch:
     def _resume(self) -> Iterator[Event]:
         """Go on where a former watch ended, or begin."""
         self.renewal.resume()
-        if self.parts.records is not None:
-            self.parts.records.resume(self.parts.monitors)
         present = self.renewal.present
         if present is None:
             self._since_s = self._changed_s = self.parts.clock()
             return
+        if self.parts.records is not None:
+            self.parts.records.resume(self.parts.monitors)
         self._state = FabricState.of(self.parts.monitors)
         if present.spec != self._state.spec(self.renewal.parts.healthy):  # it ended between a change and its table
             self.request_renewal()

@@ -1,0 +1,44 @@
+"""Comparisons end as soon as more repetitions could not change what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
+from chorale.tuner.watch.replanning import Planner, PlanRequest
+
+_SIZE = 1 << 16
+
+
+def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
+    def measure(request: RunRequest) -> Measurement:
+        times = {PRESENT: 1.0, CANDIDATE: next(ratios)}
+        size = request.sizes_bytes[0]
+        return Measurement("fake", {name: (SizeMeasurement(size, size, (times[name],), True),) for name in times})
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("ratios", "measured", "is_slower"),
+    [
+        ([0.9], 1, False),
+        ([1.2, 1.1, 0.99], 3, False),
+        ([1.2, 1.1, 1.3, 1.2, 1.2, 1.001], 6, True),
+        ([1.2, 1.1, 1.3, 1.2, 1.2, 1.0], 6, False),
+    ],
+)
+def test_six_ratios_above_one_are_slower_and_the_first_that_is_not_ends_it(
+    ratios: list[float], measured: int, is_slower: bool
+) -> None:
+    net = parse_topology("complete:4")
+    planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
+    plans = [planner.plan(spec) for spec in ("complete:4", "without(complete:4;link=0-1)")]
+    canary = Canary(net, _measure(iter(ratios)), (_SIZE,), 6, 10.0, lambda: 0.0)
+    (row,) = canary.compare(plans[0].table, plans[1].table, ("allreduce",)).rows
+    assert (row.ratio.samples, row.is_slower) == (measured, is_slower)
