@@ -6,12 +6,17 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json
+from chorale.tuner.files.home import Home
+
+if TYPE_CHECKING:
+    from chorale.tuner.watch.config import WatchConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -19,37 +24,96 @@ def register(app: typer.Typer) -> None:
     app.command("watch")(watch)
 
 
+File = Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")]
+Once = Annotated[bool, typer.Option("--once", help="Publish a table for the fabric as it is, and end.")]
+Schema = Annotated[bool, typer.Option("--schema", help="Print what the file may say, as JSON Schema.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Let it live in a Ray cluster that runs, and return.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Print what the detached watch of the file does.")]
+Stop = Annotated[bool, typer.Option("--stop", help="End the detached watch of the file.")]
+Hold = Annotated[bool, typer.Option("--hold", help="Have the watch of the file publish nothing until --release.")]
+Release = Annotated[bool, typer.Option("--release", help="End a hold: what is planned is published.")]
+RollBack = Annotated[bool, typer.Option("--roll-back", help="Hold, and publish the table before again.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
+]
+
+
 def watch(
-    file: Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")] = (
-        Path("fabric.yaml")
-    ),
-    once: Annotated[bool, typer.Option("--once", help="Publish a table for the fabric as it is, and end.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print what the file may say, as JSON Schema.")] = False,
+    file: File = Path("fabric.yaml"),
+    once: Once = False,
+    schema: Schema = False,
+    detach: Detach = False,
+    follow: Follow = False,
+    stop: Stop = False,
+    hold: Hold = False,
+    release: Release = False,
+    roll_back: RollBack = False,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Watch the links of a fabric; plan, compare and publish a new tuning table when they change.
 
     Jobs whose CHORALE_TABLE is the published file take each new table while they run. With --json every event is a
-    document on a line of its own. Ctrl-C ends it; what is published stays.
+    document on a line of its own. Ctrl-C ends it; what is published stays. Started again it goes on where it was.
 
     Example: chorale watch cube.yaml --json
     """
-    from chorale.tuner.watch.assembly import open_watch, read_watch_config  # noqa: PLC0415 - not for --help
+    from chorale.tuner.watch.assembly import read_watch_config  # noqa: PLC0415 - not for --help
     from chorale.tuner.watch.config import WatchConfig  # noqa: PLC0415
 
     if schema:
         emit_json(WatchConfig.model_json_schema())
         return
+    flags = {"once": once, "detach": detach, "follow": follow, "stop": stop, "hold": hold, "release": release}
+    chosen = [name for name, is_chosen in (flags | {"roll-back": roll_back}).items() if is_chosen]
+    if len(chosen) > 1:
+        value = " and ".join(f"--{name}" for name in chosen)
+        raise InvalidInput("a command must do one thing", value, "name one of them")
+    config = read_watch_config(file)
+    if hold or release or roll_back:
+        _request(config.name, release=release, roll_back=roll_back)
+    elif detach or follow or stop:
+        from chorale.tuner.cli.watch_detached import do_detached  # noqa: PLC0415 - as above
+
+        do_detached(chosen[0], config, address, lambda event: write_event(event, as_json))
+    else:
+        _run(config, once, as_json)
+
+
+def _run(config: WatchConfig, once: bool, as_json: bool) -> None:
+    from chorale.tuner.watch.assembly import open_watch  # noqa: PLC0415 - not for --help
+
     ended: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: ended.append(caught))
-    running = open_watch(read_watch_config(file))
+    running = open_watch(config)
     is_over = lambda: bool(ended) or (once and running.renewal.present is not None)  # noqa: E731
     for event in running.run(is_over):
-        sys.stdout.write(f"{json.dumps(event) if as_json else event_line(event)}\n")
-        sys.stdout.flush()
+        write_event(event, as_json)
     if ended:
         raise typer.Exit(130 if ended[0] == signal.SIGINT else 0)
+
+
+def _request(name: str, *, release: bool, roll_back: bool) -> None:
+    """Ask the watch called `name` for it, by files that it looks for each second."""
+    from chorale.tuner.watch.assembly import watch_folder  # noqa: PLC0415 - not for --help
+    from chorale.tuner.watch.records import HOLD, ROLL_BACK  # noqa: PLC0415
+
+    folder = watch_folder(Home.from_environment(), name)
+    if not folder.is_dir():
+        raise InvalidInput("a watch of this data folder must have the name", name, "start it, or set CHORALE_HOME")
+    if release:
+        (folder / HOLD).unlink(missing_ok=True)
+        return
+    (folder / HOLD).touch()
+    if roll_back:
+        (folder / ROLL_BACK).touch()
+
+
+def write_event(event: dict[str, Any], as_json: bool) -> None:
+    """Print an event, at once."""
+    sys.stdout.write(f"{json.dumps(event) if as_json else event_line(event)}\n")
+    sys.stdout.flush()
 
 
 def event_line(event: dict[str, Any]) -> str:

@@ -58,8 +58,11 @@ def read_watch_config(path: Path) -> WatchConfig:
         raise InvalidInput(rule, repr(fault["input"]), "see `chorale watch --schema`") from None
 
 
-def open_watch(config: WatchConfig) -> Watch:
-    """Return the watch of `config`, whose fabric must be up. Unavailable where it is not, or cannot be probed."""
+def open_watch(config: WatchConfig, home: Home | None = None) -> Watch:
+    """Return the watch of `config`, whose fabric must be up. Unavailable where it is not, or cannot be probed.
+
+    home: the data folder; by default that of the environment
+    """
     topology = load_topology(config.topology)
     fabric = find_fabric(topology.id, config.fabric)
     if fabric is None:
@@ -67,9 +70,13 @@ def open_watch(config: WatchConfig) -> Watch:
         raise Unavailable("a watch needs its fabric", f"none is up for {config.topology}", way_out)
     if not config.table.absolute().parent.is_dir():
         raise InvalidInput("the folder of the table must exist", config.table.absolute().parent, "create it")
-    home = Home.from_environment()
+    home = home or Home.from_environment()
     folder = home.create(watch_folder(home, config.name))
-    tracking = WatchTracking(home.mlflow_uri, home.artifacts, config.name) if config.publish.mlflow else None
+    tracking = (
+        WatchTracking(config.publish.mlflow_uri or home.mlflow_uri, home.artifacts, config.name)
+        if config.publish.mlflow
+        else None
+    )
     records = WatchRecords(
         folder, config.name, LinkHistory(tracking.log, config.publish.history_s) if tracking else None
     )

@@ -36,6 +36,10 @@ class PublishSection(CampaignSection):
     mlflow: bool = Field(
         default=False, description="Register each table as a version of the model NAME-table, and log links to a run."
     )
+    mlflow_uri: str | None = Field(
+        default=None,
+        description="Address of MLflow; by default MLFLOW_TRACKING_URI, else a database in the data folder.",
+    )
     history_s: float = Field(
         default=60.0, ge=1, le=86400, description="Seconds between two points of a link in MLflow."
     )
