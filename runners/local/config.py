@@ -9,6 +9,7 @@ from pydantic import Field
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import SERVER_ONLY, Capabilities, Fractional, MeasurerRequest, RunnerConfig
+from chorale.runners.process_launch.slurm import require_one_process
 
 
 class LocalConfig(RunnerConfig):
@@ -41,5 +42,6 @@ class LocalConfig(RunnerConfig):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 
+        require_one_process()
         where = self.where or ("fabric" if self.fabric else None)
         return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=where, fabric=self.fabric)

@@ -23,6 +23,7 @@ from chorale.runners.measurement.machine import environment_id, load_average, ma
 from chorale.runners.plans.facts import plan_facts
 from chorale.runners.plans.library import plan_library
 from chorale.runners.process_launch.base import LOOPBACK
+from chorale.runners.process_launch.slurm import node_facts
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -164,7 +165,7 @@ class LocalRunner:
         rate = self._rate(request.topology) if where == EMULATED else None
         placement = placement_of(request.topology, where, self._place[1])
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
-        facts |= plan_facts(only_plans(request.programs.values()))
+        facts |= {**plan_facts(only_plans(request.programs.values())), **node_facts()}
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         environment.update(_facts_of_rate(rate))

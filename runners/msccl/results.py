@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from chorale.runners.api.base import FailureKind
@@ -52,7 +52,7 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
 
 
 COMMAND_NOT_FOUND = 127
-_OTHER_MPI = "set `mpi` to another of `srun --mpi=list`, one that the test programs were built for"
+_ABOUT_MPI = re.compile(r"PMI|\bmpi/|MPI plugin")
 _MISSING = ("error while loading shared libraries", "ommand not found", "No such file", "device", "not enough slots")
 
 
@@ -104,12 +104,19 @@ def _process_fault(launched: LaunchResult, printed: LaunchOutput, tables: int, r
         reason = _reason(launched, printed)
         missing = launched.exit_code == COMMAND_NOT_FOUND or any(sign in reason for sign in _MISSING)
         kind = FailureKind.UNAVAILABLE if missing else FailureKind.CRASH
-        way_out = f"; {_OTHER_MPI}" if "PMI" in reason else ""
-        message = f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}{way_out}"
-        return LaunchFault(kind, message)
+        return LaunchFault(kind, f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}")
     if not printed.is_complete or len(printed.verdicts) < tables:
         return LaunchFault(FailureKind.CRASH, f"the output breaks off; {_how_far(printed)}")
     return None
+
+
+def with_way_out(fault: LaunchFault, mpi_types: Sequence[str]) -> LaunchFault:
+    """Return `fault` of a launch by srun, with what to set where it is about MPI; `mpi_types` is what srun has."""
+    if not _ABOUT_MPI.search(fault.message):
+        return fault
+    offered = ", ".join(mpi_types) or "those of `srun --mpi=list`"
+    way_out = f"set `mpi` to the one that the test programs were built for; srun has {offered}"
+    return replace(fault, message=f"{fault.message}; {way_out}")
 
 
 def _times(printed: LaunchOutput, sizes_bytes: Sequence[int], in_place: bool) -> Mapping[int, float] | LaunchFault:

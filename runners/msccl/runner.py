@@ -79,7 +79,10 @@ class MscclRunner:
             with self._nodes(request) as (options, host), watched_folder("chorale-msccl-", self._folder) as folder:
                 session = Session(request, options, folder, host, self._proofs)
                 environment |= _facts(session)
-                results = session.measure(deadline_s)
+                try:
+                    results = session.measure(deadline_s)
+                finally:
+                    environment |= session.printed_facts
         except SessionStopped as stopped:
             return RunFailure(stopped.fault.kind, stopped.fault.message, environment=_identified(environment))
         except (InvalidInput, Unavailable) as error:
@@ -88,7 +91,7 @@ class MscclRunner:
         except OSError as error:
             message = f"the folder of jobs must be writable: {error}"
             return RunFailure(FailureKind.UNAVAILABLE, message, environment=_identified(environment))
-        return Measurement(self.name, results, _identified({**environment, **session.printed_facts}))
+        return Measurement(self.name, results, _identified(environment))
 
     @contextlib.contextmanager
     def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Host]]:

@@ -21,10 +21,11 @@ from chorale.runners.msccl.commands import (
 from chorale.runners.msccl.job_files import EXECUTABLE, job_files
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.output_parser import parse_output
-from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times, log_fault, time_fault
+from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times, log_fault, time_fault, with_way_out
 from chorale.runners.msccl.runtimes import Runtime, runtime_for
 from chorale.runners.process_launch.base import STDERR, STDOUT, Host, ProcessSpec
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
+from chorale.runners.process_launch.slurm import mpi_types
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Program
@@ -196,6 +197,8 @@ class Session:
         sizes, ranks = variant.options.sizes_bytes, len(variant.program.ranks)
         parts = len(size_progressions(sizes))
         launched = launch(self._host, variant.folder, variant.mode, parts, deadline_s)
+        if (nodes := host_names(launched.rank_hosts)) is not None:
+            self.printed_facts["nodes"] = nodes
         per_host = gpus_per_node(ranks, variant.options)
         if (fault := placement_fault(variant.options.hosts, per_host, launched.rank_hosts)) is not None:
             raise SessionStopped(LaunchFault(FailureKind.UNAVAILABLE, fault))
@@ -206,12 +209,11 @@ class Session:
                 if is_library(variant.mode)
                 else f"program {variant.name}"
             )
+            if variant.options.launcher == "srun":
+                measured = with_way_out(measured, mpi_types())
             raise SessionStopped(replace(measured, message=f"{what}: {measured.message}"))
         parsed = parse_output(launched.output)
-        nodes = host_names(launched.rank_hosts)
         self.printed_facts |= {"gpu": parsed.device, "library_version": parsed.version}
-        if nodes is not None:
-            self.printed_facts["nodes"] = nodes
         return launched, measured
 
     def _require_own_times(self, times: Mapping[str, VariantTimes], library: VariantTimes) -> None:

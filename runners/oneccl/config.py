@@ -11,6 +11,7 @@ from chorale.runners.api.base import Runner
 from chorale.runners.api.config import Capabilities, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
 from chorale.runners.oneccl.build import DEFAULT_VERSION, Version
+from chorale.runners.process_launch.slurm import require_one_process
 
 
 class OneCclConfig(FabricConfig):
@@ -31,4 +32,5 @@ class OneCclConfig(FabricConfig):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
 
+        require_one_process()
         return OneCclRunner(self.fabric, self.where, version=self.version, home=home)

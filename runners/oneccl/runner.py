@@ -94,7 +94,8 @@ def _cluster(topology: Topology) -> RankPlacement | None:
     if nodes.hosts is None:
         nodes.close()
         return None
-    return RankPlacement(nodes.hosts, {"network": CLUSTER}, is_here=False, close=nodes.close)
+    facts = {"network": CLUSTER, "nodes": ",".join(host.name() for host in nodes.hosts)}
+    return RankPlacement(nodes.hosts, facts, is_here=False, close=nodes.close)
 
 
 MAX_RANKS = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -24,6 +25,7 @@ STEP_GRACE_S = 5.0
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2
+_MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 """Variables that say of how many processes this one was started as one: by srun, MPICH and its kin, Open MPI."""
 
@@ -38,8 +40,18 @@ def node_name() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
+def node_facts() -> dict[str, str]:
+    """Return what results of a machine say of it within a job: its name, as its nodes are not of one's choosing."""
+    return {"nodes": node_name()} if in_slurm_job() else {}
+
+
 def require_one_process() -> None:
-    """Raise InvalidInput where a launcher has started this command several times: each would start all ranks."""
+    """Raise InvalidInput where a launcher has started this command several times: each would start all ranks.
+
+    Workers of Ray have the variables of the step that started their nodes, and are no such processes.
+    """
+    if "RAY_RAYLET_PID" in os.environ:
+        return
     for variable in _TASK_COUNTS:
         count = os.environ.get(variable, "1")
         if count.isdigit() and int(count) > 1:
@@ -84,6 +96,25 @@ def slurm_output(*argv: str) -> str:
     if done.returncode != 0:
         raise Unavailable(rule, f"{argv[0]}: {done.stderr.strip() or done.stdout.strip()}", way_out)
     return done.stdout
+
+
+def mpi_types() -> tuple[str, ...]:
+    """Return the kinds of MPI that srun sets up, as `srun --mpi=list` prints them; none where it does not say.
+
+    Each stands on a line of its own, before Slurm 21.08 behind `srun: ` and on the other stream.
+    """
+    try:
+        listed = subprocess.run(
+            ["srun", "--mpi=list"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    lines = (line.removeprefix("srun: ").strip() for line in (listed.stdout + listed.stderr).splitlines())
+    return tuple(dict.fromkeys(line for line in lines if _MPI_TYPE.fullmatch(line)))
 
 
 def seconds_left() -> float | None:

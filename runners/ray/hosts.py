@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.process_launch.base import LeasedHosts, ProcessSpec
 from chorale.runners.process_launch.local import LocalHost, LocalProcess
+from chorale.runners.process_launch.slurm import node_name
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
@@ -48,16 +50,23 @@ class RayHosts:
 
 def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
     """Return the node of every rank out of `ray.nodes()`, None if there are too few."""
-    assigned = {
-        int(name.removeprefix(RANK_RESOURCE)): node
-        for node in alive
-        for name in node["Resources"]
-        if name.startswith(RANK_RESOURCE) and name.removeprefix(RANK_RESOURCE).isdigit()
-    }
+    assigned = {rank: node for node in alive for rank in _ranks_of(node)}
     if assigned:
         return [assigned[rank] for rank in range(ranks)] if set(range(ranks)) <= set(assigned) else None
-    ordered = sorted(alive, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"]))
+    ordered = sorted(alive, key=_order_of)
     return ordered[:ranks] if len(ordered) >= ranks else None
+
+
+def _ranks_of(node: Mapping[str, Any]) -> list[int]:
+    """Return the ranks whose resources a node has."""
+    numbers = (name.removeprefix(RANK_RESOURCE) for name in node["Resources"] if name.startswith(RANK_RESOURCE))
+    return [int(number) for number in numbers if number.isdigit()]
+
+
+def _order_of(node: Mapping[str, Any]) -> tuple[float, bytes, str]:
+    """Return what sorts nodes: by rank where they have one, then by address."""
+    address = ipaddress.ip_address(node["NodeManagerAddress"]).packed
+    return min(_ranks_of(node), default=math.inf), address, node["NodeID"]
 
 
 class RayHost:
@@ -77,6 +86,10 @@ class RayHost:
     def start(self, spec: ProcessSpec) -> RayProcessHandle:
         """Start a process on the node."""
         return RayProcessHandle(self._actor, _result_of(self._actor.start.remote(spec)))
+
+    def name(self) -> str:
+        """Return the name of the node: as Slurm knows it within a job, else as it names itself."""
+        return str(_result_of(self._actor.node_name.remote()))
 
     def close(self) -> None:
         """End the actor."""
@@ -126,6 +139,10 @@ class HostProcesses:
         self._started.append(self._host.start(spec))
         return len(self._started) - 1
 
+    def node_name(self) -> str:
+        """Return the name of the node."""
+        return node_name()
+
     def do(self, number: int, method: str, *arguments: Any) -> Any:
         """Call `method` of the process `number`."""
         return getattr(self._started[number], method)(*arguments)
@@ -153,7 +170,7 @@ class RayGpuCluster:
         self._hosts: list[RayHost] = []
 
     def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
-        """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
+        """Start an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order."""
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
@@ -176,6 +193,7 @@ def nodes_with_gpus(
 ) -> tuple[list[Mapping[str, Any]], int]:
     """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
 
+    Nodes with a rank's resource come first, in the order of their ranks, then others in that of their addresses.
     Raises Unavailable if there are not enough of them that have what is in `resource_request` too.
     """
     suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
@@ -186,7 +204,4 @@ def nodes_with_gpus(
         rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
         value = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
         raise Unavailable(rule, value, "start Ray on the GPU nodes, or set gpus_per_node")
-    ordered = sorted(
-        fitting, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"])
-    )
-    return ordered[: ranks // per_node], per_node
+    return sorted(fitting, key=_order_of)[: ranks // per_node], per_node

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.identity import rational_text
 from chorale.synth.topology.formats.files import dumped_machine, from_bytes, to_json
-from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
-from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree, parse_slurm_tree, slurm_topology
+from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
+from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import AsJson, PlotFile
 from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.placement import placement
+from chorale.tuner.cli.slurm_network import (
+    MachineDump,
+    NicRate,
+    Oversubscription,
+    SlurmNetwork,
+    nic_bandwidth,
+    slurm_network,
+)
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table, ruled_table
@@ -34,6 +42,7 @@ _ONLY_PLACES = (
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
 topology_app = CommandLine(help="List the families of networks, show one, import one.", no_args_is_help=True)
+topology_app.command("placement")(placement)
 
 
 def register(app: typer.Typer) -> None:
@@ -85,13 +94,15 @@ def import_topology(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .json file to write.")],
     boxes: Annotated[int | None, typer.Option(min=1, help="Join so many copies of a dumped machine.")] = None,
-    nic_gbps: Annotated[str | None, typer.Option(metavar="G", help="Gbit/s of every NIC [as dumped].")] = None,
+    nic_gbps: NicRate = None,
     rails: Annotated[
         bool, typer.Option("--rails", help="Join NIC i of all boxes by switch i, not all by one.")
     ] = False,
     nodes: Annotated[
         str | None, typer.Option(metavar="LIST", help="Nodes of Slurm to take, such as gpu[01-16] [all].")
     ] = None,
+    machine: MachineDump = None,
+    oversubscription: Oversubscription = None,
 ) -> None:
     """Turn a topology dump into a network, and write it as JSON for file: specs.
 
@@ -101,44 +112,47 @@ def import_topology(
         raise InvalidInput("an imported network must be written to a .json file", output.name, "choose another name")
     spec = f"file:{file}"
     content = read_file(file)
-    machine = dumped_machine(content, spec)
-    if is_slurm_tree(content) and machine is None:
-        topology = _slurm_network(content, nodes, nic_gbps, spec)
-    elif nodes is not None:
-        raise InvalidInput("--nodes needs Slurm's switches", file, "leave it out")
-    elif machine is not None:
-        topology = boxes_topology(machine, BoxNetwork(boxes or 1, _nic_bandwidth(nic_gbps), rails), spec)
-        if machine.positions_only:
-            people.print(_ONLY_PLACES)
-    elif boxes is not None or nic_gbps is not None or rails:
-        raise InvalidInput("--boxes, --nic-gbps and --rails need a topology dump", file, "leave them out")
+    dump = dumped_machine(content, spec)
+    if dump is None and is_slurm_tree(content):
+        _refuse({"--boxes": boxes, "--rails": rails}, "are for the dump of a machine", file)
+        topology = _slurm_network(slurm_network(file, machine, nic_gbps, oversubscription), nodes)
     else:
-        topology = from_bytes(content, spec)
+        of_slurm = {"--nodes": nodes, "--machine": machine, "--oversubscription": oversubscription}
+        _refuse(of_slurm, "need Slurm's switches", file)
+        if dump is None:
+            _refuse({"--boxes": boxes, "--nic-gbps": nic_gbps, "--rails": rails}, "need a topology dump", file)
+            topology = from_bytes(content, spec)
+        else:
+            topology = boxes_topology(dump, BoxNetwork(boxes or 1, nic_bandwidth(nic_gbps), rails), spec)
+            _warn_of_positions(dump)
     write_file(output, (json.dumps(to_json(topology), indent=1) + "\n").encode())
     results.print(
         f"{output}: {topology.compute_count} nodes, {topology.switch_count} switches, {len(topology.links)} links"
     )
 
 
-def _slurm_network(content: bytes, nodes: str | None, nic_gbps: str | None, spec: str) -> Topology:
+def _refuse(options: dict[str, object], why: str, file: str) -> None:
+    """Raise InvalidInput if one of `options` was given, which are not for `file`."""
+    if any(options.values()):
+        names = list(options)
+        given = ", ".join(name for name, value in options.items() if value)
+        raise InvalidInput(f"{', '.join(names[:-1])} and {names[-1]} {why}", f"{given} for {file}", "leave it out")
+
+
+def _warn_of_positions(machine: Machine) -> None:
+    if machine.positions_only:
+        people.print(_ONLY_PLACES)
+
+
+def _slurm_network(network: SlurmNetwork, nodes: str | None) -> Topology:
     """Return the network of nodes of a Slurm cluster, and say in which order they are ranks."""
-    bandwidth = _nic_bandwidth(nic_gbps)
-    if bandwidth is None:
-        raise InvalidInput("Slurm does not know how fast nodes send", "no --nic-gbps", "add --nic-gbps 200")
-    topology = slurm_topology(parse_slurm_tree(content), expanded_names(nodes or ""), bandwidth, spec)
-    hosts = ",".join(topology.node_ids[: topology.compute_count])
+    names = tuple(expanded_names(nodes or ""))
+    topology = network.topology(names)
+    hosts = ",".join(network.hosts(names))
     people.print(f"ranks are in the order of switches: hosts {hosts}", soft_wrap=True, highlight=False)
+    if network.machine is not None:
+        _warn_of_positions(network.machine)
     return topology
-
-
-def _nic_bandwidth(text: str | None) -> Fraction | None:
-    """Return GB/s from text in Gbit/s."""
-    if text is None:
-        return None
-    bandwidth = parse_rational(text, "--nic-gbps")
-    if bandwidth <= 0:
-        raise InvalidInput("--nic-gbps must be positive", text, "give the Gbit/s of one NIC")
-    return bandwidth / 8
 
 
 def _catalog_rows() -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -31,6 +31,20 @@ class SlurmTree:
         for root in dict.fromkeys(roots):
             ordered |= dict.fromkeys(self._nodes_below(root, frozenset()))
         return list(ordered)
+
+    def compact_nodes(self, count: int) -> list[str]:
+        """Return `count` nodes under few switches: of the smallest switch with so many below, its largest leaves first.
+
+        InvalidInput where no switch has so many below.
+        """
+        below = {name: self._nodes_below(name, frozenset()) for name in (*self.nodes, *self.switches)}
+        large = [nodes for nodes in below.values() if len(nodes) >= count]
+        if not large:
+            most = max(map(len, below.values()))
+            raise InvalidInput(f"a switch must have {count} nodes below", f"at most {most}", "name fewer nodes")
+        chosen = set(min(large, key=len))
+        leaves = sorted((nodes for nodes in self.nodes.values() if chosen.issuperset(nodes)), key=len, reverse=True)
+        return list(dict.fromkeys(node for nodes in leaves for node in nodes))[:count]
 
     def _nodes_below(self, switch: str, above: frozenset[str]) -> list[str]:
         if switch in above:
@@ -97,28 +111,62 @@ def _numbers(text: str, whole: str) -> list[str]:
     return numbers
 
 
-def slurm_topology(tree: SlurmTree, names: Sequence[str], node_gb_per_s: Fraction, spec: str) -> Topology:
-    """Return the network of the nodes `names`, all of `tree` if there are none, ranked in the order of switches.
+@dataclass(frozen=True, slots=True)
+class SlurmNodes:
+    """Some nodes of a cluster and the switches between them.
 
-    Every link has the bandwidth that all nodes below it have together: Slurm knows which switches there are, not how
-    thick their cables are. Switches with nothing of it below, or with one neighbour, are left out.
+    names:            of the nodes; all of `tree` if there are none
+    oversubscription: how many times what the nodes below send together a link between switches carries too little;
+                      Slurm knows which switches there are, not how thick their cables are
     """
-    ordered = tree.ordered_nodes()
-    if unknown := sorted(set(names) - set(ordered)):
-        raise InvalidInput("nodes must hang on a switch of the file", unknown[0], "name others")
-    ranked = [node for node in ordered if not names or node in set(names)]
-    members = {switch: [node for node in nodes if node in set(ranked)] for switch, nodes in tree.nodes.items()}
-    links: list[tuple[str, str, int]] = [(node, switch, 1) for switch, below in members.items() for node in below]
-    counts = {switch: len(below) for switch, below in members.items()}
-    for switch in _upwards(tree):
-        children = [child for child in tree.switches[switch] if counts.get(child)]
-        counts[switch] = sum(counts[child] for child in children)
-        links += [(child, switch, counts[child]) for child in children]
-    used = _without_ends(links, set(ranked))
-    switches = [name for name in (*tree.nodes, *tree.switches) if any(name in link[:2] for link in used)]
-    nodes = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in switches]
-    named = [NamedLink(lower, upper, node_gb_per_s * width, 0, True) for lower, upper, width in used]
-    return assemble_topology(spec, "GB/s", nodes, named)
+
+    tree: SlurmTree
+    names: tuple[str, ...] = ()
+    oversubscription: Fraction = Fraction(1)
+
+    @property
+    def ranked(self) -> list[str]:
+        """The nodes in the order of switches. InvalidInput for one that hangs on none."""
+        ordered = self.tree.ordered_nodes()
+        if unknown := sorted(set(self.names) - set(ordered)):
+            raise InvalidInput("nodes must hang on a switch of the file", unknown[0], "name others")
+        chosen = set(self.names or ordered)
+        return [node for node in ordered if node in chosen]
+
+    def links(self) -> list[tuple[str, str, int]]:
+        """Return (node or switch, switch above it, how many of the nodes are there).
+
+        Switches with nothing of the nodes below, or with one neighbour, are left out.
+        """
+        ranked = set(self.ranked)
+        members = {switch: [node for node in nodes if node in ranked] for switch, nodes in self.tree.nodes.items()}
+        links: list[tuple[str, str, int]] = [(node, switch, 1) for switch, below in members.items() for node in below]
+        counts = {switch: len(below) for switch, below in members.items()}
+        for switch in _upwards(self.tree):
+            children = [child for child in self.tree.switches[switch] if counts.get(child)]
+            counts[switch] = sum(counts[child] for child in children)
+            links += [(child, switch, counts[child]) for child in children]
+        return _without_ends(links, ranked)
+
+    def switches(self) -> list[str]:
+        """Return the switches of `links`, those of nodes first."""
+        used = {name for link in self.links() for name in link[:2]}
+        return [name for name in (*self.tree.nodes, *self.tree.switches) if name in used]
+
+    def between_switches(self, node_gb_per_s: Fraction) -> list[NamedLink]:
+        """Return the links between switches where each node sends at `node_gb_per_s`."""
+        rate, nodes = node_gb_per_s / self.oversubscription, set(self.ranked)
+        return [
+            NamedLink(lower, upper, rate * width, 0, True) for lower, upper, width in self.links() if lower not in nodes
+        ]
+
+
+def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Topology:
+    """Return the network of `nodes`, a rank each, ranked in the order of switches."""
+    ranked = nodes.ranked
+    named = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in nodes.switches()]
+    up = [NamedLink(lower, upper, node_gb_per_s, 0, True) for lower, upper, _ in nodes.links() if lower in set(ranked)]
+    return assemble_topology(spec, "GB/s", named, [*up, *nodes.between_switches(node_gb_per_s)])
 
 
 def _upwards(tree: SlurmTree) -> list[str]:

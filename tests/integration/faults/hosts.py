@@ -31,7 +31,7 @@ HEALTH = {
 }
 """What docs/operations/clusters.md recommends for heads: a host that is gone is known after some 9 s, not 65 s."""
 
-_BRIDGE = "ip link add bridge type bridge && ip link set bridge up"
+BRIDGE = "ip link add bridge type bridge && ip link set bridge up"
 _HOST = """
 ip netns add host{number}
 ip link add host{number} type veth peer name eth0 netns host{number}
@@ -125,7 +125,7 @@ def cluster(count: int, home: Path) -> Iterator[list[Host]]:
     holder = NamespaceHolder("faults")
     hosts: list[Host] = []
     try:
-        holder.run(_BRIDGE)
+        holder.run(BRIDGE)
         for number in range(count):
             hosts.append(Host(number, holder))
             hosts[-1].join(environment(home), hosts[0] if number else None)

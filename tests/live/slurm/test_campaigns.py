@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.dumps import nvswitch_machine
 from tests.live.slurm.cluster import URGENT, wait_until
 from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
-TRIALS = 10
+TRIALS = 6
 CAMPAIGN = """\
 name: {name}
 topology: ring:8
@@ -35,11 +37,12 @@ budget: {{trials: {trials}}}
 """
 
 
-def _written(site: Site, name: str, launcher: str = "srun", trials: int = TRIALS) -> None:
-    """Write the campaign and a profile that gives jobs the stand-ins."""
+def _written(site: Site, name: str, launcher: str = "srun", trials: int = TRIALS, fault: str = "") -> None:
+    """Write the campaign and a profile that gives jobs the stand-ins, which misbehave by `fault`."""
     text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, trials=trials)
     (site.folder / f"{name}.yaml").write_text(text)
-    prologue = [f"export {key}='{value}'" for key, value in site.variables.items() if key != "CHORALE_HOME"]
+    variables = {**site.variables, "STAND_IN_FAULT": fault}
+    prologue = [f"export {key}='{value}'" for key, value in variables.items() if key != "CHORALE_HOME"]
     (site.folder / "site.yaml").write_text(
         json.dumps({"partition": "work", "time": "30min", "stop_s": 90, "prologue": prologue})
     )
@@ -78,12 +81,17 @@ def _requeue(site: Site, job: str) -> None:
     site.cluster.output("scontrol", "requeue", job)
 
 
-@pytest.mark.parametrize("end", [_preempt, _reach_the_time_limit, _requeue])
+def _lose_a_node(site: Site, job: str) -> None:
+    lost = site.cluster.output("scontrol", "show", "hostnames", site.cluster.fact(job, "NodeList")).split()[-1]
+    site.cluster.set_down(lost)
+
+
+@pytest.mark.parametrize("end", [_preempt, _reach_the_time_limit, _requeue, _lose_a_node])
 def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end: Callable[[Site, str], None]) -> None:
     name = end.__name__.strip("_")
     _written(site, name)
     job = _submitted(site, name)
-    wait_until(lambda: len(_trials(site, name)) >= 3, JOB_LIMIT_S, lambda: _messages(site))
+    wait_until(lambda: len(_trials(site, name)) >= 2, JOB_LIMIT_S, lambda: _messages(site))
     end(site, job)
     wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site))
     before = [trial["trial_id"] for trial in _trials(site, name)]
@@ -93,7 +101,11 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     assert [trial["trial_id"] for trial in trials[: len(before)]] == before
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
     assert {trial["state"] for trial in trials} == {"complete"}, _messages(site)
-    assert all(trial["environment"]["nodes"].count(",") == 1 for trial in trials)
+    nodes = list(dict.fromkeys(trial["environment"]["nodes"] for trial in trials))
+    assert all(names.count(",") == 1 for names in nodes)
+    for before_it, after_it in pairwise(nodes):
+        assert f"measured on {after_it}, before on {before_it}: the baselines are measured again" in _messages(site)
+    assert len(nodes) == 2 or end is not _lose_a_node
     assert list((site.folder / "jobs").iterdir()) == []
     code, output, messages = site.chorale("tune", "--follow", name)
     assert code == 0
@@ -117,10 +129,24 @@ def test_ray_comes_up_on_the_allocation(site: Site) -> None:
     job = _submitted(site, "by-ray", "--set", "runner.needs.gpus=4", "--json")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site) + _ray_logs(site)
     trials = _trials(site, "by-ray")
-    assert {trial["state"] for trial in trials} == {"complete"}
+    assert [(trial["state"], trial["environment"]["nodes"]) for trial in trials] == [("complete", "n1,n2")] * 2
     code, output, _ = site.chorale("tune", "--follow", "by-ray")
     assert (code, json.loads(output)["trials"]["complete"]) == (0, 2)
     assert not site.cluster.steps()
+
+
+def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
+    _written(site, "unused", fault="hang")
+    options = ("runtime=executor", "launcher=ray", "gpus_per_node=4", f"shared_folder={site.folder}/jobs")
+    settings = [f"--set={option}" for option in options]
+    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M,2M", "--repeats", "1", "--timeout", "30")
+    code, output, messages = site.chorale(*command, *settings, "--slurm", "--site", "site.yaml", "--wait", "--json")
+    assert code == 1, messages + _ray_logs(site)
+    failed = json.loads(output)
+    assert failed["failure"]["kind"] == "timeout"
+    assert failed["environment"]["nodes"] == "n1,n2"
+    assert not site.cluster.steps()
+    assert list((site.folder / "jobs").iterdir()) == []
 
 
 def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
@@ -165,3 +191,20 @@ def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
     assert "hosts n1,n3,n2,n4" in messages
     document = json.loads(Path(site.folder / "cluster.json").read_text())
     assert [node["id"] for node in document["nodes"]] == ["n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine"]
+    (site.folder / "dump.xml").write_bytes(nvswitch_machine())
+    options = ("--machine", "dump.xml", "--nodes", "n[1-2]", "-o", "gpus.json")
+    code, _, messages = site.chorale("topology", "import", "switches.txt", *options)
+    assert code == 0, messages
+    document = json.loads(Path(site.folder / "gpus.json").read_text())
+    assert [node["id"] for node in document["nodes"][:8]] == [
+        f"{host}.{gpu}" for host in ("n1", "n2") for gpu in range(4)
+    ]
+
+
+def test_the_nodes_of_a_job_are_compared_with_those_one_wants(site: Site) -> None:
+    (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
+    command = "chorale topology placement switches.txt --nic-gbps 200 --oversubscription 2 --json > placement.json"
+    site.job(command, "--nodes=2", "--nodelist=n1,n2")
+    document = site.document("placement.json")
+    assert [each["hosts"] for each in document["placements"]] == [["n1", "n2"], ["n1", "n3"]]
+    assert document["ratio"] == "2"

@@ -32,7 +32,7 @@ def test_the_commands_of_the_guide_run(site: Site) -> None:
     slow_start = f'prologue: ["export RAY_raylet_start_wait_time_s=300 PYTHONPATH={site.variables["PYTHONPATH"]}",'
     (site.folder / "site.yaml").write_text(profile.replace("prologue: [", slow_start))
     commands = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         words = [word.replace("NAME", "guide") for word in shlex.split(command)]
         if words[0] == "scontrol":

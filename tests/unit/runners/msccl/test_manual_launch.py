@@ -134,6 +134,13 @@ def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
     assert nodes_with_gpus(alive, 4, None, ANY) == ([alive[1]], 4)
 
 
+def test_ranks_of_nodes_order_them_before_their_addresses() -> None:
+    """Nodes of one machine have one address; and a job's nodes are ranks in the order of the job."""
+    alive = [_node("10.0.0.1", 8.0), _node("10.0.0.2", 8.0), _node("10.0.0.3", 8.0)]
+    alive[2]["Resources"]["chorale_rank_0"] = alive[0]["Resources"]["chorale_rank_1"] = 1.0
+    assert nodes_with_gpus(alive, 24, None, ANY)[0] == [alive[2], alive[0], alive[1]]
+
+
 def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
     alive = [_node("10.0.0.1", 8.0), {**_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
     alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})

@@ -10,11 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from chorale.runners.api.registry import create_runner
 from chorale.runners.mpi.hosts import rank_hosts
 from chorale.runners.process_launch.base import STDOUT, ProcessSpec
 from chorale.runners.process_launch.local import LocalHost, watched_folder
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
-from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, SlurmAllocation, require_one_process, seconds_left
+from chorale.runners.process_launch.slurm import (
+    HYDRA_SCRIPT,
+    SlurmAllocation,
+    mpi_types,
+    node_facts,
+    require_one_process,
+    seconds_left,
+)
 from chorale.synth.errors import InvalidInput
 from tests.live.slurm.cluster import wait_until
 
@@ -83,6 +91,33 @@ def test_one_of_several_processes_is_refused(job: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(variable, "8")
     with pytest.raises(InvalidInput, match=f"must be started once; got 8 times .{variable}"):
         require_one_process()
+    for runner in ("local", "oneccl", "msccl"):
+        with pytest.raises(InvalidInput, match="must be started once; got 8 times"):
+            create_runner(runner, {})
+    monkeypatch.setenv("RAY_RAYLET_PID", "7")  # a worker on a node of Ray that a step of eight tasks has started
+    require_one_process()
+
+
+@pytest.mark.parametrize(
+    ("stream", "text", "types"),
+    [
+        ("1", "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4", 3),
+        ("2", "srun: MPI types are...\nsrun: pmix\nsrun: none\nsrun: pmi2", 3),
+        ("1", "", 0),
+    ],
+)
+def test_the_kinds_of_mpi_that_srun_has(job: Path, stream: str, text: str, types: int) -> None:
+    _command(job / "srun", f'[ "$1" = --mpi=list ] && printf "{text}\n" >&{stream}')
+    assert mpi_types() == ("pmix", "none", "pmi2")[:types]
+    (job / "srun").unlink()
+    assert mpi_types() == ()
+
+
+def test_results_of_a_job_name_their_node(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    assert node_facts() == {"nodes": "n2"}
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert node_facts() == {}
 
 
 RANKS = {

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.slurm_tree import expanded_names, parse_slurm_tree, slurm_topology
+from chorale.synth.topology.formats.slurm_tree import SlurmNodes, expanded_names, parse_slurm_tree, slurm_topology
 
 CONF = b"""\
 # two leaves
@@ -44,7 +44,7 @@ def test_lists_that_are_none_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("content", [CONF, SCONTROL])
 def test_ranks_follow_switches(content: bytes) -> None:
-    topology = slurm_topology(parse_slurm_tree(content), (), Fraction(25), "file:topology.conf")
+    topology = slurm_topology(SlurmNodes(parse_slurm_tree(content)), Fraction(25), "file:topology.conf")
     assert topology.node_ids == ("n1", "n3", "n2", "n4", "leaf1", "leaf2", "spine")
     assert topology.compute_count == 4
     rates = {(topology.node_ids[link.src], topology.node_ids[link.dst]): link.bandwidth for link in topology.links}
@@ -54,9 +54,9 @@ def test_ranks_follow_switches(content: bytes) -> None:
 
 def test_a_part_has_no_switch_that_it_does_not_need() -> None:
     tree = parse_slurm_tree(CONF)
-    one_leaf = slurm_topology(tree, ("n3", "n1"), Fraction(25), "file:x")
+    one_leaf = slurm_topology(SlurmNodes(tree, ("n3", "n1")), Fraction(25), "file:x")
     assert one_leaf.node_ids == ("n1", "n3", "leaf1")
-    two_leaves = slurm_topology(tree, ("n2", "n1"), Fraction(25), "file:x")
+    two_leaves = slurm_topology(SlurmNodes(tree, ("n2", "n1")), Fraction(25), "file:x")
     assert two_leaves.node_ids == ("n1", "n2", "leaf1", "leaf2", "spine")
 
 
@@ -75,4 +75,39 @@ def test_trees_that_are_none_are_refused(content: bytes, message: str) -> None:
 
 def test_nodes_that_hang_nowhere_are_refused() -> None:
     with pytest.raises(InvalidInput, match="must hang on a switch of the file; got n9"):
-        slurm_topology(parse_slurm_tree(CONF), ("n1", "n9"), Fraction(25), "file:x")
+        slurm_topology(SlurmNodes(parse_slurm_tree(CONF), ("n1", "n9")), Fraction(25), "file:x")
+
+
+def test_uplinks_can_be_thinner_than_what_is_below() -> None:
+    nodes = SlurmNodes(parse_slurm_tree(CONF), (), Fraction(4))
+    topology = slurm_topology(nodes, Fraction(25), "file:x")
+    rates = {(topology.node_ids[link.src], topology.node_ids[link.dst]): link.bandwidth for link in topology.links}
+    assert (rates["n1", "leaf1"], rates["leaf1", "spine"]) == (25, Fraction(25, 2))
+
+
+WIDE = b"""\
+SwitchName=a Nodes=a[1-2]
+SwitchName=b Nodes=b[1-3]
+SwitchName=c Nodes=c[1-8]
+SwitchName=ab Switches=a,b
+SwitchName=top Switches=ab,c
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "nodes"),
+    [
+        (2, ["a1", "a2"]),
+        (3, ["b1", "b2", "b3"]),
+        (4, ["b1", "b2", "b3", "a1"]),
+        (6, [f"c{number}" for number in range(1, 7)]),
+        (9, [*(f"c{number}" for number in range(1, 9)), "b1"]),
+    ],
+)
+def test_compact_nodes_hang_on_few_switches(count: int, nodes: list[str]) -> None:
+    assert parse_slurm_tree(WIDE).compact_nodes(count) == nodes
+
+
+def test_more_nodes_than_a_switch_has_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="a switch must have 14 nodes below; got at most 13"):
+        parse_slurm_tree(WIDE).compact_nodes(14)
