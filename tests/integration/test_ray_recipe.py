@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +27,7 @@ runner: {kind: simulated}
 search: {methods: [ring]}
 budget: {trials: 1}
 """
-SMALL = f"--num-cpus=2 --object-store-memory={OBJECT_STORE_BYTES} --disable-usage-stats"
+SMALL = f"--num-cpus=2 --object-store-memory={OBJECT_STORE_BYTES} --disable-usage-stats --include-dashboard=false"
 
 
 def test_every_page_that_starts_ray_says_with_which_token() -> None:
@@ -70,7 +71,10 @@ def _run(host: Host, home: Path, script: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "CHORALE_"))}
     slow = {"RAY_raylet_start_wait_time_s": "300", "RAY_memory_monitor_refresh_ms": "0"}
     variables = {**kept, **slow, "HOME": str(home), "PATH": f"{folder}:{os.environ['PATH']}"}
-    command = [*host.prefix, "bash", "-euc", script]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    with tempfile.TemporaryFile("w+") as said:  # daemons keep it open
+        command = [*host.prefix, "bash", "-euc", script]
+        done = subprocess.run(command, env=variables, stdout=said, stderr=said, timeout=400, check=False)
+        said.seek(0)
+        text = said.read()
+    assert done.returncode == 0, f"{script}\n{text}"
+    return text
