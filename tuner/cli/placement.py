@@ -1,4 +1,4 @@
-"""`chorale topology placement`: the bounds of the nodes of a job, and of those that one would rather have."""
+"""`chorale topology placement`: the bounds of the nodes of a job, and of those that one prefers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chorale.tuner.cli.options import AsJson, CollectiveName, Root
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.slurm_network import MachineDump, NicRate, Oversubscription, slurm_network
 from chorale.tuner.reports.bound import bound_report
-from chorale.tuner.reports.placement import Placement, placement_document, placement_table
+from chorale.tuner.reports.placement import BoundOnNodes, placement_document, placement_table
 
 
 def placement(
@@ -22,8 +22,8 @@ def placement(
     nodes: Annotated[
         str | None, typer.Option(metavar="LIST", help="Nodes that one gets [those of the Slurm job this is in].")
     ] = None,
-    wanted: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Nodes that one wants [as many, under few switches].")
+    preferred: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Nodes that one prefers [as many, under few switches].")
     ] = None,
     nic_gbps: NicRate = None,
     machine: MachineDump = None,
@@ -32,9 +32,9 @@ def placement(
     root: Root = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compare how fast a collective can be on the nodes one gets and on those one wants.
+    """Compare how fast a collective can be on the nodes one gets and on those one prefers.
 
-    Example: chorale topology placement switches.txt --nodes "n[1-2]" --wanted n1,n3 --nic-gbps 200 --oversubscription 2
+    Example: chorale topology placement switches.txt --nodes n1,n2 --nic-gbps 200 --oversubscription 2
     """
     target = parse_collective(collective, root)
     network = slurm_network(file, machine, nic_gbps, oversubscription)
@@ -42,10 +42,10 @@ def placement(
     if not listed:
         raise InvalidInput("there must be nodes to compare", "none, outside of a Slurm job", 'add --nodes "n[1-2]"')
     got = tuple(expanded_names(listed))
-    better = tuple(expanded_names(wanted) if wanted else network.tree.compact_nodes(len(set(got))))
+    better = tuple(expanded_names(preferred) if preferred else network.tree.compact_nodes(len(set(got))))
     placements = [
-        Placement(name, tuple(network.hosts(names)), bound_report(network.topology(names), target, None))
-        for name, names in (("nodes", got), ("wanted", better))
+        BoundOnNodes(name, tuple(network.hosts(names)), bound_report(network.topology(names), target, None))
+        for name, names in (("nodes", got), ("preferred", better))
     ]
     if as_json:
         emit_json(placement_document(placements))

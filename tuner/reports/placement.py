@@ -14,7 +14,7 @@ from chorale.tuner.reports.quantities import algbw_text, decimal
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class BoundOnNodes:
     """Nodes in the order of their ranks, and the bound of a collective on them."""
 
     name: str
@@ -28,7 +28,7 @@ class Placement:
         return tuple(name for name in names if ":" not in name)
 
 
-def placement_document(placements: Sequence[Placement]) -> dict[str, Any]:
+def placement_document(placements: Sequence[BoundOnNodes]) -> dict[str, Any]:
     """Return the JSON document; `ratio` is the time of the first over that of the last, per byte."""
     first = placements[0].report
     return {
@@ -49,7 +49,7 @@ def placement_document(placements: Sequence[Placement]) -> dict[str, Any]:
     }
 
 
-def placement_table(placements: Sequence[Placement]) -> Table:
+def placement_table(placements: Sequence[BoundOnNodes]) -> Table:
     """Return the table for people, whose last line compares."""
     collective = placements[0].report.collective
     table = ruled_table(
@@ -64,14 +64,14 @@ def placement_table(placements: Sequence[Placement]) -> Table:
     return table
 
 
-def _comparison(placements: Sequence[Placement]) -> str:
-    ratio, (got, wanted) = _ratio(placements), (placements[0].name, placements[-1].name)
+def _comparison(placements: Sequence[BoundOnNodes]) -> str:
+    ratio, (got, preferred) = _ratio(placements), (placements[0].name, placements[-1].name)
     if ratio == 1:
-        return f"both bounds are the same: the switches do not tell {got} from {wanted}"
+        return f"both bounds are the same: the switches do not tell {got} from {preferred}"
     if ratio > 1:
-        return f"{wanted}: {decimal(ratio)}× the bandwidth of {got}"
-    return f"{got}: {decimal(1 / ratio)}× the bandwidth of {wanted}"
+        return f"{preferred}: {decimal(ratio)}× the bandwidth of {got}"
+    return f"{got}: {decimal(1 / ratio)}× the bandwidth of {preferred}"
 
 
-def _ratio(placements: Sequence[Placement]) -> Fraction:
+def _ratio(placements: Sequence[BoundOnNodes]) -> Fraction:
     return placements[0].report.bound.value / placements[-1].report.bound.value

@@ -204,7 +204,7 @@ def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
     ]
 
 
-def test_the_nodes_of_a_job_are_compared_with_those_one_wants(site: Site) -> None:
+def test_the_nodes_of_a_job_are_compared_with_those_one_prefers(site: Site) -> None:
     (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
     command = "chorale topology placement switches.txt --nic-gbps 200 --oversubscription 2 --json > placement.json"
     site.job(command, "--nodes=2", "--nodelist=n1,n2")

@@ -28,14 +28,14 @@ def test_both_bounds_are_printed_and_proved(
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     done = chorale(capsys, "topology", "placement", "switches.txt", *options, "--json")
     document = json.loads(done.stdout)
-    got, wanted = document["placements"]
+    got, preferred = document["placements"]
     assert (got["hosts"], got["switches"], got["algbw"]) == (["n1", "n2"], ["leaf1", "leaf2", "spine"], 12.5)
-    assert (wanted["hosts"], wanted["switches"], wanted["algbw"]) == (["n1", "n3"], ["leaf1"], 25.0)
+    assert (preferred["hosts"], preferred["switches"], preferred["algbw"]) == (["n1", "n3"], ["leaf1"], 25.0)
     assert document["ratio"] == "2"
     assert {each["certificate"]["kind"] for each in document["placements"]} == {"received"}
-    done = chorale(capsys, "topology", "placement", "switches.txt", *options, "--wanted", "n4,n2")
+    done = chorale(capsys, "topology", "placement", "switches.txt", *options, "--preferred", "n4,n2")
     assert "at most 12.5 GB/s (25/2)" in done.stdout
-    assert "wanted: 2× the bandwidth of nodes" in done.stdout
+    assert "preferred: 2× the bandwidth of nodes" in done.stdout
     done = chorale(capsys, "topology", "placement", "switches.txt", *options[:2])
     assert "both bounds are the same" in done.stdout
 
