@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,7 +132,7 @@ def import_topology(
     )
 
 
-def _refuse(options: dict[str, object], why: str, file: str) -> None:
+def _refuse(options: Mapping[str, object], why: str, file: str) -> None:
     """Raise InvalidInput if one of `options` was given, which are not for `file`."""
     if any(options.values()):
         names = list(options)

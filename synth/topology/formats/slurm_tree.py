@@ -42,8 +42,8 @@ class SlurmTree:
         if not large:
             most = max(map(len, below.values()))
             raise InvalidInput(f"a switch must have {count} nodes below", f"at most {most}", "name fewer nodes")
-        chosen = set(min(large, key=len))
-        leaves = sorted((nodes for nodes in self.nodes.values() if chosen.issuperset(nodes)), key=len, reverse=True)
+        smallest = min(large, key=len)
+        leaves = sorted((nodes for nodes in self.nodes.values() if set(nodes) <= set(smallest)), key=len, reverse=True)
         return list(dict.fromkeys(node for nodes in leaves for node in nodes))[:count]
 
     def _nodes_below(self, switch: str, above: frozenset[str]) -> list[str]:

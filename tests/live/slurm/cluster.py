@@ -23,6 +23,9 @@ WORK, URGENT = "work", "urgent"
 """A partition whose jobs are requeued when one of the other needs their nodes."""
 
 TOPOLOGY = "SwitchName=leaf1 Nodes=n1,n3\nSwitchName=leaf2 Nodes=n2,n4\nSwitchName=spine Switches=leaf1,leaf2\n"
+REQUEUE_S = 30
+"""How long a job that is requeued waits at least, which is as long as credentials of steps hold."""
+
 _START_LIMIT_S, _END_LIMIT_S = 30.0, 20.0
 _NULL_DEVICE = (1, 3)
 _SBIN = "/usr/sbin:/sbin"
@@ -32,11 +35,21 @@ def missing_for_slurm() -> str | None:
     """Return in one line what this machine lacks to run a Slurm cluster, None if it has everything."""
     path = f"{os.environ.get('PATH', '')}:{_SBIN}"
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    if not _has_library("libpmix.so", path):
+        missing.append("libpmix.so")  # which srun loads by this name
     if missing:
         return f"a Slurm cluster needs {', '.join(missing)}: on Debian, {INSTALL}"
     if os.geteuid() != 0:
         return "a Slurm cluster of tests needs root: slurmd starts processes of users"
     return None
+
+
+def _has_library(name: str, path: str) -> bool:
+    ldconfig = shutil.which("ldconfig", path=path)
+    if ldconfig is None:
+        return False
+    listed = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=_END_LIMIT_S, check=False)
+    return any(line.split()[:1] == [name] for line in listed.stdout.splitlines())
 
 
 class SlurmCluster:
@@ -193,7 +206,8 @@ class SlurmCluster:
         return "\n".join(
             [
                 f"ClusterName=chorale\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={ports[0]}\nSlurmUser={user}",
-                f"SlurmdUser={user}\nAuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket\nCredType=cred/munge",
+                f"SlurmdUser={user}\nAuthType=auth/munge\nCredType=cred/munge",
+                f"AuthInfo=socket={folder}/munge/socket,cred_expire={REQUEUE_S}",
                 f"StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool/%n\nTmpFS={folder}/tmp/%n",
                 f"SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/%n.pid\nSlurmdParameters=config_overrides",
                 "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres",
