@@ -132,8 +132,17 @@ def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def draws_pictures() -> bool:
+    """Whether launches in this process draw pictures, which takes longest; files that look at them say so."""
+    return False
+
+
+@pytest.fixture
+def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch, draws_pictures: bool) -> Home:
     """Return an empty data folder with a ready MLflow database; CHORALE_HOME points to it."""
+    if not draws_pictures:
+        monkeypatch.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
+        monkeypatch.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")

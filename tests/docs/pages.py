@@ -39,6 +39,7 @@ SLOW = {
     "guide/tables.md",
     "guide/training.md",
     "guide/tune-your-cluster.md",
+    "reference/benchmarks.md",
     "reference/recorded-measurements.md",
     "reference/reproduction.md",
 }

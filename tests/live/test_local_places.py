@@ -40,7 +40,16 @@ def ring() -> Iterator[EmulatedFabric]:
         yield fabric
 
 
-@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone))
+ON_LOOPBACK = {
+    runner_kit.right_programs_give_times,
+    runner_kit.every_element_type_is_exact,
+    runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
+    runner_kit.closing_twice_is_harmless,
+}
+"""What is tried on loopback each time; the others each time on emulated links, in test_local_runner.py."""
+
+
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, ON_LOOPBACK))
 def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_on_loopback)
     assert not descendants()
@@ -110,7 +119,11 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS.items(), ids=lambda item: item[0])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(item, marks=() if item[0] == "ring:4" else (pytest.mark.slow,)) for item in PROGRAMS.items()],
+    ids=list(PROGRAMS),
+)
 def programs(request: pytest.FixtureRequest) -> tuple[str, tuple[Program, ...]]:
     """Return a topology and programs for it; tests of one follow each other, so that the ranks import torch once."""
     return request.param

@@ -26,6 +26,8 @@ def _chunk_is_right(schedule: Schedule, shard: int, messages: list[tuple[int, in
     ranks, name = schedule.topology.compute_count, schedule.collective.name
     root = schedule.collective.root or 0
     everyone = frozenset(range(ranks))
+    if _sums_come_in_several_steps(messages, ranks):
+        return False
     sums = {rank: frozenset({rank}) for rank in range(ranks)} if schedule.collective.reduces else {}
     owner = root if name == CollectiveName.BROADCAST else shard
     results = {owner} if name in _COPIES else set()
@@ -35,6 +37,15 @@ def _chunk_is_right(schedule: Schedule, shard: int, messages: list[tuple[int, in
     if name in _SUMS:
         return sums.get(root if name == CollectiveName.REDUCE else shard) == everyone and len(sums) == 1
     return results >= set(range(ranks)) and len(sums) <= 1
+
+
+def _sums_come_in_several_steps(messages: list[tuple[int, int, int, bool]], ranks: int) -> bool:
+    """Whether a switch gets parts of the sum of this chunk in more than one step: it makes one sum of a chunk."""
+    steps = defaultdict(set)
+    for step, _, dst, adds in messages:
+        if adds and dst >= ranks:
+            steps[dst].add(step)
+    return any(len(steps_of_switch) > 1 for steps_of_switch in steps.values())
 
 
 @dataclass

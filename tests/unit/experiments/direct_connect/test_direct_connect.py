@@ -54,6 +54,7 @@ def test_table_7_up_to_128_nodes():
     assert dominated == ["Diamond^2", "BiRing(2,8) x UniRing(1,4)^2"]
 
 
+@pytest.mark.slow
 def test_a_printed_rate_that_no_flow_reaches_is_disproved():
     row = published_row("7", "L^3(C(16,{3,4}))")
     measured = tables._compare_table_7_row(row)

@@ -12,10 +12,10 @@ from chorale.synth.methods.bucket import bucket, ring_line, traditional_torus
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
-from tests.shapes import torus_specs
+from tests.shapes import node_counts, torus_specs
 
 
-@pytest.mark.parametrize("nodes", range(2, 65))
+@pytest.mark.parametrize("nodes", node_counts(2))
 def test_bucket_on_all_tori(nodes):
     for spec in torus_specs(nodes):
         topology = parse_topology(spec)

@@ -14,7 +14,7 @@ from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.recursive_doubling import doubling_peers, halving_line, rabenseifner, recursive_doubling
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
-from tests.shapes import torus_specs
+from tests.shapes import node_counts, torus_specs
 
 OTHERS = [ALLGATHER, REDUCE_SCATTER, Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 1)]
 
@@ -32,7 +32,7 @@ def sent_by_rank(schedule) -> np.ndarray:
     return sent
 
 
-@pytest.mark.parametrize("nodes", range(2, 65))
+@pytest.mark.parametrize("nodes", node_counts(2))
 def test_halving_and_doubling_on_all_tori(nodes):
     for spec in torus_specs(nodes):
         topology = parse_topology(spec)
@@ -44,7 +44,7 @@ def test_halving_and_doubling_on_all_tori(nodes):
                 assert set((sent_by_rank(schedule) / schedule.chunks_per_shard).tolist()) == {2 * (nodes - 1)}
 
 
-@pytest.mark.parametrize("nodes", range(2, 65))
+@pytest.mark.parametrize("nodes", node_counts(2))
 def test_doubling_on_all_tori(nodes):
     for spec in torus_specs(nodes):
         topology = parse_topology(spec)

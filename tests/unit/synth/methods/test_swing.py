@@ -16,7 +16,7 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.patterns import verified_with_traffic
-from tests.shapes import torus_specs
+from tests.shapes import node_counts, torus_specs
 
 OTHERS = [ALLGATHER, REDUCE_SCATTER, Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 1)]
 
@@ -33,7 +33,7 @@ def sent_by_each_rank(schedule) -> set[Fraction]:
     return {Fraction(int(amount), schedule.chunks_per_shard * len(sent)) for amount in sent}
 
 
-@pytest.mark.parametrize("nodes", range(2, 65))
+@pytest.mark.parametrize("nodes", node_counts(2))
 def test_bandwidth_optimal_on_all_tori(nodes):
     for spec in torus_specs(nodes):
         topology = parse_topology(spec)
@@ -45,7 +45,7 @@ def test_bandwidth_optimal_on_all_tori(nodes):
             assert verified.link_loads.duplicate_deliveries == 0
 
 
-@pytest.mark.parametrize("nodes", range(2, 65))
+@pytest.mark.parametrize("nodes", node_counts(2))
 def test_latency_optimal_on_all_tori(nodes):
     for spec in torus_specs(nodes):
         topology = parse_topology(spec)

@@ -97,9 +97,16 @@ def check_against_the_parser(damaged: bytes) -> None:
 CHARACTERS = '<>/="0123456789- abcgipost\n:'
 
 
-@settings(max_examples=400, deadline=None)
+EXAMPLES = pytest.mark.parametrize("examples", [150, pytest.param(1000, marks=[pytest.mark.slow])])
+
+
+@EXAMPLES
+def test_damaged_text_is_read_as_the_parser_reads_it(examples):
+    settings(max_examples=examples, deadline=None)(damaged_text_is_read_as_the_parser_reads_it)()
+
+
 @given(st.sampled_from(TEXTS), st.data())
-def test_damaged_text_is_read_as_the_parser_reads_it(text, data):
+def damaged_text_is_read_as_the_parser_reads_it(text, data):
     """Whatever is read as columns means the same to the parser, and the targets that take it are the same."""
     start = data.draw(st.integers(0, len(text) - 1))
     end = data.draw(st.integers(start, min(len(text), start + data.draw(st.sampled_from([0, 1, 2, 30])))))
@@ -112,9 +119,13 @@ NUMBERS = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@EXAMPLES
+def test_text_with_another_value_is_read_as_the_parser_reads_it(examples):
+    settings(max_examples=examples, deadline=None)(text_with_another_value_is_read_as_the_parser_reads_it)()
+
+
 @given(st.sampled_from(TEXTS), st.data())
-def test_text_with_another_value_is_read_as_the_parser_reads_it(text, data):
+def text_with_another_value_is_read_as_the_parser_reads_it(text, data):
     """One value of one attribute is another one: most such texts keep their form."""
     quotes = [index for index, byte in enumerate(text) if byte == ord('"')]
     at = 2 * data.draw(st.integers(0, len(quotes) // 2 - 1))

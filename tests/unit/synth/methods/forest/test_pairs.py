@@ -71,9 +71,10 @@ def amounts_over_links(schedule: Schedule, reduce: bool) -> list[int]:
     return amounts
 
 
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 70), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("parallel", [False, True])
-def test_random_fabrics_reach_the_linear_program(parallel: bool) -> None:
-    for seed in range(70):
+def test_random_fabrics_reach_the_linear_program(parallel: bool, seeds: range) -> None:
+    for seed in seeds:
         topology = with_parallel_links(random_fabric(seed), seed) if parallel else random_fabric(seed)
         pairs = tree_pairs(topology)
         whole = integral_pairs(topology, pairs.split)
@@ -86,7 +87,7 @@ def test_random_fabrics_reach_the_linear_program(parallel: bool) -> None:
             assert all(amount <= limit * per_pair for amount, limit in zip(used, limits.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("first", [0, 40])
+@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
 def test_allreduce_takes_the_better_of_both(first: int) -> None:
     chosen = set()
     for seed in range(first, first + 40):

@@ -14,7 +14,7 @@ from chorale.synth.methods.rings.cycles import disjoint_cycles, torus_has_disjoi
 from chorale.synth.methods.rings.patterns import bfb_ring, hamiltonian_ring
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
-from tests.shapes import shapes
+from tests.shapes import node_counts, shapes
 
 
 def hops(order) -> set[tuple[int, int]]:
@@ -83,7 +83,7 @@ def test_all_tori_up_to_64_nodes(spec, method):
     assert verified.schedule.steps == 2 * (nodes - 1 if method is hamiltonian_ring else nodes // 2)
 
 
-@pytest.mark.parametrize("nodes", range(3, 65))
+@pytest.mark.parametrize("nodes", node_counts(3))
 def test_rings_and_shifted_rings(nodes):
     """ShiftedRing takes 2 (N - 1) steps, ShiftedBFBRing 2 floor(N / 2), both bandwidth-optimal (section A.2)."""
     for spec in (f"ring:{nodes}", f"shiftedring:{nodes}"):
