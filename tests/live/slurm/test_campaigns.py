@@ -132,7 +132,7 @@ def test_ray_comes_up_on_the_allocation(site: Site) -> None:
     job = _submitted(site, "by-ray", "--set", "runner.needs.gpus=4", "--json")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site) + _ray_logs(site)
     trials = _trials(site, "by-ray")
-    assert [(trial["state"], trial["environment"]["nodes"]) for trial in trials] == [("complete", "n1,n2")] * 2
+    assert [(trial["state"], trial["environment"]["nodes"]) for trial in trials] == [("complete", "n1,n3")] * 2
     code, output, _ = site.chorale("tune", "--follow", "by-ray")
     assert (code, json.loads(output)["trials"]["complete"]) == (0, 2)
     assert not site.cluster.steps()
@@ -147,7 +147,7 @@ def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     assert code == 1, messages + _ray_logs(site)
     failed = json.loads(output)
     assert failed["failure"]["kind"] == "timeout"
-    assert failed["environment"]["nodes"] == "n1,n2"
+    assert failed["environment"]["nodes"] == "n1,n3"
     assert not site.cluster.steps()
     assert list((site.folder / "jobs").iterdir()) == []
 
