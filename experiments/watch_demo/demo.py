@@ -23,7 +23,7 @@ from chorale.synth.topology.topology import Topology
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "train.py"
 SIZE_BYTES = 1 << 20
-_WAIT_LIMIT_S = 180.0
+_WAIT_LIMIT_S = 300.0
 _POLL_S = 0.1
 _BEGINS = ("publish", "resume")
 _COLLECTIVE_LIMIT_S = 20

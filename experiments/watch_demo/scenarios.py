@@ -61,6 +61,7 @@ def lose_a_node(demo: WatchDemo, steps_before: int) -> Json:
     first_back = steps[began]
     return {
         **document,
+        "bandwidth_of_bound_between": None,  # no step ends between a failed job and the next one
         "job_failed_s": failed_s - lost_s,
         "back": {"published_s": whole["time_s"] - back_s, "first_step_s": first_back["end_s"] - back_s},
         "allreduce_s_back": median_s(steps[began + 1 :]),

@@ -28,6 +28,8 @@ from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_pr
 from chorale.tuner.reports.table_writing import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
 
 TARGET = "oneccl-xml"
+_QUICK_RANKS = 32
+"""Above so many ranks allreduce is planned as two phases: pairs of trees may be faster, but take seconds to plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Planner:
         count = 0
         for method in self._request.methods:
             try:
-                candidate = _candidate(topology, collective, method)
+                candidate = _candidate(topology, collective, _quick(method, topology, collective))
             except ChoraleError as error:  # the other methods may suit
                 failure = error
                 continue
@@ -147,6 +149,12 @@ class Planner:
             last = None if is_last else (size + sizes[index + 1]) // 2
             yield RangeRow(collective, None, SizeRange(first, last), candidate.entry, certificate=candidate.certificate)
             first = 0 if last is None else last + 1
+
+
+def _quick(method: str, topology: Topology, collective: str) -> str:
+    """Return the method that stands for `method` where many ranks have to be planned for at once."""
+    is_slow = method == "forest" and collective == "allreduce" and topology.compute_count > _QUICK_RANKS
+    return "forest-phases" if is_slow else method
 
 
 def _costs(choice: Choice, collective: str) -> Mapping[str, str]:

@@ -1,0 +1,55 @@
+"""Each fault of the guide's table, while a job trains on an emulated fabric, with all parts as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.on_fabrics import require_fabrics
+from tests.native_code import share_native_code
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+_LIMIT_S = 550
+
+
+def _run(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
+    require_fabrics(f"scenario-{os.getpid()}", f"the fault {fault}")
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    share_native_code(home)
+    command = [sys.executable, "-m", "chorale.experiments.watch_demo", "--fault", fault, "--topology", topology]
+    environment = {**os.environ, "CHORALE_HOME": str(home)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert (document["wrong_sums"], document["steps_lost"]) == (0, 0)
+    assert 0 < document["detected_s"] < document["published_s"] <= document["first_step_s"]
+    return document
+
+
+@pytest.mark.parametrize("topology", ["hypercube:3", "torus:3x3"])
+@pytest.mark.parametrize("fault", ["cut", "slow", "flap"])
+def test_links(tmp_path: Path, fault: str, topology: str) -> None:
+    _run(tmp_path, fault, topology)
+
+
+def test_a_rank_is_lost_and_comes_back(tmp_path: Path) -> None:
+    document = _run(tmp_path, "node", "hypercube:3")
+    assert document["job_failed_s"] < document["first_step_s"]
+    assert document["back"]["first_step_s"] > document["back"]["published_s"]
+
+
+def test_the_watch_is_killed_and_publishes_nothing_twice(tmp_path: Path) -> None:
+    assert _run(tmp_path, "watch", "hypercube:3")["published_twice"] == 0
+
+
+def test_mlflow_is_away_and_gets_each_version_once_it_is_back(tmp_path: Path) -> None:
+    document = _run(tmp_path, "mlflow", "hypercube:3")
+    assert sorted(document["versions"]) == sorted(document["tables"].values())
