@@ -63,8 +63,8 @@ _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     """Return facts of verified schedules of all collectives of a table, and the seconds of these and of a plain ring.
 
-    Network, synthesis and verification count; the ring, for allgather alone, is made and verified in the same way. `processor` is what ours
-    took of processors, whatever else ran.
+    Network, synthesis and verification count; the ring, for allgather alone, is made and verified in the same way.
+    `processor` is what ours took of processors, whatever else ran.
     """
     synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
     stages = Stopwatch()

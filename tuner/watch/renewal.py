@@ -39,7 +39,7 @@ class RenewalParts:
 
 @dataclass(slots=True)
 class Renewal:
-    """The present table of a fabric, and how it is replaced. One thread at a time.
+    """The present table of a fabric, and how it is replaced. One thread at a time, but for `plan_ahead`.
 
     is_held: nothing is published as long as it is true
     """

@@ -77,7 +77,7 @@ Choice = Mapping[tuple[str, int], _Candidate]
 
 
 class Planner:
-    """Plans for states of one fabric; what was planned before is looked up."""
+    """Plans for states of one fabric; what was planned before is looked up. Several threads may plan."""
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request

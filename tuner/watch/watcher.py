@@ -51,19 +51,20 @@ class Watch:
     """One fabric under watch; call it from one thread.
 
     renewal: the tables; what it does takes longer, and is done in `pool`, one after the other
-    pool:    its second thread starts what measures
+    pool:    its other threads plan ahead, which must not keep a renewal waiting, and start what measures
     sender:  tells others, who may be slow to hear
     """
 
     parts: WatchParts
     renewal: Renewal
-    pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="watch"))
+    pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
     sender: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="watch-sender"))
     _state: FabricState | None = None
     _changed_s: float | None = None
     _since_s: float | None = None
     _pending: tuple[FabricState, float] | None = None
     _work: Future[list[Event]] | None = None
+    _planning: Future[list[Event]] | None = None
     _delivery: Future[list[Event]] | None = None
     _ahead: Iterator[FabricState] = field(default_factory=lambda: iter(()))
     _is_warm: bool = False
@@ -149,10 +150,15 @@ class Watch:
         if self._work is not None and self._work.done():
             work, self._work = self._work, None
             yield from work.result()
+        if self._planning is not None and self._planning.done():
+            planning, self._planning = self._planning, None
+            yield from planning.result()
         if self._changed_s is not None and self._has_settled(now_s):
             yield from self._on_settled(FabricState.of(self.parts.monitors), self._since_s or now_s)
         if self._work is None:
             self._work = self._next_work(now_s)
+        if self._work is None and self._planning is None and (ahead := next(self._ahead, None)) is not None:
+            self._planning = self.pool.submit(self.renewal.plan_ahead, ahead)
 
     def _next_work(self, now_s: float) -> Future[list[Event]] | None:
         """Return what is most urgent, begun; None if there is nothing to do."""
@@ -166,8 +172,7 @@ class Watch:
         if now_s > self._judged_s + _JUDGE_S:
             self._judged_s = now_s
             return self.pool.submit(renewal.judge)
-        ahead = next(self._ahead, None)
-        return None if ahead is None else self.pool.submit(renewal.plan_ahead, ahead)
+        return None
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
         """Route around what is dead, and plan as soon as the work before is done."""
