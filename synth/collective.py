@@ -20,15 +20,31 @@ class CollectiveName(StrEnum):
     BROADCAST = "broadcast"
     REDUCE = "reduce"
     ALLTOALL = "alltoall"
+    ALLTOALLV = "alltoallv"
+    ALLGATHERV = "allgatherv"
+    REDUCE_SCATTERV = "reduce_scatterv"
     CUSTOM = "custom"
 
     @property
     def reduces(self) -> bool:
         """Whether the operation adds contributions of several ranks."""
-        return self in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE, CollectiveName.REDUCE)
+        return self in _REDUCING
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether its shards have sizes of their own."""
+        return self in UNEVEN
 
 
-STANDARD = tuple(name for name in CollectiveName if name is not CollectiveName.CUSTOM)
+_REDUCING = (
+    CollectiveName.REDUCE_SCATTER,
+    CollectiveName.ALLREDUCE,
+    CollectiveName.REDUCE,
+    CollectiveName.REDUCE_SCATTERV,
+)
+UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV)
+"""The collectives whose shards have sizes of their own, as in MPI."""
+STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
 """The collectives whose name says what they do."""
 
 
@@ -43,12 +59,15 @@ class Collective:
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
+    alltoallv, allgatherv, reduce_scatterv: the same with shards of `sizes` chunks each, and only then. The vector of M
+    bytes is all shards together; of alltoallv, where there is one for each pair of ranks, those of a rank on average.
     custom: what `custom` says, and only then; for programs, which there are no schedules for.
     """
 
     name: CollectiveName
     root: int | None = None
     custom: CustomCollective | None = None
+    sizes: tuple[int, ...] | None = None
 
     @property
     def reduces(self) -> bool:
@@ -59,6 +78,11 @@ class Collective:
     def is_rooted(self) -> bool:
         return self.name in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
 
+    @property
+    def is_alltoall(self) -> bool:
+        """Whether every rank sends data of its own to every other."""
+        return self.name in (CollectiveName.ALLTOALL, CollectiveName.ALLTOALLV)
+
     def __str__(self) -> str:
         if self.custom is not None:
             return f"{self.name.value} {self.custom.name}"
@@ -68,6 +92,20 @@ class Collective:
 def custom_collective(custom: CustomCollective) -> Collective:
     """Return the collective that `custom` defines."""
     return Collective(CollectiveName.CUSTOM, custom=custom)
+
+
+def uneven_collective(name: CollectiveName, sizes: Iterable[int]) -> Collective:
+    """Return the collective `name`, one of `UNEVEN`, whose shards have so many chunks; InvalidInput without chunks.
+
+    >>> str(uneven_collective(CollectiveName.ALLGATHERV, (3, 0, 1)))
+    'allgatherv'
+    """
+    counts = tuple(int(size) for size in sizes)
+    if name not in UNEVEN:
+        raise InvalidInput("sizes are for " + ", ".join(UNEVEN), name.value, "choose one of these")
+    if min(counts, default=0) < 0 or not any(counts):
+        raise InvalidInput("sizes of shards must be 0 or more, and not all 0", counts[:8], "give a size to some shard")
+    return Collective(name, sizes=counts)
 
 
 COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}

@@ -25,6 +25,8 @@ _KINDS = {
     CollectiveName.BROADCAST: ("into",),
     CollectiveName.REDUCE: ("out-of",),
     CollectiveName.ALLTOALL: ("into", "out-of"),
+    CollectiveName.ALLGATHERV: ("into",),
+    CollectiveName.REDUCE_SCATTERV: ("out-of",),
 }
 
 
@@ -34,7 +36,7 @@ def check_certificate(topology: Topology, collective: Collective, certificate: M
     O(links + size of the certificate), plain Python, exact.
     """
     kind = certificate.get("kind")
-    if kind not in _KINDS[collective.name]:
+    if kind not in _KINDS.get(collective.name, ()):
         raise _failure(f"{kind} for {collective}")
     claimed = _rational(certificate.get("time_per_byte"))
     if kind in ("received", "sent"):
@@ -54,7 +56,7 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
     moved = _moved(topology, collective, inside)
     if certificate.get("k") is None:
         return moved / sum(crossing, Fraction(0))
-    if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
+    if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL) or collective.sizes is not None:
         raise _failure(f"trees per shard for {collective}")
     shards = 1 if collective.is_rooted else topology.compute_count
     return (
@@ -73,6 +75,9 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
         return Fraction(int(collective.root not in inside))
     if collective.name == CollectiveName.ALLREDUCE:
         return Fraction(1)
+    if collective.sizes is not None:
+        outside = sum(size for rank, size in enumerate(collective.sizes) if rank not in inside)
+        return Fraction(outside, sum(collective.sizes))
     if collective.name == CollectiveName.ALLTOALL:
         return Fraction(within * (ranks - within), ranks)
     return Fraction(ranks - within, ranks)

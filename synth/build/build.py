@@ -37,7 +37,7 @@ def build_program(
         program = lower(verified, lowering)
         text = target_named(lowering.target).emit(program)
     with observe("check"):
-        read_back = read_checked(text.encode(), verified.schedule.topology)
+        read_back = read_checked(text.encode(), verified.schedule.topology, program.collective.custom)
     return LoweredProgram(program, text, read_back)
 
 

@@ -25,11 +25,11 @@ from chorale.synth.lowering.placement import Placement, stays_in_order
 from chorale.synth.lowering.rank_columns import columns_of_blocks
 from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
+from chorale.synth.lowering.uneven_shape import buffers_of
 from chorale.synth.lowering.unscheduled_ops import OpGenerator, UnscheduledOps, operand_cells, with_dense_scratch
 from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector_layout_of
 from chorale.synth.programs.columns import ColumnBlocks
 from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 from chorale.synth.programs.program import (
     EMPTY_RANK,
@@ -68,8 +68,8 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
 
     Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
     block for each direction of each of its connections (one for two of them, where blocks are scarce), which goes
-    through the steps in order (in trees: through the depths), held up by exact waits only. Raises InvalidInput where
-    the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
+    through the steps in order (in trees: through the depths), held up by exact waits only. Given sizes are out
+    of place. Raises InvalidInput where the target's limits are exceeded. O(chunks moved * log(chunks of a step)).
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize
     >>> ring = parse_topology("ring:4")
@@ -83,6 +83,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
         rule = "programs of blocks and messages are made of schedules in which ranks alone act"
         raise InvalidInput(rule, f"{columns.method}, in which switches add", "synthesize without --in-network")
     schedule = rechunked(columns, options.chunks)
+    options = replace(options, in_place=options.in_place and not schedule.collective.name.is_uneven)
     limits = limits_of(options)
     _require_possible(schedule, options, limits)
     program, excess = _attempt(schedule, options, limits)
@@ -208,9 +209,8 @@ def _prepared(
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
-    collective = schedule.collective
-    chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
-    shape = BufferShape(collective.name, chunks, ranks, options.in_place, collective.root)
+    collective, shape = buffers_of(schedule, vector, options.in_place)
+    chunks = shape.chunks
     _require_at_most("ranks", ranks, limits.ranks)
     _require_at_most("largest chunk offset", chunks - 1, limits.offset)
     _require_at_most(
@@ -273,7 +273,7 @@ def _fragment_limits(
     """Return how long fragments may be. In streams along trees a fragment is forwarded when all of it has arrived, so a
     tree for the whole vector takes one chunk at a time, and trees of many roots one transfer. Steps follow one another
     and take all they can, and the streams of an alltoall go straight from end to end."""
-    streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
+    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
     by_chunk = options.block_group > 1 or options.pipeline_bytes > 0

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.rails import rails_of
 from chorale.synth.lowering.timetable import Timetable, timetable_of
@@ -58,7 +57,7 @@ class ChannelMessages:
 
 def tree_levels(schedule: Schedule) -> int:
     """Return through how many levels of trees data streams, reducing and spreading ones together; 0 if in steps."""
-    if schedule.kind != "pipelined" or schedule.collective.name == CollectiveName.ALLTOALL:
+    if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
 

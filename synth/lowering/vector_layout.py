@@ -32,7 +32,8 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 def min_chunks(schedule: Schedule) -> int:
     """Return the fewest chunks per shard in which all transfers of `schedule` begin and end between chunks. O(rows)."""
-    bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi])
+    sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
+    bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
 
 
@@ -52,7 +53,11 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
     low, high = (side.astype(np.int64) * chunks // schedule.chunks_per_shard for side in (transfers.lo, transfers.hi))
     bounds = ColumnBounds(schedule.steps, len(schedule.routes), schedule.shard_count, chunks)
     moved = bounds.pack([transfers.step, transfers.route, transfers.shard, low, high, transfers.reduce])
-    return replace(schedule, chunks_per_shard=chunks, transfers=moved)
+    collective = schedule.collective
+    if collective.sizes is not None:
+        sizes = tuple(size * chunks // schedule.chunks_per_shard for size in collective.sizes)
+        collective = replace(collective, sizes=sizes)
+    return replace(schedule, collective=collective, chunks_per_shard=chunks, transfers=moved)
 
 
 _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
@@ -65,16 +70,20 @@ class VectorLayout:
     transfers: those of the schedule, or of its first shard alone where the vector is one shard (`is_single_shard`)
     shards:    of all data; in an alltoall every rank has a vector of its own
     chunks_per_shard: of one instance
+    sizes:     int64[shards], the chunks of each shard of an uneven collective
     """
 
     transfers: Transfers
     shards: int
     chunks_per_shard: int
     instances: int
+    sizes: NDArray[np.int64] | None = None
 
     @property
     def chunks(self) -> int:
         """Number of chunks of all data."""
+        if self.sizes is not None:
+            return int(self.sizes.sum())
         return self.shards * self.instances * self.chunks_per_shard
 
     @property
@@ -97,6 +106,8 @@ class VectorLayout:
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
         """Return the first chunk of each shard in the copy `instance` of the schedule."""
+        if self.sizes is not None:
+            return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
 
 
@@ -109,7 +120,12 @@ def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
     shards, transfers = schedule.shard_count, schedule.transfers
     if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
         shards, transfers = 1, transfers.select(np.flatnonzero(transfers.shard == 0))
-    return VectorLayout(transfers, shards, schedule.chunks_per_shard, instances)
+    sizes = schedule.collective.sizes
+    if sizes is None:
+        return VectorLayout(transfers, shards, schedule.chunks_per_shard, instances)
+    if instances != 1:
+        raise InvalidInput("a collective of given sizes is lowered once", f"{instances} instances", "use --instances 1")
+    return VectorLayout(transfers, shards, schedule.chunks_per_shard, 1, np.array(sizes, dtype=np.int64))
 
 
 def _all_alike(transfers: Transfers, shards: int) -> bool:

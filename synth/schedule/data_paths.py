@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import CollectiveName
 from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import Schedule, Transfers
 
@@ -41,26 +40,26 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
     """
     rows = schedule.transfers.select(np.flatnonzero(_is_of(schedule, rank)))
-    streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
+    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
+    sizes = schedule.collective.sizes
+    whole = schedule.chunks_per_shard if sizes is None or schedule.collective.is_alltoall else sizes[rank]
     route, counts = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
     edge = rows.step.astype(np.int64) * len(schedule.routes) + route
-    for first, last in _runs(rows) if streams else [(0, schedule.chunks_per_shard)]:
+    for first, last in _runs(rows) if streams else [(0, whole)]:
         covers = (rows.lo < last) & (rows.hi > first)
         for reduces in (True, False):
             if len(edges := distinct(edge[covers & (rows.reduce == reduces)])):
                 counts[reduces, tuple(edges.tolist())] += last - first
     ordered = sorted(counts.items(), key=lambda path: (not path[0][0], -path[1], path[0][1]))
     return tuple(
-        DataPath(
-            Fraction(chunks, schedule.chunks_per_shard), reduces, *np.divmod(np.array(edges), len(schedule.routes))
-        )
+        DataPath(Fraction(chunks, whole), reduces, *np.divmod(np.array(edges), len(schedule.routes)))
         for (reduces, edges), chunks in ordered
     )
 
 
 def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
     shard = schedule.transfers.shard
-    if schedule.collective.name == CollectiveName.ALLTOALL:
+    if schedule.collective.is_alltoall:
         return np.asarray(shard // schedule.topology.compute_count == rank)
     return np.asarray(shard == (0 if schedule.collective.is_rooted else rank))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import lcm
 from typing import Any, Literal, Protocol
 
@@ -28,7 +29,8 @@ class Transfers:
     step:   0-based step of a stepped schedule, or depth in the tree of a pipelined one
     route:  index into the schedule's `Routes`; fixes source and destination
     shard:  which shard (by the rank that owns it)
-    lo, hi: chunk interval in units of 1 / chunks_per_shard
+    lo, hi: chunk interval in units of 1 / chunks_per_shard; of uneven collectives in chunks, of which a shard
+            has at most `chunks_per_shard`
     reduce: 1 where the destination adds the arriving chunks to its own, 0 where it stores them
 
     Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
@@ -232,6 +234,14 @@ class Schedule:
         return shard_count(self.topology, self.collective)
 
     @property
+    def chunk_part(self) -> Fraction:
+        """Which part of the vector a chunk is."""
+        ranks, sizes = self.topology.compute_count, self.collective.sizes
+        if sizes is None:
+            return Fraction(1, self.chunks_per_shard * ranks)
+        return Fraction(ranks if self.collective.is_alltoall else 1, sum(sizes))
+
+    @property
     def is_in_network(self) -> bool:
         """Whether switches add or multicast: routes begin or end at them. O(routes)."""
         links, ranks = self.topology.links, self.topology.compute_count
@@ -258,7 +268,7 @@ class Schedule:
 def shard_count(topology: Topology, collective: Collective) -> int:
     """Return into how many shards the vector of `collective` is cut: one per rank, per pair for alltoall."""
     ranks = topology.compute_count
-    return ranks * ranks if collective.name == "alltoall" else ranks
+    return ranks * ranks if collective.is_alltoall else ranks
 
 
 def _schedule_id(schedule: Schedule) -> str:
@@ -271,6 +281,8 @@ def _schedule_id(schedule: Schedule) -> str:
         "steps": schedule.steps,
         "chunks_per_shard": schedule.chunks_per_shard,
     }
+    if schedule.collective.sizes is not None:
+        facts["sizes"] = schedule.collective.sizes
     if schedule.barriers:
         facts["barriers"] = schedule.barriers
     columns: list[NDArray[Any]] = [schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns]

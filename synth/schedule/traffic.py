@@ -108,10 +108,11 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 def _column_traffic(schedule: Schedule) -> Traffic:
     rows = schedule.transfers
     key = rows.step.astype(np.int64) * len(schedule.routes) + rows.route
-    size = rows.hi.astype(np.int64) - rows.lo
+    part = schedule.chunk_part
+    size = (rows.hi.astype(np.int64) - rows.lo) * part.numerator
     return Traffic(
         schedule.topology, schedule.collective, schedule.kind, tuple(_steps(schedule, key, size)),
-        schedule.chunks_per_shard * schedule.topology.compute_count, schedule.routes, schedule.barriers,
+        part.denominator, schedule.routes, schedule.barriers,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds, Kind, Routes, Schedule
 from chorale.synth.topology.links import link_ids
@@ -37,6 +37,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
         routes, route = reversed_routes(gather.routes, original_link), transfers.route
     is_rooted = gather.collective.is_rooted
     collective = Collective(CollectiveName.REDUCE, gather.collective.root) if is_rooted else REDUCE_SCATTER
+    if gather.collective.sizes is not None:
+        collective = uneven_collective(CollectiveName.REDUCE_SCATTERV, gather.collective.sizes)
     backwards = slice(None, None, -1)
     bounds = ColumnBounds(gather.steps, len(routes), topology.compute_count, gather.chunks_per_shard)
     step = gather.steps - 1 - transfers.step.astype(np.int64)
@@ -123,12 +125,15 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     links, rows = old.topology.links, old.transfers
     ids = link_ids(new_node[links.src], new_node[links.dst], links.bandwidth_class, links.latency_class)
     routes, route = _new_routes(old, ids)
-    columns = (rows.step, route, _new_shards(old, new_node), rows.lo, rows.hi, rows.reduce)
-    root = old.collective.root
+    columns = (rows.step, route, _new_shards(old, new_node, rows.shard), rows.lo, rows.hi, rows.reduce)
+    root, sizes = old.collective.root, old.collective.sizes
+    if sizes is not None:
+        order = np.argsort(_new_shards(old, new_node, np.arange(len(sizes))))
+        sizes = tuple(sizes[shard] for shard in order.tolist())
     return replace(
         old,
         topology=topology,
-        collective=replace(old.collective, root=None if root is None else int(new_node[root])),
+        collective=replace(old.collective, root=None if root is None else int(new_node[root]), sizes=sizes),
         transfers=old.bounds.pack(columns),
         routes=routes,
         certificate={},
@@ -143,10 +148,10 @@ def _new_routes(schedule: Schedule, ids: NDArray[np.int32]) -> tuple[Routes, NDA
     return Routes(routes.offsets, ids[routes.link_ids]), route
 
 
-def _new_shards(schedule: Schedule, new_node: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Return the new number of the shard of every row."""
-    shard, ranks = schedule.transfers.shard, schedule.topology.compute_count
-    if schedule.collective.name != CollectiveName.ALLTOALL:
+def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return the new number of every shard."""
+    ranks = schedule.topology.compute_count
+    if not schedule.collective.is_alltoall:
         return shard if schedule.collective.is_rooted else new_node[shard]
     source, target = np.divmod(shard.astype(np.int64), ranks)
     return new_node[source].astype(np.int64) * ranks + new_node[target]
@@ -173,8 +178,10 @@ def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     )
     lengths = np.repeat(length, parts)
     first = lo * parts + lengths * np.tile(np.arange(parts), len(rows))
+    sizes = schedule.collective.sizes
     deeper = replace(
         schedule,
+        collective=replace(schedule.collective, sizes=None if sizes is None else tuple(size * parts for size in sizes)),
         chunks_per_shard=schedule.chunks_per_shard * parts,
         parameters={**schedule.parameters, "depth": parts},
     )

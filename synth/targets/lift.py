@@ -176,9 +176,12 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
     return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(_fitting(document)))
 
 
-def read_checked(text: bytes, topology: Topology) -> AnyProgram:
-    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`."""
-    lifted = read_unchecked(text)
+def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:
+    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`.
+
+    collective: what it is to do, where the text cannot say so
+    """
+    lifted = read_unchecked(text, collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
         rule = f"a program must do what its collective says ({violation.rule})"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.message_sizes import MSCCL_BUFFERS
@@ -127,6 +128,9 @@ def _header_findings(attributes: XmlAttributes, header: ProgramHeader) -> Iterat
 
 def _root(program: Program, target: str) -> dict[str, Attribute]:
     name = program.collective.name
+    if program.collective.custom is not None:
+        rule = f"{target} must be for a collective by name: its loader knows no other"
+        raise InvalidInput(rule, program.collective, "lower it with --target msccl-xml or mscclpp-json")
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,

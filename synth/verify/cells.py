@@ -44,6 +44,8 @@ class ChunkIntervals:
             return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64), None)
         begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
         begins[:, [0, chunks]] = True
+        if schedule.collective.sizes is not None:
+            begins[np.arange(shards), schedule.collective.sizes] = True
         begins[rows.shard, rows.lo] = begins[rows.shard, rows.hi] = True
         at_chunk = np.cumsum(begins, axis=1, dtype=np.int32) - np.int32(1)
         offsets = np.concatenate([[0], np.cumsum(at_chunk[:, -1], dtype=np.int64)])
@@ -56,6 +58,14 @@ class ChunkIntervals:
         if self.at_chunk is None:
             return rows.lo, rows.hi
         return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
+
+    def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
+        """Return bool per cell: whether its chunks are none of its shard, of which `sizes` says how many it has."""
+        outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
+        for shard, size in enumerate(sizes or ()):
+            first = size if self.at_chunk is None else int(self.at_chunk[shard, size])
+            outside[self.offsets[shard] + first : self.offsets[shard + 1]] = True
+        return outside
 
     def locate(self, cell: int) -> tuple[int, int]:
         """Return (shard, chunk) of the first chunk of `cell`."""

@@ -37,13 +37,13 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
     anywhere = np.full(len(shards), -1, dtype=np.int32)
     root = np.full(len(shards), schedule.collective.root or 0, dtype=np.int32)
     name = schedule.collective.name
-    if name == CollectiveName.ALLGATHER:
+    if name in (CollectiveName.ALLGATHER, CollectiveName.ALLGATHERV):
         return ShardConditions(shards, anywhere, anywhere, reduces=False, copies=True)
     if name == CollectiveName.BROADCAST:
         return ShardConditions(root, anywhere, anywhere, reduces=False, copies=True)
-    if name == CollectiveName.ALLTOALL:
+    if schedule.collective.is_alltoall:
         return ShardConditions(shards // ranks, anywhere, shards % ranks, reduces=False, copies=True)
-    if name == CollectiveName.REDUCE_SCATTER:
+    if name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE_SCATTERV):
         return ShardConditions(anywhere, shards, shards, reduces=True, copies=False)
     if name == CollectiveName.REDUCE:
         return ShardConditions(anywhere, root, root, reduces=True, copies=False)
@@ -54,6 +54,7 @@ def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Return what is wrong with the form of `schedule`; replay is only defined where this is empty."""
     violations = list(_route_violations(schedule))
     violations = violations or list(_column_violations(schedule))
+    violations = violations or list(_size_violations(schedule))
     return violations or list(_row_violations(schedule))
 
 
@@ -83,6 +84,26 @@ def _route_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
         yield ScheduleViolation("route-ends", "a route starts or ends at a switch that neither multicasts nor adds")
     elif able.any() and (schedule.kind != "pipelined" or schedule.barriers):
         yield ScheduleViolation("route-ends", "switches act in schedules that stream, without barriers")
+
+
+def _size_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
+    """Yield sizes that do not fit the collective, and chunks that their shards do not have."""
+    collective = schedule.collective
+    if collective.sizes is None and not collective.name.is_uneven:
+        return
+    sizes = collective.sizes or ()
+    most = schedule.chunks_per_shard
+    if not collective.name.is_uneven or len(sizes) != schedule.shard_count or not 0 <= min(sizes) <= max(sizes) <= most:
+        message = f"{collective} must have a size of 0 to {most} chunks for each of {schedule.shard_count} shards"
+        yield ScheduleViolation("sizes", message)
+        return
+    transfers = schedule.transfers
+    beyond = np.flatnonzero(transfers.hi > np.array(sizes, dtype=np.int64)[transfers.shard])
+    if len(beyond):
+        row = int(beyond[0])
+        shard = int(transfers.shard[row])
+        message = f"row {row}: chunk {int(transfers.hi[row]) - 1} of shard {shard}, which has {sizes[shard]}"
+        yield ScheduleViolation("sizes", message)
 
 
 def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:

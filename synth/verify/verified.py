@@ -75,7 +75,7 @@ def stepped_time_s(schedule: Schedule, loads: Loads, size_bytes: int) -> Fractio
     """
     topology = schedule.topology
     byte_s = Fraction(1, bytes_per_second(topology))
-    chunk_s = size_bytes * byte_s / (schedule.chunks_per_shard * topology.compute_count)
+    chunk_s = size_bytes * byte_s * schedule.chunk_part
     of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
     return sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
 
@@ -109,7 +109,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
     as the slowest one, from one barrier to the next.
     """
     periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
-    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    chunk = schedule.chunk_part
     time_per_byte = sum((schedule.topology.links.longest_time(period) for period in periods), Fraction(0)) * chunk
     bandwidth = schedule.topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
@@ -125,7 +125,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
 
 def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
     """Return the link loads over the whole schedule, as fractions of the vector M."""
-    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    chunk = schedule.chunk_part
     total = loads.sum(axis=0)
     largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
     return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)

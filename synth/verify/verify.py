@@ -93,7 +93,8 @@ def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> 
     """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
     rules = {violation.rule for violation in violations}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
-    return schedule.collective.reduces and not rules.isdisjoint(signs) and set_replay.fits_set_replay(schedule)
+    fits = schedule.collective.sizes is None and set_replay.fits_set_replay(schedule)
+    return schedule.collective.reduces and not rules.isdisjoint(signs) and fits
 
 
 def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
@@ -135,6 +136,10 @@ def _replay_window(
     violations: list[ScheduleViolation] = []
     duplicates = 0
     _mark_starts(conditions, cells, window)
+    nowhere = cells.beyond(schedule.collective.sizes)[begin:end]
+    if conditions.reduces and nowhere.any():  # as if it had been added up
+        window.handed_on[:, nowhere] = 1
+        window.handed_on[np.repeat(conditions.sum_ends[shards], counts)[nowhere], np.flatnonzero(nowhere)] = 0
     for start, rows in row_blocks(schedule, cells):
         again, twice, culprit = replay.record_times(
             rows, *span, cells.size, window.arrival, window.handed_on, window.fed
@@ -145,8 +150,8 @@ def _replay_window(
                 ScheduleViolation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
             )
     if conditions.reduces:
-        ends = np.repeat(conditions.sum_ends[shards], counts)
-        wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
+        sum_ends = np.repeat(conditions.sum_ends[shards], counts)
+        wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, sum_ends)
         if wrong:
             violations.append(
                 ScheduleViolation(
@@ -163,9 +168,9 @@ def _replay_window(
             violations.append(
                 ScheduleViolation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
             )
-    missing, rank, cell = replay.first_missing(
-        window.arrival, cells.size[begin:end], np.repeat(conditions.ends[shards], counts)
-    )
+    ends = np.repeat(conditions.ends[shards], counts)
+    ends[nowhere] = schedule.topology.compute_count  # no rank
+    missing, rank, cell = replay.first_missing(window.arrival, cells.size[begin:end], ends)
     if missing and not violations:
         violations.append(
             ScheduleViolation("not-delivered", cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))

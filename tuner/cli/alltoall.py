@@ -19,6 +19,7 @@ from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_s
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.alltoall_traffic import TrafficRequest, plan_and_print
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
@@ -44,26 +45,53 @@ def alltoall(
         str | None, typer.Option("--output", "-o", help="Also write an all-to-all schedule, .parquet or .json.")
     ] = None,
     chunks: Annotated[
-        int | None, typer.Option(help="Chunks per shard of the schedule; default: few that come close to the rate.")
+        int | None,
+        typer.Option(
+            help="Chunks per shard of the schedule, of the largest with --traffic; default: as few as suffice."
+        ),
     ] = None,
+    traffic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|zipf:S", help="Amounts of all pairs of ranks: .json, .csv or .npy, or a skew of experts."
+        ),
+    ] = None,
+    following: Annotated[
+        list[str] | None,
+        typer.Option("--next", metavar="FILE|zipf:S", help="Then plan again for this traffic; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Orders the experts of a skew; that of --next counts on.")] = 0,
+    transposed: Annotated[
+        bool, typer.Option("--combine", help="Plan the way back of the traffic, as after a dispatch to experts.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bound the rate at which every rank can send to every other, all at once over any routes.
 
     The lower bound is reached by flows that were found, the upper one is proven by prices of links; both are exact.
 
+    With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
+
     Example: chorale alltoall torus:4x4 -o alltoall.parquet
+
+    Example: chorale alltoall a100:4 --traffic zipf:1.2 --next zipf:1.2
     """
     if output is not None:
         require_schedule_suffix(output)
-    elif chunks is not None:
+    elif chunks is not None and traffic is None:
         raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
     rate_method, allowed = parse_method(method), parse_rational(gap, "--gap")
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-        if output is not None:
+        if output is not None or traffic is not None:
             require_schedule_size(topology, chunks)
+    if traffic is not None:
+        request = TrafficRequest(traffic, following or (), seed, transposed, chunks, allowed, rate_method, output)
+        plan_and_print(topology, request, stages, as_json)
+        return
+    if following or transposed:
+        raise InvalidInput("--next and --combine are for given traffic", "no --traffic", "add --traffic zipf:1.2")
     with _bounds_display(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, rate_method, report)
     if rate.gap > allowed:

@@ -9,8 +9,9 @@ import typer
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, CollectiveName, Root
+from chorale.tuner.cli.options import AsJson, CollectiveName, Root, Shards
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.uneven_shards import FOREST_ONLY, ShardsRequest, print_shards_bound, require_trees
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
@@ -35,6 +36,8 @@ def bound(
             help="Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.",
         ),
     ] = None,
+    shards: Shards = None,
+    seed: Annotated[int, typer.Option(min=0, help="Orders the ranks of --shards zipf:S.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say how fast a collective can be at best, by which links, and with how many trees per shard.
@@ -51,6 +54,10 @@ def bound(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
+    if shards is not None:
+        require_trees(FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
+        print_shards_bound(topology, ShardsRequest(shards, collective, "height", seed), stages, as_json)
+        return
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if nccl_tuner is not None:

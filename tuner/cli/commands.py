@@ -48,6 +48,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "alltoall",
         "Bound the rate at which every rank can send to every other, all at once over any routes.",
     ),
+    "groups": (
+        "groups",
+        "Plan collectives of several groups of ranks at once over a shared fabric, each in its share of every link.",
+    ),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
     "training": (
         "training",

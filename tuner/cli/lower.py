@@ -24,7 +24,9 @@ from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
+from chorale.tuner.files.collective_files import collective_file_text
 from chorale.tuner.files.program_output import parts_of, write_program
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
@@ -34,6 +36,8 @@ from chorale.tuner.reports.show import program_facts
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 _SEPARATE = ("violations", "notices", "explanations", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
+COLLECTIVE_SUFFIX = ".collective.json"
+"""What a program for given sizes must do stands beside it in a file of this ending."""
 MAX_CHECKED_RANKS = 512
 
 Channels = Annotated[
@@ -154,6 +158,10 @@ def lower(
             document["advice"] = advised.text(chunks_per_shard) if advised.is_large else None
         text = built.text.encode()
         write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
+        custom = built.program.collective.custom
+        if custom is not None:
+            document["collective_file"] = output.rstrip("/") + COLLECTIVE_SUFFIX
+            write_file(document["collective_file"], collective_file_text(custom).encode())
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
     _emit(document, output, as_json, verified.schedule.topology.bandwidth_unit)

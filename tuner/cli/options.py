@@ -27,6 +27,13 @@ CollectiveFile = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="What a program for a collective of its own must do (chorale-collective/1)."),
 ]
+Shards = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|zipf:S",
+        help="Size of the shard of every rank, for allgather and reduce_scatter: .json, .csv or .npy, or a skew.",
+    ),
+]
 Sizes = Annotated[str, typer.Option(help="Buffer sizes: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
 Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
 Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]

@@ -18,8 +18,9 @@ from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.application import ChoraleCommand
-from chorale.tuner.cli.options import AsJson, CollectiveName, ExecutorName, Root, Workers
+from chorale.tuner.cli.options import AsJson, CollectiveName, ExecutorName, Root, Shards, Workers
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
+from chorale.tuner.cli.uneven_shards import ShardsRequest, require_trees, synthesize_shards
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
@@ -103,6 +104,7 @@ def synth(
     executor: ExecutorName = "serial",
     workers: Workers = None,
     in_network: InNetwork = False,
+    shards: Shards = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
     no_cache: NoCache = False,
     as_json: AsJson = False,
@@ -119,6 +121,14 @@ def synth(
         require_schedule_suffix(output)
     stages = Stopwatch()
     method = _method_name(methods or [], spec, in_network)
+    if shards is not None:
+        given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
+        require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
+        name = name_among("objective", objective, OBJECTIVES)
+        with stages.stage("topology"):
+            network = load_topology(spec)
+        synthesize_shards(network, ShardsRequest(shards, collective, name, seed, output), stages, as_json)
+        return
     parsed_collective = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)

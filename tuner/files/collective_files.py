@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,38 @@ def parse_collective_file(text: str) -> CustomCollective:
                 raise InvalidInput(rule, "more", "use fewer chunks")
     required.sort(key=lambda each: (each.rank, each.chunk))
     return CustomCollective(_name(fields), ranks, inputs, outputs, tuple(required))
+
+
+def collective_file_text(collective: CustomCollective) -> str:
+    """Return the file that defines `collective`, as JSON: runs of chunks that come from runs of chunks are one output.
+
+    `parse_collective_file` gives back an equal one.
+    """
+    outputs = [_output(first, count) for first, count in _runs(collective.required)]
+    head = {"format": FORMAT, "name": collective.name, "ranks": collective.ranks}
+    head |= {"input_chunks": collective.input_chunks, "output_chunks": collective.output_chunks}
+    lines = ",\n".join("  " + json.dumps(output) for output in outputs)
+    return f'{json.dumps(head)[:-1]}, "outputs": [\n{lines}\n]}}\n'
+
+
+def _runs(required: Sequence[RequiredChunk]) -> Iterator[tuple[RequiredChunk, int]]:
+    """Yield the first of chunks that follow one another like their sources, and how many they are."""
+    first, count = required[0], 1
+    for each in required[1:]:
+        moved = tuple((rank, chunk + count) for rank, chunk in first.sources)
+        if (each.rank, each.chunk, each.sources) == (first.rank, first.chunk + count, moved):
+            count += 1
+            continue
+        yield first, count
+        first, count = each, 1
+    yield first, count
+
+
+def _output(first: RequiredChunk, count: int) -> dict[str, Any]:
+    output: dict[str, Any] = {"rank": first.rank, "chunk": first.chunk, "count": count}
+    if len(first.sources) == 1:
+        return output | {"from": first.sources[0][0], "source": first.sources[0][1]}
+    return output | {"sum": [{"rank": rank, "chunk": chunk} for rank, chunk in first.sources]}
 
 
 def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:

@@ -54,7 +54,7 @@ class Commodities:
 
     @property
     def node_count(self) -> int:
-        return self.demand.shape[1]
+        return int(self.demand.shape[1])
 
     @property
     def link_count(self) -> int:

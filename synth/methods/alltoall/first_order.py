@@ -82,9 +82,10 @@ def solve(
     """Return (flows float64[K, links], prices float64[C] per link) whose certified bounds differ by at most `gap`.
 
     Begins at `start`, by default along the fewest hops. Bounds are certified every 40 iterations. Ends after
-    `max_iterations` whatever the gap is then. O(sources * links) per iteration; about 32 bytes of memory per source and link.
+    `max_iterations` whatever the gap is then. O(sources * links) per iteration; about 32 bytes of memory per source and
+    link.
     """
-    method = _Method(problem, start)
+    method = Iteration(problem, start)
     best = _Best(problem, method.point.flows, method.point.prices)
     for _ in range(0, max_iterations, ITERATIONS_PER_CHECK):
         best.offer(method.point)
@@ -96,7 +97,7 @@ def solve(
     return best.flows, best.prices
 
 
-class _Method:
+class Iteration:
     """The iteration: a point, its anchor, and the weight that balances primal against dual steps."""
 
     def __init__(self, problem: Commodities, start: Point | None) -> None:

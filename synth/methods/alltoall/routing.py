@@ -47,8 +47,8 @@ class Router:
         sources = problem.sources[block]
         whole = np.zeros((len(sources), problem.link_count), dtype=np.int64)
         _route(
-            problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst, problem.demand_of(block),
-            sources, flows, self.units, self._capacity, self._debt, whole,
+            problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst,
+            problem.demand_of(block), sources, flows, self.units, self._capacity, self._debt, whole,
         )  # fmt: skip
         totals = whole.T @ problem.weights[block]
         np.add.at(self.loads, problem.link_class, totals)

@@ -45,7 +45,7 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing the same multiple of what it needs to every rank.
+    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing equal multiples of all needs.
 
     At most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
     """
@@ -153,7 +153,7 @@ def alltoall_schedule(
     upper, prices = upper_bound(reduction, solution)
     starts = [SharedFlows(reduction, solution.class_flow)]
     if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
-        starts = [SharedFlows(reduction, _shortened(reduction, solution)), *starts]
+        starts = [SharedFlows(reduction, shortened(reduction, solution)), *starts]
     count, flows = chosen_flows(starts, upper) if chunks is None else (chunks, best_of(starts, chunks, upper)[1])
     certificate = _certificate(topology, reduction, upper, prices)
     parameters = {"chunks": chunks, "solver": chosen}
@@ -172,7 +172,8 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
         raise InvalidInput(rule, value, "choose a smaller network; the rate alone can be had for larger ones")
 
 
-def _shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
+def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
+    """Return class flows as good, which let the least data pass through other ranks; the same where that fails."""
     try:
         return linear_program.shorten(reduction, solution).class_flow
     except Unavailable:  # numerical trouble: longer paths will do

@@ -1,0 +1,94 @@
+"""Groups of ranks that run collectives at the same time over one fabric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Links, link_ids
+from chorale.synth.topology.topology import Topology
+
+COLLECTIVES = (
+    CollectiveName.ALLGATHER,
+    CollectiveName.REDUCE_SCATTER,
+    CollectiveName.ALLREDUCE,
+    CollectiveName.ALLTOALL,
+)
+MAX_GROUP_RANKS = 64
+MAX_COMMODITIES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """name: of the group;  ranks: its members, ascending;  amount: its vector, in the units of all groups."""
+
+    name: str
+    collective: Collective
+    ranks: tuple[int, ...]
+    amount: int
+
+    @property
+    def commodities(self) -> int:
+        """How many roots or sources it has."""
+        return 1 if self.collective.name == CollectiveName.ALLREDUCE else len(self.ranks)
+
+
+def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
+    """Raise InvalidInput unless all groups can be planned together on `topology`."""
+    if not groups:
+        raise InvalidInput("there must be a group", "none", "name one")
+    names = [group.name for group in groups]
+    if len(set(names)) < len(names):
+        raise InvalidInput("groups must have different names", ", ".join(names), "rename one")
+    for group in groups:
+        _require_group(topology, group)
+    count = sum(group.commodities for group in groups)
+    if count > MAX_COMMODITIES:
+        rule = f"groups together must have at most {MAX_COMMODITIES} roots of trees and sources"
+        raise InvalidInput(rule, count, "plan fewer groups at once")
+
+
+def _require_group(topology: Topology, group: Group) -> None:
+    if group.collective.name not in COLLECTIVES:
+        choice = ", ".join(each.value for each in COLLECTIVES)
+        raise InvalidInput(f"groups run {choice}", f"{group.collective} in {group.name}", "choose one of these")
+    ranks = topology.compute_count
+    if not 2 <= len(group.ranks) <= MAX_GROUP_RANKS or not 0 <= min(group.ranks) <= max(group.ranks) < ranks:
+        rule = f"a group must have 2 to {MAX_GROUP_RANKS} of the ranks 0 to {ranks - 1}"
+        raise InvalidInput(rule, f"{len(group.ranks)} in {group.name}", "choose its ranks")
+    if list(group.ranks) != sorted(set(group.ranks)):
+        raise InvalidInput("ranks of a group must ascend", f"{group.ranks} in {group.name}", "sort them")
+    if not 1 <= group.amount <= 2**40:
+        raise InvalidInput("the amount of a group must be 1 to 2^40", f"{group.amount} of {group.name}", "change it")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupNetwork:
+    """topology: the fabric as a group sees it: its members are the ranks, all other nodes only pass data on.
+
+    link: int32 per link of the fabric: which one of `topology` it is
+    """
+
+    topology: Topology
+    link: NDArray[np.int32]
+
+
+def network_of_group(topology: Topology, group: Group) -> GroupNetwork:
+    """Return the fabric as `group` sees it. Switches that multicast or add do not. O(links log links)."""
+    others = [node for node in range(topology.node_count) if node not in set(group.ranks)]
+    order = np.array([*group.ranks, *others])
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    links = topology.links
+    columns = place[links.src], place[links.dst], links.bandwidth_class, links.latency_class
+    ids = link_ids(*columns)
+    sources = np.argsort(ids, kind="stable")
+    src, dst, bandwidth, latency = (column[sources].astype(np.int32) for column in columns)
+    seen = Links(src, dst, bandwidth, links.bandwidths, latency, links.latencies_s)
+    names = tuple(topology.node_ids[node] for node in order.tolist())
+    spec = f"file:{group.name} on {topology.spec}"
+    return GroupNetwork(Topology(spec, names, len(group.ranks), seen, topology.bandwidth_unit), ids)

@@ -1,0 +1,64 @@
+"""Independent checker of the certificate of given traffic; it shares no code with the search for one."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
+
+_RULE = "the certificate of planned traffic must hold"
+_WAY_OUT = "plan it again"
+
+
+def check_traffic_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
+    """Return the proven lower bound on the time of the amounts that `certificate` states, or raise CheckFailed.
+
+    Every unit from s to t pays at least the price distance, and in time T links earn at most T * price * bandwidth, so
+    T >= sum of amount * distance / sum of price * bandwidth. Exact. O(ranks * links * log links).
+    """
+    prices, amounts = certificate.get("prices"), certificate.get("amounts")
+    if certificate.get("kind") != "traffic-prices":
+        raise CheckFailed(_RULE, str(certificate.get("kind")), _WAY_OUT)
+    if not _are_whole(prices, len(topology.links)):
+        raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", _WAY_OUT)
+    ranks = topology.compute_count
+    if not isinstance(amounts, list) or len(amounts) != ranks or not all(_are_whole(row, ranks) for row in amounts):
+        raise CheckFailed(_RULE, "amounts that are not one whole number >= 0 per pair of ranks", _WAY_OUT)
+    assert isinstance(prices, list)
+    try:
+        stated = Fraction(certificate.get("time_lower", ""))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckFailed(_RULE, "a time_lower that is no rational number", _WAY_OUT) from error
+    earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
+    paid = sum(_paid(topology, prices, source, amounts[source]) for source in range(ranks))
+    if earned <= 0 or paid / earned < stated:
+        raise CheckFailed(_RULE, f"prices that do not prove {stated}", _WAY_OUT)
+    return stated
+
+
+def _are_whole(numbers: object, count: int) -> bool:
+    if not isinstance(numbers, list) or len(numbers) != count:
+        return False
+    return all(type(number) is int and number >= 0 for number in numbers)
+
+
+def _paid(topology: Topology, prices: Sequence[int], source: int, amounts: Sequence[int]) -> int:
+    """Return what the amounts of `source` pay along the cheapest paths."""
+    leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+    for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
+        leaving[src].append((dst, price))
+    done: dict[int, int] = {}
+    heap = [(0, source)]
+    while heap:
+        distance, node = heapq.heappop(heap)
+        if node in done:
+            continue
+        done[node] = distance
+        for dst, price in leaving[node]:
+            if dst not in done:
+                heapq.heappush(heap, (distance + price, dst))
+    return sum(amount * done[target] for target, amount in enumerate(amounts) if target != source and amount)

@@ -1,0 +1,141 @@
+"""Traffic matrices: how much each rank sends to each other, as files give it or with the skew of popular experts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+
+Amounts = NDArray[np.int64]
+
+MAX_AMOUNT = 2**40
+MAX_RANKS = 512
+ZIPF_UNITS = 1024
+MAX_EXPONENT = 8
+MAX_PAIR_CHUNKS = 4096
+MAX_TOTAL_CHUNKS = 2**18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrafficMatrix:
+    """amounts: int64[ranks, ranks], what the rank of the row sends to that of the column, in bytes or any other unit.
+
+    The diagonal is what ranks keep: it crosses no link, but a program copies it from input to output.
+    """
+
+    name: str
+    amounts: Amounts
+
+    @property
+    def ranks(self) -> int:
+        return len(self.amounts)
+
+    @property
+    def sent(self) -> Amounts:
+        """What crosses links: the amounts with a diagonal of zeros."""
+        return np.where(np.eye(self.ranks, dtype=np.bool_), 0, self.amounts)
+
+    @property
+    def mean(self) -> Fraction:
+        """The amount of a pair of different ranks, on average."""
+        return Fraction(int(self.sent.sum()), self.ranks * (self.ranks - 1))
+
+    def transposed(self) -> TrafficMatrix:
+        """Return the way back: what mixtures of experts combine after they have dispatched this."""
+        return TrafficMatrix(f"transpose of {self.name}", np.ascontiguousarray(self.amounts.T))
+
+
+def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer]) -> TrafficMatrix:
+    """Return the matrix of `rows`; InvalidInput unless it is square, of whole numbers from 0 to 2^40, and sends any."""
+    try:
+        table = np.asarray(rows)
+    except ValueError:
+        table = np.zeros(0)
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) < 2:
+        rule = "a traffic matrix must have a row and a column for each of at least 2 ranks"
+        raise InvalidInput(rule, f"shape {'x'.join(map(str, table.shape)) or 'none'}", "write N rows of N numbers")
+    if table.dtype.kind not in "iu":
+        rule = "the amounts of a traffic matrix must be whole numbers"
+        raise InvalidInput(rule, f"{table.dtype.name} in {name}", "write bytes, or weights times 1000")
+    if int(table.min()) < 0 or int(table.max()) > MAX_AMOUNT:
+        wrong = int(table.min()) if int(table.min()) < 0 else int(table.max())
+        raise InvalidInput("the amounts of a traffic matrix must be 0 to 2^40", wrong, "use a larger unit")
+    matrix = TrafficMatrix(name, table.astype(np.int64))
+    if not matrix.sent.any():
+        raise InvalidInput("a traffic matrix must send something", f"zeros in {name}", "give an amount to some pair")
+    return matrix
+
+
+def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
+    """Raise InvalidInput unless `matrix` is for as many ranks as the network `spec` has."""
+    if matrix.ranks != ranks:
+        rule = f"a traffic matrix must have a row for each of the {ranks} ranks of {spec}"
+        raise InvalidInput(rule, f"{matrix.ranks} rows in {matrix.name}", "choose a matrix or a network that fits")
+
+
+def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
+    """Return traffic to experts whose popularity falls as 1 / position^exponent, one expert on each rank.
+
+    `seed` orders the ranks. Every rank sends 1024 units to the most popular one, and to each other at least 1. With
+    exponent 0 all amounts are equal.
+
+    >>> zipf_matrix(4, 1.0, 0).amounts[0].tolist()
+    [341, 1024, 512, 256]
+    """
+    if not 0 <= exponent <= MAX_EXPONENT:
+        raise InvalidInput(f"the exponent of zipf must be 0 to {MAX_EXPONENT}", exponent, "use zipf:1.2")
+    if not 2 <= ranks <= MAX_RANKS:
+        raise InvalidInput(f"sizes per pair are for 2 to {MAX_RANKS} ranks", ranks, "choose a smaller network")
+    position = np.random.default_rng(seed).permutation(ranks) + 1
+    popularity = np.maximum(1, np.rint(ZIPF_UNITS / position.astype(np.float64) ** exponent)).astype(np.int64)
+    name = f"zipf:{exponent:g} with seed {seed}"
+    return TrafficMatrix(name, np.ascontiguousarray(np.broadcast_to(popularity, (ranks, ranks))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkCounts:
+    """counts: int64[ranks, ranks], chunks of each pair, of `chunk` units of the matrix; the last one may be padded."""
+
+    counts: Amounts
+    chunk: Fraction
+
+
+def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCounts:
+    """Return the matrix in equal chunks: as many for the largest pair as `largest` says.
+
+    By default none is padded where that takes at most 4096 chunks for a pair and 2^18 in all; else there are as many
+    as these limits allow. Raises InvalidInput for a number outside 1 to 4096, and where 2^18 are exceeded.
+    """
+    most = int(matrix.amounts.max())
+    if largest is None:
+        common = int(np.gcd.reduce(matrix.amounts, axis=None))
+        whole = ChunkCounts(matrix.amounts // common, Fraction(common))
+        if int(whole.counts.max()) <= MAX_PAIR_CHUNKS and int(whole.counts.sum()) <= MAX_TOTAL_CHUNKS:
+            return whole
+        totals = range(1, MAX_PAIR_CHUNKS + 1)
+        largest = max(1, bisect_right(totals, MAX_TOTAL_CHUNKS, key=lambda count: _total(matrix.amounts, count)))
+    if not 1 <= largest <= MAX_PAIR_CHUNKS:
+        raise InvalidInput(f"chunks of the largest pair must be 1 to {MAX_PAIR_CHUNKS}", largest, "choose fewer")
+    counts = -(-matrix.amounts * largest // most)
+    if int(counts.sum()) > MAX_TOTAL_CHUNKS:
+        rule = f"a schedule of given sizes must have at most {MAX_TOTAL_CHUNKS} chunks in all"
+        raise InvalidInput(rule, f"{int(counts.sum())} with {largest} for the largest pair", "use fewer --chunks")
+    return ChunkCounts(counts, Fraction(most, largest))
+
+
+def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
+    """Return every chunk cut into so many parts; None where they would be too many."""
+    counts = chunks.counts * parts
+    if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
+        return None
+    return ChunkCounts(counts, chunks.chunk / parts)
+
+
+def _total(amounts: Amounts, largest: int) -> int:
+    return int((-(-amounts * largest // int(amounts.max()))).sum())

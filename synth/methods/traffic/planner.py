@@ -1,0 +1,218 @@
+"""Plans of given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
+
+The first plan solves the linear program, or, on large networks, iterates from the fewest hops. A later one sends the
+new traffic along the flows that there were, in their proportions, and iterates from there with the prices that there
+were, until it is close enough to the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.methods.alltoall import first_order
+from chorale.synth.methods.alltoall.alltoall import approximate, choose_method
+from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
+from chorale.synth.methods.alltoall.chunk_counts import best_of
+from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, integer_prices
+from chorale.synth.methods.alltoall.reduction import reduced_problem
+from chorale.synth.methods.alltoall.routing import Flows, IntegralFlows, Router
+from chorale.synth.methods.alltoall.schedule import require_schedule_size, shortened
+from chorale.synth.methods.traffic.matrix import (
+    ChunkCounts,
+    TrafficMatrix,
+    chunk_counts,
+    parts_of_chunks,
+    require_ranks,
+)
+from chorale.synth.methods.traffic.price_bounds import (
+    PriceBound,
+    Prices,
+    best_bound,
+    bound_of,
+    cut_bounds,
+    distances_by,
+    widths_of,
+)
+from chorale.synth.topology.topology import Topology
+
+DEFAULT_GAP = Fraction(1, 200)
+REPLAN_ITERATIONS = 4_000
+_LARGEST_LOAD = 2**58
+_FINE_UNITS = 720720
+_PARTS = (2, 3, 4, 6, 12, 24)
+_FINE_GAP = Fraction(1, 1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrafficPlan:
+    """Flows of `matrix` on `topology`.
+
+    problem: all sources and links, with the demand in chunks;  chunks: how many there are for each pair
+    flows:   int64[ranks, links of the problem], in chunks: from each source to all of its targets
+    time:    the busiest link needs it, in units of amount / bandwidth;  bound: no plan needs less
+    fluid:   the time of flows that need not be whole chunks, as far as it is known: at most `time`
+    method:  how it was solved: "lp", "pdhg" or "warm"
+    """
+
+    topology: Topology
+    matrix: TrafficMatrix
+    problem: Commodities
+    chunks: ChunkCounts
+    flows: IntegralFlows
+    time: Fraction
+    fluid: Fraction
+    bound: PriceBound
+    method: str
+
+    @property
+    def gap(self) -> Fraction:
+        """By how much the flows are behind the bound: 0 when they are optimal."""
+        return self.time / self.bound.time - 1
+
+
+def plan_traffic(
+    topology: Topology,
+    matrix: TrafficMatrix,
+    *,
+    chunks: int | None = None,
+    gap: Fraction = DEFAULT_GAP,
+    method: RateMethod | None = None,
+    report: BoundsListener | None = None,
+) -> TrafficPlan:
+    """Return flows for `matrix` over any routes, all at once, with a certified bound on their time.
+
+    chunks: of the largest pair (`chunk_counts`). gap and method: as of `alltoall_rate`; a gap of the first-order method
+    is that of flows that need not be whole. Raises InvalidInput as `require_schedule_size` does, and for a matrix of
+    another number of ranks.
+    """
+    require_ranks(matrix, topology.compute_count, topology.spec)
+    require_schedule_size(topology, None)
+    counts = chunk_counts(matrix, chunks)
+    problem = problem_of(topology, counts)
+    reduction = reduced_problem(topology, problem)
+    chosen = choose_method(reduction, method)
+    solution = approximate(reduction, chosen, gap, report)
+    prices = integer_prices(solution.prices)[reduction.merged]
+    bound = _bound(topology, problem, matrix, [prices])
+    start = SharedFlows(reduction, solution.class_flow)
+    starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
+    rate = counts.chunk / bound.time
+    chosen_flows = best_of(starts, 1, rate)[1]
+    fluid = counts.chunk / balanced(start, _fine_units(problem), rate)[0]
+    shares = np.concatenate([part for _, part in chosen_flows.blocks()])
+    flows = Router(problem, 1).route(shares, slice(None))
+    plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, fluid)
+    return plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP)
+
+
+def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
+    """Return a plan of `matrix` that begins with the flows and prices of `plan`; the chunks are new.
+
+    It ends when the flows are within `gap` of the bound, or after `REPLAN_ITERATIONS`. Raises InvalidInput for another
+    number of ranks.
+    """
+    topology = plan.topology
+    require_ranks(matrix, topology.compute_count, topology.spec)
+    counts = chunk_counts(matrix)
+    problem = replace(plan.problem, demand=_demand(topology, counts))
+    bound = _bound(topology, problem, matrix, [plan.bound.prices])
+    shares = plan.flows.astype(np.float64)
+    start = _plan(topology, matrix, problem, counts, Router(problem, 1).route(shares, slice(None)), bound, "warm")
+    best = start if start.gap <= gap else _improved(start, gap)
+    return _in_finer_chunks(best, best.flows.astype(np.float64), gap)
+
+
+def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> TrafficPlan:
+    """Return `plan`, or flows like `shares` in parts of its chunks, as few as bring it within `gap` or nearest."""
+    best, floor = plan, replace(plan, time=plan.fluid)
+    for parts in _PARTS:
+        if best.gap <= max(gap, floor.gap):
+            break
+        counts = parts_of_chunks(plan.chunks, parts)
+        if counts is None:
+            break
+        problem = replace(plan.problem, demand=_demand(plan.topology, counts))
+        flows = Router(problem, 1).route(shares, slice(None))
+        tried = _plan(plan.topology, plan.matrix, problem, counts, flows, plan.bound, plan.method, plan.fluid)
+        best = tried if tried.time < best.time else best
+    return best
+
+
+def _improved(start: TrafficPlan, gap: Fraction) -> TrafficPlan:
+    """Return the plan after as many iterations as it takes."""
+    topology, matrix, problem, counts = start.topology, start.matrix, start.problem, start.chunks
+    method = first_order.Iteration(problem, _point(problem, start.flows, start.bound.prices))
+    best = start
+    for _ in range(0, REPLAN_ITERATIONS, first_order.ITERATIONS_PER_CHECK):
+        method.advance(first_order.ITERATIONS_PER_CHECK)
+        prices = integer_prices(method.point.prices)
+        bound = max(best.bound, PriceBound(bound_of(problem, matrix.sent, prices), prices), key=lambda each: each.time)
+        flows = Router(problem, 1).route(method.point.flows, slice(None))
+        tried = _plan(topology, matrix, problem, counts, flows, bound, "warm")
+        best = replace(tried if tried.time < best.time else best, bound=bound)
+        if best.gap <= gap:
+            break
+    return best
+
+
+def _point(problem: Commodities, flows: IntegralFlows, prices: Prices) -> first_order.Point:
+    """Return where to begin: these flows, with prices that earn 1 in all, and the distances by them."""
+    widths = problem.class_capacity / problem.scale
+    scaled = prices / float(np.sum(prices * widths))
+    return first_order.Point(flows.astype(np.float64), distances_by(problem, scaled), scaled)
+
+
+def problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
+    """Return the flow problem without symmetries, whose demand is in chunks."""
+    return replace(commodities_of(topology, symmetric=False), demand=_demand(topology, counts))
+
+
+def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
+    demand = np.zeros((topology.compute_count, topology.node_count), dtype=np.int64)
+    demand[:, : topology.compute_count] = counts.counts
+    np.fill_diagonal(demand, 0)
+    return demand
+
+
+def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
+    """Return the best bound by cuts, by equal prices and by `candidates`."""
+    sent = matrix.sent
+    equal = np.ones(problem.link_count, dtype=np.int64)
+    priced = best_bound(problem, sent, [*candidates, equal])
+    return max(cut_bounds(topology, problem, sent), priced, key=lambda bound: bound.time)
+
+
+def _plan(
+    topology: Topology,
+    matrix: TrafficMatrix,
+    problem: Commodities,
+    counts: ChunkCounts,
+    flows: IntegralFlows,
+    bound: PriceBound,
+    method: str,
+    fluid: Fraction | None = None,
+) -> TrafficPlan:
+    time = longest_time(problem, flows.sum(axis=0)) * counts.chunk
+    least = time if fluid is None else min(fluid, time)
+    return TrafficPlan(topology, matrix, problem, counts, flows, time, least, bound, method)
+
+
+def longest_time(problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
+    """Return the largest load over bandwidth, of loads per link of the problem."""
+    widths = widths_of(problem)
+    largest: dict[int, int] = {}
+    for width in np.unique(widths).tolist():
+        largest[width] = int(loads[widths == width].max())
+    return max(Fraction(load * problem.scale, width) for width, load in largest.items())
+
+
+def _fine_units(problem: Commodities) -> int:
+    """Return into how many parts to cut chunks so that rounding loses little and loads stay within 64 bits."""
+    most = int(problem.demand.sum()) * problem.node_count
+    return max(1, min(_FINE_UNITS, _LARGEST_LOAD // most))

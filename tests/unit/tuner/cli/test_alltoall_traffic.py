@@ -1,0 +1,123 @@
+"""`chorale alltoall --traffic`: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tests.command import chorale
+
+AMOUNTS = [[0, 300, 10, 40], [20, 0, 400, 10], [0, 30, 0, 0], [90, 0, 50, 0]]
+
+
+def test_json(capsys, tmp_path):
+    path = tmp_path / "dispatch.parquet"
+    options = ("--traffic", "zipf:1.2", "--next", "zipf:1.2", "--seed", 5, "-o", path, "--json")
+    done = chorale(capsys, "alltoall", "mesh:2x3", *options)
+    assert done.code == 0, done.stderr
+    document = done.document
+    assert {"rate", "lower", "upper", "method", "seconds", "exact", "gap"} <= set(document)
+    assert document["traffic"]["name"] == "zipf:1.2 with seed 5"
+    assert document["lower"] <= document["upper"]
+    schedule = document["schedule"]
+    assert (schedule["verified"], schedule["output"], schedule["padding"]) == (True, str(path), 0)
+    assert Fraction(schedule["gap"]) == Fraction(document["time"]) / Fraction(document["time_lower"]) - 1
+    assert all(each["ratio"] >= 1 - 1e-9 for each in document["compared"].values())
+    [again] = document["replans"]
+    assert again["traffic"] == "zipf:1.2 with seed 6"
+    assert Fraction(again["gap"]) <= Fraction(1, 200)
+    checked = chorale(capsys, "verify", path, "--json")
+    assert checked.code == 0
+    assert checked.document["ok"] is True
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".npy"])
+def test_files_of_each_kind_give_the_same_plan(capsys, tmp_path, suffix):
+    path = tmp_path / f"traffic{suffix}"
+    if suffix == ".npy":
+        np.save(path, np.array(AMOUNTS))
+    elif suffix == ".csv":
+        path.write_text("\n".join(",".join(map(str, row)) for row in AMOUNTS))
+    else:
+        path.write_text(json.dumps({"traffic": AMOUNTS}))
+    document = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--json").document
+    assert document["traffic"]["total"] == sum(map(sum, AMOUNTS))
+    assert document["time"] == document["time_lower"] == "760/3"
+    back = chorale(capsys, "alltoall", "ring:4", "--traffic", path, "--combine", "--json").document
+    assert back["traffic"]["name"] == f"transpose of {path}"
+
+
+def test_for_people(capsys):
+    done = chorale(capsys, "alltoall", "ring:4", "--traffic", "zipf:1", "--quiet")
+    assert done.code == 0
+    assert "exactly the least" in done.stdout
+    assert "over one shortest" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", "[[0, 1], [1, 0]]", "a row for each of the 4 ranks"),
+        ("t.json", '{"rows": 1}', "rows of whole numbers as JSON"),
+        ("t.json", "[[", "rows of whole numbers as JSON"),
+        ("t.csv", "0,x\n1,0", "rows of whole numbers as CSV"),
+        ("t.npy", "no array", "rows of whole numbers as NPY"),
+        ("t.txt", "", ".json, .csv or .npy"),
+    ],
+)
+def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    done = chorale(capsys, "alltoall", "ring:4", "--traffic", tmp_path / name)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--traffic", "zipf:x"), "zipf:EXPONENT"),
+        (("--traffic", "zipf:-1"), "must be 0 to 8"),
+        (("--traffic", "nowhere.csv"), "must be readable"),
+        (("--next", "zipf:1"), "are for given traffic"),
+        (("--traffic", "zipf:1", "--chunks", "5000"), "1 to 4096"),
+    ],
+)
+def test_wrong_usage(capsys, options, message):
+    done = chorale(capsys, "alltoall", "ring:4", *options)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_a_program_is_written_with_what_it_must_do(capsys, tmp_path):
+    schedule, program = tmp_path / "dispatch.parquet", tmp_path / "dispatch.xml"
+    chorale(capsys, "alltoall", "ring:4", "--traffic", "zipf:1", "--chunks", 4, "-o", schedule)
+    lowered = chorale(capsys, "lower", schedule, "--target", "msccl-xml", "-o", program, "--json")
+    assert lowered.code == 0, lowered.stderr
+    collective = lowered.document["collective_file"]
+    lifted = chorale(capsys, "lift", program, "--spec", "ring:4", "--collective-file", collective, "--json")
+    assert (lifted.code, lifted.document["ok"]) == (0, True)
+
+
+def test_shards_of_given_sizes(capsys, tmp_path):
+    sizes, path = tmp_path / "sizes.json", tmp_path / "scatter.json"
+    sizes.write_text("[30, 0, 10, 20]")
+    bound = chorale(capsys, "bound", "ring:4", "--shards", sizes, "--json").document
+    assert (bound["time_per_byte"], bound["shards"]["units"]) == ("1/2", [3, 0, 1, 2])  # into rank 1
+    for collective in ("allgather", "reduce_scatter"):
+        options = ("--collective", collective, "--shards", sizes, "-o", path, "--json")
+        document = chorale(capsys, "synth", "forest", "ring:4", *options).document
+        assert document["collective"] == f"{collective}v"
+        assert document["optimality"]["gap"] == "0"
+        assert chorale(capsys, "verify", path).code == 0
+
+
+@pytest.mark.parametrize("command", [("synth", "bfb"), ("synth", "forest", "--k", "2"), ("bound", "--k", "2")])
+def test_what_does_not_go_with_shards(capsys, command):
+    name, *rest = command
+    done = chorale(capsys, name, *rest[:1], "ring:4", *rest[1:], "--shards", "zipf:1") if name == "synth" else None
+    done = done or chorale(capsys, name, "ring:4", *rest, "--shards", "zipf:1")
+    assert done.code == 2
+    assert "--shards goes with" in done.stderr

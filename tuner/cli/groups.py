@@ -1,0 +1,124 @@
+"""`chorale groups`: tensor-, data- and expert-parallel groups that share a fabric, planned at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.groups.group import Group
+from chorale.synth.methods.groups.packing import pack_groups
+from chorale.synth.methods.groups.schedule import CHUNK_COUNTS, shared_schedules
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.options import AsJson
+from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.files.read_write import require_new_folder
+from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.groups import alone_schedules, groups_document, groups_table
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+
+MAX_CHUNKS = max(CHUNK_COUNTS)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("groups")(groups)
+
+
+def groups(
+    spec: Annotated[str, typer.Argument(help="Topology, such as a100:2; see `chorale topology list`.")],
+    group: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=COLLECTIVE:RANKS:AMOUNT",
+            help="A kind of groups; may be repeated. RANKS: 0-7, 0,8,16, all, or a split into equal groups: by8 for "
+            "neighbours (0-7, 8-15, …), every8 for one of each (0,8,16,…; 1,9,17,…). AMOUNT: bytes, or any unit.",
+        ),
+    ],
+    chunks: Annotated[
+        int | None, typer.Option(min=1, max=MAX_CHUNKS, help="Chunks per shard; default: few that come close.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write a schedule for each group to a new folder."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan collectives of several groups of ranks at once over a shared fabric, each in its share of every link.
+
+    All groups begin together; the plan lets the last one end as early as possible, proves how early that can be, and
+    compares it with planning each group as if it were alone.
+
+    Example: chorale groups a100:2 --group tp=allreduce:by8:100 --group dp=reduce_scatter:every8:40
+    """
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+        chosen = [each for text in group for each in parse_groups(topology, text)]
+    if output is not None:
+        require_new_folder(Path(output))
+    with stages.stage("plan"):
+        packing = pack_groups(topology, chosen)
+    with stages.stage("schedules"):
+        shared = shared_schedules(topology, packing, chunks)
+    with stages.stage("alone"), progress_bar("each group alone") as progress:
+        alone = alone_schedules(topology, chosen, progress)
+    document = groups_document(shared, packing, alone)
+    if output is not None:
+        Path(output).mkdir(exist_ok=True)
+        for member, entry in zip(shared.members, document["groups"], strict=True):
+            entry["output"] = str(Path(output) / f"{member.group.name}.parquet")
+            save_schedule(member.verified, entry["output"])
+    seconds = stages.report(outside_total=("topology", "alone"))
+    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(groups_table(document, topology.bandwidth_unit))
+
+
+def parse_groups(topology: Topology, text: str) -> list[Group]:
+    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; those of a split are numbered."""
+    name, equals, rest = text.partition("=")
+    parts = rest.split(":")
+    if not equals or not name.isidentifier() or len(parts) != 3:
+        rule = "--group must be NAME=COLLECTIVE:RANKS:AMOUNT, with a name of letters, digits and _"
+        raise InvalidInput(rule, text, "write tp=allreduce:by8:100")
+    collective, ranks = parse_collective(parts[0]), _ranks(topology.compute_count, parts[1])
+    if not parts[2].isdecimal():
+        raise InvalidInput("the amount of a group must be a whole number", parts[2], "write tp=allreduce:by8:100")
+    if len(ranks) == 1:
+        return [Group(name, collective, ranks[0], int(parts[2]))]
+    return [Group(f"{name}{number}", collective, members, int(parts[2])) for number, members in enumerate(ranks)]
+
+
+def _ranks(count: int, text: str) -> list[tuple[int, ...]]:
+    for word in ("every", "by"):
+        if text.startswith(word):
+            size = _number(text.removeprefix(word), text)
+            if not 1 <= size <= count or count % size:
+                raise InvalidInput(f"a split must divide the {count} ranks", text, "choose a divisor")
+            if word == "by":
+                return [tuple(range(first, first + size)) for first in range(0, count, size)]
+            return [tuple(range(first, count, size)) for first in range(size)]
+    if text == "all":
+        return [tuple(range(count))]
+    members: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = _number(first, text)
+        high = _number(last, text) if dash else low
+        if not low <= high < count:
+            raise InvalidInput(f"ranks must be 0 to {count - 1}, ranges upwards", part, "write 0-7 or 0,8,16")
+        members += range(low, high + 1)
+    return [tuple(members)]
+
+
+def _number(text: str, whole: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise InvalidInput("ranks must be as in 0-7, 0,8,16, all, by8 or every8", whole, "write by8")
+    return int(text)

@@ -1,0 +1,114 @@
+"""`--shards` of `chorale synth` and `chorale bound`: allgather and reduce-scatter with sizes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.collective import CollectiveName, parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.methods.forest.uneven import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.method import Objective
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.files.traffic_files import load_sizes
+from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.quantities import time_per_byte_text
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.synthesis import synthesis_document, synthesis_table
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsRequest:
+    """Whose shards: `shards` is a file or a skew, `seed` orders the ranks of a skew and the roots of trees."""
+
+    shards: str
+    collective: str
+    objective: str
+    seed: int
+    output: str | None = None
+
+
+FOREST_ONLY = "forest"
+
+
+def require_trees(method: str, given: dict[str, object]) -> None:
+    """Refuse a method or options, by their flags, that sizes of shards do not go with."""
+    if method not in ("auto", FOREST_ONLY):
+        raise InvalidInput("--shards goes with the method forest, or none", method, "write forest")
+    flag = next((name for name, value in given.items() if value), None)
+    if flag is not None:
+        raise InvalidInput("--shards goes with --collective, --objective, --seed and -o", flag, f"leave out {flag}")
+
+
+def synthesize_shards(topology: Topology, request: ShardsRequest, stages: Stopwatch, as_json: bool) -> None:
+    """Synthesize, verify, prove and print; write the schedule where a file is given."""
+    name, units = _read(topology, request)
+    with stages.stage("synthesis"):
+        schedule = uneven_forest(topology, name, units.counts, cast(Objective, request.objective), request.seed)
+    with stages.stage("verification"):
+        verified = verify(schedule)
+    with stages.stage("bound"):
+        best = _checked(topology, uneven_optimum(topology, name, units.counts))
+    if request.output is not None:
+        with stages.stage("writing"):
+            save_schedule(verified, request.output)
+    seconds = stages.report(outside_total=("topology", "bound", "writing"))
+    document = synthesis_document(verified, best.bound, seconds) | {
+        "shards": _shards_document(units, request),
+        "warnings": [],
+        "cached": False,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "output": request.output,
+    }
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+
+
+def print_shards_bound(topology: Topology, request: ShardsRequest, stages: Stopwatch, as_json: bool) -> None:
+    """Print how fast it can be at best."""
+    name, units = _read(topology, request)
+    with stages.stage("bound"):
+        best = _checked(topology, uneven_optimum(topology, name, units.counts))
+    certificate = dict(best.bound.to_json(topology))
+    document: dict[str, Any] = {
+        "topology": topology.spec,
+        "collective": best.collective.name.value,
+        "time_per_byte": rational_text(best.bound.value),
+        "algbw": float(1 / best.bound.value),
+        "bottleneck_cut": certificate["nodes"],
+        "k_optimal": best.trees,
+        "certificate": certificate,
+        "in_network": None,
+        "shards": _shards_document(units, request),
+    }
+    if as_json:
+        emit_json(document | {"seconds": stages.report(outside_total=("topology",))})
+        return
+    table = Table(title=f"{document['collective']} on {topology.spec}", show_header=False)
+    table.add_row("at best", time_per_byte_text(best.bound.value, topology.bandwidth_unit))
+    table.add_row("algbw", f"{document['algbw']:.6g} {topology.bandwidth_unit}")
+    table.add_row("bottleneck", f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}")
+    table.add_row("trees per unit of a shard", str(best.trees))
+    results.print(table)
+
+
+def _read(topology: Topology, request: ShardsRequest) -> tuple[CollectiveName, ShardUnits]:
+    sizes = load_sizes(request.shards, topology.compute_count, topology.spec, request.seed)
+    return parse_collective(request.collective).name, shard_units(sizes)
+
+
+def _checked(topology: Topology, best: UnevenOptimum) -> UnevenOptimum:
+    check_certificate(topology, best.collective, best.bound.to_json(topology))
+    return best
+
+
+def _shards_document(units: ShardUnits, request: ShardsRequest) -> dict[str, Any]:
+    """Return the sizes in units of equal length."""
+    return {"name": request.shards, "units": list(units.counts), "unit": rational_text(units.unit)}
