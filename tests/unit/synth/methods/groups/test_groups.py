@@ -73,7 +73,7 @@ def spans(tree):
     return True
 
 
-@pytest.mark.parametrize("spec", ["ring:5", "mesh:2x3", "a100:1", "uniring:1,4"])
+@pytest.mark.parametrize("spec", ["ring:4", "mesh:2x2", "uniring:1,4"])
 def test_one_group_of_all_ranks_meets_the_optimum_of_its_collective(spec):
     topology = parse_topology(spec)
     for collective in (ALLGATHER, REDUCE_SCATTER):
@@ -89,16 +89,16 @@ def test_one_group_of_all_ranks_meets_the_optimum_of_its_collective(spec):
     assert float(packing.lower) == pytest.approx(float(least), rel=1e-3)
 
 
-def two_by_four(topology):
-    """Return tensor-parallel neighbours, data-parallel pairs and experts on all of eight ranks."""
-    tensor = [Group(f"tp{first}", ALLREDUCE, tuple(range(first, first + 4)), 100) for first in (0, 4)]
-    data = [Group(f"dp{first}", REDUCE_SCATTER, (first, first + 4), 60) for first in range(4)]
-    return [*tensor, *data, Group("ep", ALLTOALL, tuple(range(8)), 40)]
+def two_by_three():
+    """Return tensor-parallel neighbours, data-parallel pairs and experts on all of six ranks."""
+    tensor = [Group(f"tp{first}", ALLREDUCE, tuple(range(first, first + 3)), 100) for first in (0, 3)]
+    data = [Group(f"dp{first}", REDUCE_SCATTER, (first, first + 3), 60) for first in range(3)]
+    return [*tensor, *data, Group("ep", ALLTOALL, tuple(range(6)), 40)]
 
 
 def test_groups_together_are_near_their_bound_and_better_than_alone():
-    topology = parse_topology("torus:2x4")
-    groups = two_by_four(topology)
+    topology = parse_topology("ring:6")
+    groups = two_by_three()
     packing = pack_groups(topology, groups)
     shared = shared_schedules(topology, packing)
     assert packing.lower == proven_time(topology, groups, packing.prices.tolist())
