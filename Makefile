@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := synth/kernels/native/kernels.so
-COMPLETION := tuner/cli/completion.json
 KERNEL_SOURCES := $(shell grep -rl --include=*.py kernels.compiled synth) $(wildcard synth/kernels/*.py synth/kernels/translation/*.py synth/kernels/native/*.hpp)
 
 # Without bytecode on disk every process would compile the package anew, and every worker of tests its tests.
@@ -18,7 +17,7 @@ CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
 .PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow test-slurm sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
-setup: $(KERNELS) $(COMPLETION)
+setup: $(KERNELS)
 
 $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,10 +35,6 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 # Without a compiler there is a warning, and kernels run as Python.
 $(KERNELS): $(KERNEL_SOURCES) | $(INSTALLED)
 	$(BIN)/python -m chorale.runners.engine.kernels
-
-# What shells complete without importing the commands.
-$(COMPLETION): $(wildcard tuner/cli/*.py) | $(INSTALLED)
-	$(BIN)/python -m chorale.tuner.cli.completion_index
 
 quickstart: setup
 	$(BIN)/chorale tune examples/quickstart.yaml

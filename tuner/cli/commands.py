@@ -129,16 +129,11 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return name, command and remaining arguments, for a call and for shell completion alike."""
+        """Return name, command and remaining arguments."""
         name, listed, rest = super().resolve_command(ctx, args)
         if listed is None:
             return name, None, rest
-        command = str(name)
-        if ctx.resilient_parsing:  # for completion
-            from chorale.tuner.cli.completion_index import indexed  # noqa: PLC0415 - for nothing else
-
-            return name, indexed(command, lambda: load_command(command)), rest
-        return name, load_command(command), rest
+        return name, load_command(str(name)), rest
 
 
 def load_command(name: str) -> Command:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.cli import completion_index
 from chorale.tuner.cli.commands import COMMANDS, load_command
-from chorale.tuner.cli.completion_index import Load
 from chorale.tuner.cli.main import command_line
 from tests.command import chorale
 
@@ -102,87 +100,7 @@ def test_every_command_of_every_module_is_listed(capsys: pytest.CaptureFixture[s
     assert list(command_line().commands) == list(COMMANDS)
 
 
-def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
-    """Return what bash gets for the words of `line`, of which it completes the last one."""
-    monkeypatch.setenv("_CHORALE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", line)
-    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
-    return chorale(capsys).stdout.split()
-
-
-def test_the_shell_completes_commands_and_their_options(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    assert complete(monkeypatch, capsys, "chorale l") == ["lower", "lift"]
-    assert complete(monkeypatch, capsys, "chorale bound a100:2 --coll") == ["--collective"]
-    assert complete(monkeypatch, capsys, "chorale topology s") == ["show"]
-
-
 def test_a_command_that_does_not_exist_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]):
     finished = chorale(capsys, "topolgy")
     assert finished.code == 2
     assert "Did you mean 'topology'" in " ".join(finished.stderr.split())
-
-
-LINES = (
-    "chorale l",
-    "chorale bound a100:2 --coll",
-    "chorale topology s",
-    "chorale topology show --",
-    "chorale lower a.json --in",
-    "chorale lower a.json --out",
-    "chorale synth bfb torus:4x4 --",
-    "chorale campaign ",
-    "chorale synth b",
-    "chorale synth --executor ",
-    "chorale lower --target ",
-)
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_completion_by_the_index_is_completion_by_the_commands(
-    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    name = line.split(" ")[1]
-    by_index = completion_index.indexed
-    monkeypatch.setattr(completion_index, "indexed", lambda _, load: load())
-    expected = complete(monkeypatch, capsys, line)
-    file = tmp_path / "completion.json"
-    names = [name] if name in COMMANDS else []
-    completion_index.write_index(load_command, names, file)
-    made = []
-
-    def from_file(command: str, load: Load) -> object:
-        made.append(by_index(command, load, file))
-        return made[-1]
-
-    monkeypatch.setattr(completion_index, "indexed", from_file)
-    assert complete(monkeypatch, capsys, line) == expected
-    assert all(command is not load_command(name) for command in made)
-
-
-def test_an_index_of_other_commands_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = tmp_path / "completion.json"
-    completion_index.write_index(load_command, ["bound"], file)
-    monkeypatch.setattr(completion_index, "digest", lambda: "another")
-    assert completion_index.indexed("bound", lambda: "loaded", file) == "loaded"
-    file.write_text("{")
-    assert completion_index.indexed("bound", lambda: "loaded", file) == "loaded"
-
-
-def test_completion_of_options_imports_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = tmp_path / "completion.json"
-    completion_index.write_index(load_command, ["synth"], file)
-    monkeypatch.setenv("_CHORALE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "chorale synth --coll")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    code = (
-        "from pathlib import Path; from chorale.tuner.cli import completion_index as index; by_index = index.indexed; "
-    )
-    code += f"index.indexed = lambda name, load: by_index(name, load, Path({str(file)!r}))\n{IMPORTED}"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert run.stdout.split() == ["--collective"]
-    modules = set(run.stderr.splitlines()[-1].split()[1:])
-    assert not modules & HEAVY
-    assert "chorale.tuner.cli.synthesize" not in modules
-    assert len(modules) < MOST_MODULES
