@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
+from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
@@ -83,15 +83,14 @@ def forest(
 
     options: k, objective, seed, seeds and warm_start are used. The seed sets the order in which roots get their trees;
              every seed is a task of `executor`, and the packing that suits the objective best is taken. Trees of the
-             warm start, a schedule for another fabric, are kept as far as they hold; without k, its k is used.
+             warm start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where
+             no other is faster.
     method:  the name that the schedule carries
     The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
     a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
     """
     warm_start, k = options.warm_start, options.k
-    if k is None and warm_start is not None:
-        k = warm_start.trees_per_root
-    best = optimum(topology, collective) if k is None else fixed_k_optimum(topology, collective, k)
+    best = _optimum(topology, collective, k, None if warm_start is None else warm_start.trees_per_root)
     supply = np.zeros(topology.compute_count, dtype=np.int64)
     supply[slice(None) if collective.root is None else collective.root] = best.k
     network = forest_network(topology, best.trees_per_bandwidth, supply)
@@ -109,6 +108,17 @@ def forest(
         topology, collective, best.trees_per_bandwidth, split, trees,
         method=method, parameters=parameters, certificate=certificate,
     )  # fmt: skip
+
+
+def _optimum(topology: Topology, collective: Collective, k: int | None, old_k: int | None) -> Optimum:
+    """Return the optimum for `k` trees per root; for `old_k` where k is free and no number of trees is faster."""
+    if k is not None:
+        return fixed_k_optimum(topology, collective, k)
+    best = optimum(topology, collective)
+    if old_k is None or old_k == best.k:
+        return best
+    with_old_k = fixed_k_optimum(topology, collective, old_k)
+    return with_old_k if with_old_k.time_per_byte == best.time_per_byte else best
 
 
 def _symmetries(topology: Topology) -> Transversal | None:

@@ -73,12 +73,27 @@ def test_a_warm_start_costs_no_time(seed, other):
     assert warm.cost.time_per_byte <= fixed_k_optimum(topology, ALLGATHER, 2).time_per_byte
 
 
-@pytest.mark.parametrize("collective", [REDUCE_SCATTER, ALLREDUCE])
-def test_a_lost_gpu_leaves_most_of_a_schedule(collective):
-    old = made("a100:4", collective)
-    new = made("without(a100:4;node=3)", collective, warm_start=old)
-    assert new.trees_per_root == old.trees_per_root == 1 or collective == ALLREDUCE
-    assert new.parameters["warm_start"] == old.id
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a100:2", "without(a100:2;node=3)"),  # 13 trees per root before, 7 afterwards
+        ("a100:4", "without(a100:4;node=3)"),  # 1 before, 7 afterwards
+        ("ring:6", "without(ring:6;link=0-1)"),
+    ],
+)
+def test_a_warm_start_is_as_fast_as_a_schedule_from_nothing(old, new, collective):
+    old_schedule, topology = made(old, collective), parse_topology(new)
+    cold = synthesize("forest", topology, collective, Options(), SERIAL)
+    warm = synthesize("forest", topology, collective, Options(warm_start=old_schedule), SERIAL)
+    both = synthesize("forest", topology, ALLREDUCE, Options(warm_start=old_schedule), SERIAL)
+    assert warm.cost.time_per_byte == cold.cost.time_per_byte
+    assert both.cost.time_per_byte == 2 * cold.cost.time_per_byte
+
+
+def test_a_warm_start_keeps_the_number_of_trees_where_it_is_as_fast():
+    old = made("torus:4x4", k=4)
+    assert made("without(torus:4x4;link=0-1)", warm_start=old).trees_per_root == 4
 
 
 def test_other_schedules_are_refused():
