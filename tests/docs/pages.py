@@ -45,6 +45,9 @@ SLOW = {
 }
 """Pages whose commands take longer than about ten seconds."""
 
+WITHOUT_RAY = {"guide/tour.md"}
+"""Pages whose campaigns build and measure in the process of the test; other pages and tests/integration start Ray."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

@@ -15,9 +15,10 @@ import pytest
 
 from chorale.tuner.cli.main import command_line, main
 from tests.command import Finished, chorale
-from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, Command, commands_of, named_files
+from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, WITHOUT_RAY, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
 from tests.native_code import share_native_code
+from tests.soak.launches import without_ray
 
 FILES_BEFORE = (
     "synth bfb torus:2x4 --collective allreduce -o torus.parquet",
@@ -70,9 +71,10 @@ def succeed(words: list[str]) -> None:
             raise
 
 
-def run(command: Command, capsys: pytest.CaptureFixture[str]) -> Finished:
+def run(command: Command, capsys: pytest.CaptureFixture[str], with_ray: bool = True) -> Finished:
     """Run `command` here; where it starts a Ray cluster, in a process of its own."""
-    if command.words[0] == "tune" and command.refusal is None and not {"--dry-run", "--schema"} & set(command.words):
+    measures = command.words[0] == "tune" and not {"--dry-run", "--schema"} & set(command.words)
+    if measures and with_ray and command.refusal is None:
         arguments = [sys.executable, "-m", "chorale", *command.words]
         environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=200, check=False)
@@ -98,7 +100,8 @@ def follow(page: str, desk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch,
         if command.reason_not_to_run is not None:
             require_known_words(command)
             continue
-        finished = run(command, capsys)
+        with contextlib.nullcontext() if page not in WITHOUT_RAY else without_ray():
+            finished = run(command, capsys, page not in WITHOUT_RAY)
         if command.refusal is None:
             assert finished.code == 0, f"{page}: {command.text}\n{finished.stdout[-500:]}\n{finished.stderr[-2000:]}"
         else:
