@@ -10,7 +10,7 @@ import numpy as np
 from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.methods.alltoall.schedule import flow_paths_of
 from chorale.synth.methods.traffic.planner import TrafficPlan
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 
 
 def traffic_schedule(plan: TrafficPlan) -> Schedule:
@@ -29,7 +29,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
     shard = paths.source * ranks + paths.target
     transfers = bounds.pack((at_once, np.arange(len(shard)), shard, paths.lo, paths.lo + paths.amount, at_once))
     collective = uneven_collective(CollectiveName.ALLTOALLV, counts.ravel().tolist())
-    parameters = {"chunks": most, "solver": plan.method, "traffic": plan.matrix.name}
+    parameters: dict[str, Parameter] = {"chunks": most, "solver": plan.method, "traffic": plan.matrix.name}
     return Schedule(
         topology, collective, "pipelined", steps, most, transfers, routes, "alltoall", parameters, certificate_of(plan)
     )
