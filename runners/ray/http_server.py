@@ -13,6 +13,7 @@ BACKLOG = 2048
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 15.0
 POLL_S = 0.02
+NOT_STARTED = "the application did not start"
 
 
 class HttpServer:
@@ -25,9 +26,9 @@ class HttpServer:
     def __init__(self, build: Callable[[], Any], host: str, port: int) -> None:
         import uvicorn  # noqa: PLC0415 - only in the actor
 
-        self._problem = ""
+        self._problem = self._reason = ""
         config = uvicorn.Config(
-            build(),
+            self._listened_to(build()),
             lifespan="on",
             access_log=False,
             log_level="error",
@@ -46,12 +47,25 @@ class HttpServer:
         deadline_s = time.monotonic() + START_LIMIT_S
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-        return "" if self._server.started else self._problem or "the application did not start"
+        return "" if self._server.started else self._problem or NOT_STARTED
 
     def stop(self) -> None:
         """Answer the requests that have come, end the application, and return, after about `STOP_LIMIT_S` at most."""
         self._server.should_exit = True
         self._thread.join(STOP_LIMIT_S + 1)
+
+    def _listened_to(self, application: Any) -> Any:
+        """Return `application`, whose reason for not starting is noted; uvicorn only logs it."""
+
+        async def listening(scope: Any, receive: Any, send: Any) -> None:
+            async def noting(message: Any) -> None:
+                if message["type"] == "lifespan.startup.failed":
+                    self._reason = message.get("message", "").strip().rpartition("\n")[2]  # of a traceback, its end
+                await send(message)
+
+            await application(scope, receive, noting if scope["type"] == "lifespan" else send)
+
+        return listening
 
     def _run(self, host: str, port: int) -> None:
         try:
@@ -59,6 +73,6 @@ class HttpServer:
             with socket.create_server((host, port), family=family, backlog=BACKLOG) as listening:
                 self._server.run(sockets=[listening])
         except SystemExit:  # uvicorn's way to say that the application did not start
-            pass
+            self._problem = ": ".join(filter(None, (NOT_STARTED, self._reason)))
         except Exception as error:  # told to who asks: nobody else hears what ends a thread
             self._problem = f"{type(error).__name__}: {error}"

@@ -32,6 +32,15 @@ from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
 
+JobTargets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", metavar="NAME", parser=target_name, help=f"{', '.join(JOB_TARGETS)}; default: the first two."
+    ),
+]
+ServedSizes = Annotated[
+    str | None, typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.")
+]
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
 
@@ -61,16 +70,8 @@ def register(app: typer.Typer) -> None:
 def export(
     file: RunnableFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
-    targets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target", metavar="NAME", parser=target_name, help=f"{', '.join(JOB_TARGETS)}; default: the first two."
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB."),
-    ] = None,
+    targets: JobTargets = None,
+    sizes: ServedSizes = None,
     spec: SpecOfProgram = None,
     channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
     instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import as_protocol
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -40,6 +42,9 @@ COLLECTIVE_SUFFIX = ".collective.json"
 """What a program for given sizes must do stands beside it in a file of this ending."""
 MAX_CHECKED_RANKS = 512
 
+TargetName = Annotated[
+    str, typer.Option(metavar="NAME", parser=target_name, help=f"Dialect of the program: {', '.join(TARGETS)}.")
+]
 Channels = Annotated[
     int | None,
     typer.Option(
@@ -93,10 +98,7 @@ def register(app: typer.Typer) -> None:
 def lower(
     file: ScheduleFile,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Program file; .gz compresses it.")],
-    target: Annotated[
-        str,
-        typer.Option(metavar="NAME", parser=target_name, help=f"Dialect of the program: {', '.join(TARGETS)}."),
-    ] = "msccl-xml",
+    target: TargetName = "msccl-xml",
     channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Protocol = "Simple",
@@ -121,68 +123,97 @@ def lower(
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
-    channel_count = 1 if channels is None else channels
     options = LoweringOptions(
-        target, channel_count, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse,
+        target, channels or 1, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse,
         reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
         pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
     )  # fmt: skip
-    size_bytes = None if size is None else parse_size(size)
+    result = _Result(output, per_rank, None if size is None else parse_size(size), link_gbps)
     verified = verify_schedule(load_schedule(file))
-    chunks_per_shard = verified.schedule.chunks_per_shard
-    options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
-    if sizes is not None:
-        granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
-        options = options_for_sizes(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
-    if verified.schedule.is_in_network:
-        written = _switch_document(verified, options, size_bytes, link_gbps, output)
-        _emit(written, output, as_json, verified.schedule.topology.bandwidth_unit)
-        return
-    if channels is None:
+    options = _cut(verified, options, split, None if sizes is None else parse_sizes(sizes), element_bytes(dtype))
+    if channels is None and not verified.schedule.is_in_network:
         options = with_default_channels(verified, options)
-    if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
-        write_program(output, streamed_text(verified, options), per_rank)
-        document: dict[str, Any] = {
-            "target": target,
-            "ranks": verified.schedule.topology.compute_count,
-            "checked": "structure",
-        }
-    else:
-        built = build_program(verified, options)
-        document = {**program_facts(built.read_back), "checked": "execution"}
-        document["order_of_additions"] = additions_document(built.read_back)
-        document["predicted"] = prediction(built.read_back, verified.schedule.topology, size_bytes, link_gbps)
-        advised = advice(verified, options, built.program, size_bytes)
-        if advised is not None:
-            document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}
-            document["advice"] = advised.text(chunks_per_shard) if advised.is_large else None
-        text = built.text.encode()
-        write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
-        custom = built.program.collective.custom
-        if custom is not None:
-            document["collective_file"] = output.rstrip("/") + COLLECTIVE_SUFFIX
-            write_file(document["collective_file"], collective_file_text(custom).encode())
-    document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
-    document |= {"schedule": verified.schedule.id, "output": output}
-    _emit(document, output, as_json, verified.schedule.topology.bandwidth_unit)
-
-
-def _switch_document(
-    verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int | None, link_gbps: str | None, output: str
-) -> dict[str, Any]:
-    """Write the plan of a schedule in which switches act; return what is known of it."""
-    built = build_switch_plan(verified, options)
-    write_program(output, (built.text.encode(),), per_rank=False)
-    document = {**program_facts(built.read_back), "checked": "execution"}
-    document["predicted"] = prediction(built.read_back, verified.schedule.topology, size_bytes, link_gbps)
-    return document | {"schedule": verified.schedule.id, "output": output}
-
-
-def _emit(document: dict[str, Any], output: str, as_json: bool, unit: str) -> None:
+    document = _written(verified, options, result)
     if as_json:
         emit_json(document)
     else:
+        unit = verified.schedule.topology.bandwidth_unit
         results.print(program_table(f"{output}: checked", document, unit))
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """Where a program goes, and at which size and rate of links its time is predicted."""
+
+    output: str
+    per_rank: bool
+    size_bytes: int | None
+    link_gbps: str | None
+
+
+def _cut(
+    verified: VerifiedSchedule,
+    options: LoweringOptions,
+    split: int,
+    sizes_bytes: Sequence[int] | None,
+    itemsize: int,
+) -> LoweringOptions:
+    """Return `options` with chunks in `split` parts, or what else cuts all of `sizes_bytes` into equal chunks."""
+    if split != 1:
+        options = replace(options, chunks=split * verified.schedule.chunks_per_shard)
+    if sizes_bytes is None:
+        return options
+    granule_bytes = max(itemsize, target_named(options.target).limits.alignment_bytes)
+    return options_for_sizes(verified.schedule.expand(), options, sizes_bytes, granule_bytes)
+
+
+def _written(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
+    """Write the program of a schedule; return what is known of it."""
+    schedule = verified.schedule
+    source = {"schedule": schedule.id, "output": result.output}
+    if schedule.is_in_network:
+        return _switch_plan(verified, options, result) | source
+    is_large = schedule.topology.compute_count > MAX_CHECKED_RANKS
+    document = (_streamed if is_large else _executed)(verified, options, result)
+    cuts = {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}
+    return document | cuts | source
+
+
+def _switch_plan(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
+    """Write the plan of a schedule in which switches act."""
+    built = build_switch_plan(verified, options)
+    write_program(result.output, (built.text.encode(),), per_rank=False)
+    return _facts(built.read_back, verified, result)
+
+
+def _streamed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
+    """Write a program rank by rank."""
+    write_program(result.output, streamed_text(verified, options), result.per_rank)
+    return {"target": options.target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
+
+
+def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
+    """Write a program that was read back and executed as a whole, and say what lowering loses."""
+    built = build_program(verified, options)
+    document = _facts(built.read_back, verified, result)
+    document["order_of_additions"] = additions_document(built.read_back)
+    advised = advice(verified, options, built.program, result.size_bytes)
+    if advised is not None:
+        document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}
+        document["advice"] = advised.text(verified.schedule.chunks_per_shard) if advised.is_large else None
+    text = built.text.encode()
+    parts = parts_of(text, options.target) if result.per_rank else (text,)
+    write_program(result.output, parts, result.per_rank)
+    custom = built.program.collective.custom
+    if custom is not None:
+        document["collective_file"] = result.output.rstrip("/") + COLLECTIVE_SUFFIX
+        write_file(document["collective_file"], collective_file_text(custom).encode())
+    return document
+
+
+def _facts(program: AnyProgram, verified: VerifiedSchedule, result: _Result) -> dict[str, Any]:
+    predicted = prediction(program, verified.schedule.topology, result.size_bytes, result.link_gbps)
+    return {**program_facts(program), "checked": "execution", "predicted": predicted}
 
 
 def program_table(title: str, document: dict[str, Any], unit: str) -> Table:

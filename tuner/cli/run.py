@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from chorale.runners.api.base import LIBRARY, RunFailure, Runner, RunRequest
+from chorale.runners.api.base import LIBRARY, ProgramSettings, RunFailure, Runner, RunRequest
 from chorale.runners.api.registry import RUNNERS, runner_config
 from chorale.runners.api.units import parse_sizes
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
-from chorale.runners.measurement.link_limit import link_limit
+from chorale.runners.measurement.link_limit import LinkLimit, link_limit
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, parse_budget, parse_precision
-from chorale.runners.simulated.calibration import calibrate, observations_of
+from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
@@ -114,23 +114,15 @@ def run(
     if goal is not None and config.capabilities.is_live and not config.capabilities.launches_repetitions:
         goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
     job = SlurmOptions(context, slurm, site, job_time, slurm_script, wait)
-    target, is_local = config.lowering(), runner == LocalConfig.name
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
+    files = _Files(file, reference, network, config.lowering(), collective, runner == LocalConfig.name)
     if job.wants_job:
-        submitted = load_runnable(file, network, target, any_network=is_local, collective=collective)
-        run_as_job(job, job_name(Path(file).name), config, submitted.topology, resumes=False)
+        run_as_job(job, job_name(Path(file).name), config, files.runnable().topology, resumes=False)
         return
     stop_before_the_job_ends()
     running = config.create(Home.from_environment().root)
     try:
-        runnable = load_runnable(file, network, target, any_network=is_local, collective=collective)
-        topology, program = runnable.topology, runnable.program
-        if spec is None and is_program_file(file) and program.name.split()[-1:] != [topology.spec]:
-            people.print(f"the program names no network: it runs on {topology.spec}; --spec chooses another")
-        others = calibration_programs(_calibrated(program, file), topology, target.target) if wants_calibration else {}
-        runnables = {file: runnable, **_reference_program(reference, file, topology, (target, collective))}
-        programs = {**{name: item.program for name, item in runnables.items()}, **others}
-        settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
+        topology, programs, settings = files.programs(wants_calibration)
         library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
         request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None or plot is not None)
@@ -139,16 +131,74 @@ def run(
         running.close()
     if isinstance(outcome, RunFailure):
         print_failure(runner, outcome, as_json)
-    calibration = None
-    if wants_calibration:
-        observed = observations_of(outcome.measurement, request.without_plans, topology)
-        calibration = calibrate(observed, topology.bandwidth_unit)
-    executions = outcome.measurement.traces.get(file, ())
-    rows = None
-    if request.trace and isinstance(program, Program):
-        rows = report_executions(program, topology, executions, outcome.measurement, trace, plot)
-    limit = link_limit(topology, program.collective, outcome.measurement.environment)
-    print_report(file, program, outcome, reference, calibration, as_json, limit, rows)
+    measured = _Measured(file, request, outcome)
+    calibration = measured.calibration() if wants_calibration else None
+    rows = measured.executions(trace, plot)
+    print_report(file, measured.program, outcome, reference, calibration, as_json, measured.limit(), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What is to be run, as it was named. target: how the runner has schedules lowered; any_network: a program that
+    names no network runs on a complete one."""
+
+    file: str
+    reference: str | None
+    network: Topology | None
+    target: LoweringOptions
+    collective: CustomCollective | None
+    any_network: bool
+
+    def runnable(self) -> Runnable:
+        """Return the checked program of the file."""
+        return load_runnable(
+            self.file, self.network, self.target, any_network=self.any_network, collective=self.collective
+        )
+
+    def programs(self, calibrates: bool) -> tuple[Topology, dict[str, AnyProgram], dict[str, ProgramSettings]]:
+        """Return the network, all programs to measure by name, and the settings of those that have some."""
+        runnable = self.runnable()
+        topology, program = runnable.topology, runnable.program
+        if self.network is None and is_program_file(self.file) and program.name.split()[-1:] != [topology.spec]:
+            people.print(f"the program names no network: it runs on {topology.spec}; --spec chooses another")
+        others: Mapping[str, AnyProgram] = {}
+        if calibrates:
+            others = calibration_programs(_calibrated(program, self.file), topology, self.target.target)
+        reading = (self.target, self.collective)
+        runnables = {self.file: runnable, **_reference_program(self.reference, self.file, topology, reading)}
+        settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
+        return topology, {**{name: item.program for name, item in runnables.items()}, **others}, settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What was measured of the program of `file`."""
+
+    file: str
+    request: RunRequest
+    outcome: AdaptiveMeasurement
+
+    @property
+    def program(self) -> AnyProgram:
+        """The program itself."""
+        return self.request.programs[self.file]
+
+    def calibration(self) -> Calibration:
+        """Return the cost model that fits what was measured."""
+        topology, measurement = self.request.topology, self.outcome.measurement
+        return calibrate(observations_of(measurement, self.request.without_plans, topology), topology.bandwidth_unit)
+
+    def executions(self, trace: Path | None, plot: Path | None) -> list[dict[str, Any]] | None:
+        """Write and draw what was traced; return a row for each execution, None where nothing was."""
+        if not self.request.trace or not isinstance(self.program, Program):
+            return None
+        measurement = self.outcome.measurement
+        traced = measurement.traces.get(self.file, ())
+        return report_executions(self.program, self.request.topology, traced, measurement, trace, plot)
+
+    def limit(self) -> LinkLimit | None:
+        """Return what the links allow, where their rate is known."""
+        return link_limit(self.request.topology, self.program.collective, self.outcome.measurement.environment)
 
 
 def _calibrated(program: AnyProgram, file: str) -> Program:

@@ -17,6 +17,21 @@ from chorale.tuner.service.tokens import load_access, local_token
 
 GIB = 2**30
 
+TokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."),
+]
+SettingsFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
+    ),
+]
+NewToken = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -28,24 +43,9 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8600,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."
-        ),
-    ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
-        ),
-    ] = None,
-    make_token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."
-        ),
-    ] = None,
+    tokens: TokenFile = None,
+    settings: SettingsFile = None,
+    make_token: NewToken = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.")
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -131,7 +132,7 @@ def tune_command(
     if network is not None and from_record is None:
         raise InvalidInput("--topology goes with --from-record", network, "say --set topology=SPEC")
     if from_record is not None:
-        from chorale.tuner.cli.tune_recorded import RecordedWork, tune_recorded  # noqa: PLC0415 - as above
+        from chorale.tuner.cli.tune_recorded import RecordedWork, tune_recorded  # noqa: PLC0415 - Ray and Optuna take seconds
 
         _refuse(detach=detach, nccl_tuner_csv=nccl_tuner, programs=programs)
         work = RecordedWork(from_record, campaign, network, settings)
@@ -141,20 +142,49 @@ def tune_command(
     if dry_run:
         _show_plan(checked, topology, as_json)
         return
-    _require_writable(nccl_tuner, programs)
+    launch = _Launch(checked, topology, resume, address, nccl_tuner, programs)
+    launch.require_writable()
     if job.wants_job:
         run_as_job(job, job_name(checked.name), checked.runner.config, topology, resumes=True)
-        return
-    from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
+    elif detach:
+        launch.detach()
+    else:
+        launch.run(as_json)
 
-    if detach:
-        start(checked, resume, address)
-        return
-    lost = go_on_in_child(address)
-    report = run_launch(checked, topology, resume or lost, address, at_once=lost)
-    if report.ranked_trials:
-        write_answer(report, nccl_tuner, programs, topology)
-    show(report, as_json)
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A checked campaign to measure, and where its answer goes besides the data folder."""
+
+    campaign: Campaign
+    topology: Topology
+    resume: bool
+    address: str | None
+    nccl_tuner: str | None
+    programs: Path | None
+
+    def require_writable(self) -> None:
+        """Raise InvalidInput, before anything is measured, if the results could not be written."""
+        if self.nccl_tuner is not None and not Path(self.nccl_tuner).parent.is_dir():
+            raise InvalidInput("the folder of the table must exist", self.nccl_tuner, "create it first")
+        if self.programs is not None:
+            require_new_folder(self.programs)
+
+    def detach(self) -> None:
+        """Hand the launch to a Ray cluster that is running."""
+        from chorale.tuner.cli.tune_launch import start  # noqa: PLC0415 - Ray and Optuna take seconds
+
+        start(self.campaign, self.resume, self.address)
+
+    def run(self, as_json: bool) -> None:
+        """Measure, write the answer, and show it; goes on in a process of its own where the cluster is lost."""
+        from chorale.tuner.cli.tune_launch import run_launch, show, write_answer  # noqa: PLC0415 - as above
+
+        lost = go_on_in_child(self.address)
+        report = run_launch(self.campaign, self.topology, self.resume or lost, self.address, at_once=lost)
+        if report.ranked_trials:
+            write_answer(report, self.nccl_tuner, self.programs, self.topology)
+        show(report, as_json)
 
 
 def _watch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
@@ -197,11 +227,3 @@ def _refuse(**options: object) -> None:
         if value:
             flag = f"--{name.replace('_', '-')}"
             raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
-
-
-def _require_writable(table: str | None, programs: Path | None) -> None:
-    """Raise InvalidInput, before anything is measured, if the results could not be written."""
-    if table is not None and not Path(table).parent.is_dir():
-        raise InvalidInput("the folder of the table must exist", table, "create it first")
-    if programs is not None:
-        require_new_folder(programs)

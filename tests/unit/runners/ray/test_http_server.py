@@ -16,8 +16,9 @@ from chorale.runners.ray.http_server import HttpServer
 class Application:
     """An ASGI application that answers with the address of its client."""
 
-    def __init__(self, fails: bool = False) -> None:
+    def __init__(self, fails: bool = False, message: str = "") -> None:
         self.fails = fails
+        self.message = message
         self.lives: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -29,7 +30,8 @@ class Application:
 
     async def _live(self, receive: Any, send: Any) -> None:
         self.lives.append((await receive())["type"])
-        await send({"type": "lifespan.startup.failed" if self.fails else "lifespan.startup.complete"})
+        failed = {"type": "lifespan.startup.failed", "message": self.message}
+        await send(failed if self.fails else {"type": "lifespan.startup.complete"})
         if not self.fails:
             self.lives.append((await receive())["type"])
             await send({"type": "lifespan.shutdown.complete"})
@@ -63,6 +65,12 @@ def test_it_says_that_the_port_is_taken():
 def test_it_says_that_the_application_did_not_start():
     server = HttpServer(lambda: Application(fails=True), "127.0.0.1", free_port())
     assert server.problem() == "the application did not start"
+
+
+def test_it_says_why_the_application_did_not_start():
+    traceback = "Traceback (most recent call last):\n  ...\nOSError: the disk is full\n"
+    server = HttpServer(lambda: Application(fails=True, message=traceback), "127.0.0.1", free_port())
+    assert server.problem() == "the application did not start: OSError: the disk is full"
 
 
 def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPatch):
