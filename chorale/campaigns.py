@@ -49,15 +49,26 @@ def tune(
 ) -> TuningResult:
     """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
 
-    network: a topology spec, or a topology that a spec names
-    sizes, methods: those of a campaign file that says nothing of them, unless given
-    runner:  its kind, or the whole section `runner` of a campaign
-    sampler, pruner, storage: names and an address as in a campaign, or objects of Optuna. A pruner object decides
-             after each size of a candidate, by the speed-up there
-    callbacks: called with the Optuna study and the trial after every trial; `study.stop()` ends the search
-    keys:    further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`
+    What is measured lies in the data folder, as with `chorale tune`.
 
-    What is measured lies in the data folder, as with `chorale tune`. Raises InvalidInput for keys that do not fit.
+    Args:
+        network: A topology spec, or a topology that a spec names.
+        collective: What to tune.
+        sizes: Buffer sizes in bytes; those of a campaign file that names none, unless given.
+        methods: Methods to search; those that suit the network, unless given.
+        runner: Its kind, or the whole section `runner` of a campaign.
+        name: The campaign's name.
+        trials: How many trials there are at most.
+        minutes: How long the search may take.
+        resume: Go on with the newest launch of this name.
+        sampler: A name as in a campaign, or an object of Optuna.
+        pruner: The same; an object decides after each size of a candidate, by the speed-up there.
+        storage: An address as in a campaign, or an object of Optuna.
+        callbacks: Called with the Optuna study and the trial after every trial; `study.stop()` ends the search.
+        **keys: Further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`.
+
+    Raises:
+        InvalidInput: A key does not fit.
     """
     studies: list[Study] = []
     told = (callbacks,) if callable(callbacks) else tuple(callbacks)
@@ -97,7 +108,10 @@ def _spec_of(network: Network) -> str:
 def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:
     """Return what campaigns registered for a network, a collective and a buffer size, verified again.
 
-    The nearest size class answers where that of `size` has no entry. CheckFailed where there is none at all.
+    The nearest size class answers where that of `size` has no entry.
+
+    Raises:
+        CheckFailed: There is none at all.
     """
     home = Home.from_environment()
     (size_bytes,) = size_list(size)

@@ -62,12 +62,17 @@ def synthesize(
 ) -> DesignedSchedule:
     """Return the verified schedule of `collective` on `network`.
 
-    method:     a name of `chorale synth --help`; `auto` takes the schedule of lowest proven cost
-    root:       of broadcast and reduce
-    executor:   where to compute; this process unless another is given
-    parameters: fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes
+    Args:
+        network: A topology spec, a topology or a NetworkX graph.
+        collective: allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.
+        method: A name of `chorale synth --help`; `auto` takes the schedule of lowest proven cost.
+        root: The root rank of broadcast and reduce.
+        executor: Where to compute; this process unless another is given.
+        progress: Called with what is done and what there is to do.
+        **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
-    Raises InvalidInput for what does not fit together.
+    Raises:
+        InvalidInput: What was given does not fit together.
 
     >>> verified = synthesize("torus:4x4", method="bfb")
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
@@ -85,9 +90,17 @@ def synthesize(
 
 
 def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> DesignedSchedule:
-    """Return the verified form of a schedule, or of the schedule file of that name; CheckFailed names the first fault.
+    """Return the verified form of a schedule.
 
-    With `size_bytes` the cost holds the exact time at that size.
+    Args:
+        schedule: A schedule, or the name of its file.
+        size_bytes: The cost holds the exact time at that size, if it is given.
+
+    Raises:
+        CheckFailed: The schedule is wrong; it names the first fault.
+
+    >>> verify(synthesize("ring:4", method="ring").schedule).method
+    'ring'
     """
     return DesignedSchedule.of(_verify(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes))
 
@@ -95,7 +108,13 @@ def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> Design
 def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
     """Return the checked program of a schedule: `.program`, and `.text` as runtimes read it.
 
-    options: fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol
+    Args:
+        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        target: A dialect of `chorale lower --help`, such as msccl-xml, msccl-executor-xml, mscclpp-json or oneccl-xml.
+        **options: Fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol.
+
+    Raises:
+        InvalidInput: An option does not exist or does not fit.
 
     >>> lower(synthesize("ring:4", "allreduce", method="ring"), "msccl-xml").text[:5]
     '<algo'
@@ -122,8 +141,14 @@ def simulate(
 ) -> PredictedTimes:
     """Return the predicted seconds per size in bytes.
 
-    model:     `step`, with barriers between steps, or `flow`, with messages that share links fairly
-    link_gbps: rate of a link of bandwidth 1 in Gbit/s; needed where the topology counts links
+    Args:
+        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        sizes: Buffer sizes in bytes, as text, a number or several.
+        model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
+        alpha_us: Microseconds that each step takes besides.
+        link_latency_us: Microseconds that a link takes besides its bytes.
+        hop_us: Microseconds that each node on the way takes.
+        link_gbps: Rate of a link of bandwidth 1 in Gbit/s; needed where the topology counts links.
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
     >>> round(times_s[2**20] * 1e6, 2)

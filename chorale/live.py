@@ -26,11 +26,26 @@ def run(
     seed: int = 0,
     **options: Any,
 ) -> MeasuredRun:
-    """Execute a verified schedule, or the schedule file of that name; check every element of every result and time it.
+    """Execute a verified schedule, check every element of every result, and time it.
 
-    options: of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps
+    Args:
+        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        sizes: Buffer sizes in bytes, as text, a number or several.
+        runner: What executes it: local, mpi, oneccl, msccl, simulated or recorded.
+        repeats: Measured repetitions of each size.
+        dtype: Element type.
+        timeout_s: Seconds after which a run counts as hung.
+        seed: Fixes the data.
+        **options: Of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps.
 
-    Raises InvalidInput for what does not fit together, and CheckFailed with the reason where nothing was measured.
+    Raises:
+        InvalidInput: What was given does not fit together.
+        CheckFailed: Nothing was measured; it says why.
+
+    >>> from chorale.design import synthesize
+    >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)
+    >>> round(measured.times[2**20] * 1e3, 2)
+    6.29
     """
     verified = verify(schedule) if isinstance(schedule, str) else schedule
     config = runner_config(runner, options)

@@ -56,7 +56,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to the repository lead to the copies."""
+    """Let links to the repository lead to the copies; a search does not find decisions."""
+    if page.file.src_uri.startswith("decisions/"):
+        page.meta["search"] = {"exclude": True}
     up = "../" * page.file.src_uri.count("/")
     return _OUTSIDE.sub(lambda link: f"]({up}{_copy_of(link[1])})", markdown)
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import chorale as ch
 from tests.docs.pages import DOCS, PAGES, ROOT
 
 
@@ -26,6 +27,24 @@ def site(tmp_path_factory):
 
 def test_every_page_is_there(site):
     assert all((site / page).with_suffix(".html").is_file() for page in PAGES)
+
+
+def test_searches_find_pages_and_no_decisions(site):
+    found = {
+        entry["location"].split(".html")[0]
+        for entry in json.loads((site / "search/search_index.json").read_text())["docs"]
+    }
+    assert {"guide/tour", "reference/python-api", "reference/cli"} <= found
+    assert not [page for page in found if page.startswith("decisions/")]
+
+
+def test_the_python_reference_has_every_public_function_and_method(site):
+    page = (site / "reference/python-api.html").read_text()
+    for name in set(ch.__all__) - {"ChoraleError", "__version__", "load_table"}:
+        assert re.search(rf'<h\d id="chorale\.\w+\.{name}"', page), name
+    for name in ("products.DesignedSchedule.gap", "products.NetworkTopology.tune", "tuned.TuningResult.to_frame"):
+        assert f'id="chorale.{name}"' in page, name
+    assert "Args:" not in page
 
 
 def test_nothing_comes_from_other_hosts(site):

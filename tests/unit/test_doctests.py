@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+import chorale
 import chorale.runners
 import chorale.synth
 import chorale.tuner
@@ -19,6 +20,7 @@ def modules_with_examples() -> Iterator[str]:
     """Yield the name of every module whose source holds a `>>>`."""
     for package in (chorale.synth, chorale.runners, chorale.tuner):
         yield from _names_in(package)
+    yield from (name for name in _names_in(chorale) if name.count(".") <= 1)
 
 
 def _names_in(package: ModuleType) -> Iterator[str]:

@@ -124,8 +124,8 @@ def lower(
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
     options = LoweringOptions(
-        target, channels or 1, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse,
-        reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
+        target, 1 if channels is None else channels, instances, as_protocol(protocol), in_place, sm_count=sm_count,
+        fuse=fuse, reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
         pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
     )  # fmt: skip
     result = _Result(output, per_rank, None if size is None else parse_size(size), link_gbps)
