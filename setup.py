@@ -1,8 +1,9 @@
-"""What pyproject.toml cannot say: machine code of the kernels in the wheel, for any Python, and manual pages."""
+"""What pyproject.toml cannot say: machine code in the wheel, for any Python, and manual pages."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tomllib
@@ -16,12 +17,14 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 
 LIBRARY = "chorale/synth/kernels/native/kernels.so"
+SHIPPED_CODE = "chorale/runners/engine/shipped"
 SHARED = "build/shared"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 class BuildWithKernels(build_py):
-    """Builds the library of kernels beside its sources, where an editable install looks, and into the wheel."""
+    """Builds the library of kernels beside its sources, where an editable install looks, and into the wheel, which also
+    gets what the local runner executes: without it the first run would wait for a compiler, or lack one."""
 
     def run(self) -> None:
         from chorale.runners.engine.kernels import build_or_warn  # noqa: PLC0415 - needs NumPy, which other commands do not
@@ -30,9 +33,30 @@ class BuildWithKernels(build_py):
         target = ROOT if self.editable_mode else Path(self.build_lib)
         if "sdist" not in sys.argv:
             build_or_warn((target / LIBRARY).absolute())
+        if not self.editable_mode and "sdist" not in sys.argv:
+            _ship_native_code(target / SHIPPED_CODE)
         if not self.editable_mode:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / "examples", target / "chorale/examples", ignore=ignored, dirs_exist_ok=True)
+
+
+def _ship_native_code(folder: Path) -> None:
+    """Build what the local runner needs into `folder`; without a compiler it is built at first use."""
+    from chorale.runners.engine.build import build_native, shipped_file  # noqa: PLC0415 - from the folder added above
+    from chorale.runners.engine.library import engine_target  # noqa: PLC0415 - as above
+    from chorale.runners.local.network_target import network_target  # noqa: PLC0415 - as above
+    from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
+
+    home = Path(os.environ.get("CHORALE_HOME") or ROOT / "build/native-home")
+    for code in (engine_target(), network_target()):
+        path = shipped_file(code, folder)
+        try:
+            built = build_native(code, home)
+        except Unavailable as error:
+            print(f"warning: {code.name} is built at first use: {error}", file=sys.stderr)  # noqa: T201
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(built, path)
 
 
 class NativeDistribution(Distribution):

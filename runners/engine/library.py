@@ -250,8 +250,12 @@ def _step_time(step: _StepTime) -> StepTime:
 
 def engine_library(home: Path | None = None) -> Path:
     """Return the library, built first where that was not done before. Unavailable without a compiler."""
-    sources = tuple(sorted(NATIVE.glob("*.cpp")))
-    return build_native(NativeTarget(_LIBRARY, sources, ("-O3", "-shared", "-fPIC")), home or native_home())
+    return build_native(engine_target(), home or native_home())
+
+
+def engine_target() -> NativeTarget:
+    """Return what the library is built from."""
+    return NativeTarget(_LIBRARY, tuple(sorted(NATIVE.glob("*.cpp"))), ("-O3", "-shared", "-fPIC"))
 
 
 @cache

@@ -13,18 +13,15 @@ from fractions import Fraction
 from pathlib import Path
 
 from chorale.runners.api.connections import Connection, ConnectionPaths, program_connections
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
-from chorale.runners.engine.library import NATIVE as ENGINE
+from chorale.runners.engine.build import build_native, native_home
+from chorale.runners.local.network_target import network_target
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-
-NATIVE = Path(__file__).parent / "native"
 
 
 def network_program() -> Path:
     """Return the program of the network, built first where that was not done before. Unavailable without a compiler."""
-    sources = (*sorted(NATIVE.glob("*.cpp")), ENGINE / "sockets.cpp")
-    return build_native(NativeTarget("chorale_network", sources, includes=(ENGINE,)), native_home())
+    return build_native(network_target(), native_home())
 
 
 class NetworkError(Exception):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.native_code import SHARED
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +32,7 @@ def build_wheel(folder: Path) -> Path:
     native = Path("synth", "kernels", "native", "kernels.so")
     shutil.copyfile(ROOT / native, source / native)  # built for these sources by `make setup`: no second time
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
-    subprocess.run(build, check=True, capture_output=True)
+    environment = os.environ | {"CHORALE_HOME": str(SHARED.parent)}  # where the engine was built before
+    subprocess.run(build, check=True, capture_output=True, env=environment)
     (wheel,) = folder.glob("chorale_collectives-*.whl")
     return wheel

@@ -38,6 +38,8 @@ def test_the_wheel_owns_one_import_name(tmp_path):
         "chorale/examples/demo_job/train.py",
         "chorale/tuner/cli/command_line.json",
     } <= set(names)
+    shipped = {Path(name).name for name in names if name.startswith("chorale/runners/engine/shipped/")}
+    assert shipped == {"libchorale_engine.so", "chorale_network"}
     shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/man/man1/chorale.1", "share/man/man1/chorale-synth.1"} <= shared
     assert {"share/bash-completion/completions/chorale", "share/zsh/site-functions/_chorale"} <= shared
@@ -49,13 +51,29 @@ def test_one_wheel_serves_every_python(tmp_path):
     wheel = build_wheel(tmp_path)
     assert wheel.name.startswith("chorale_collectives-0.1.0-py3-none-linux_")
     folder = tmp_path / "installed"
-    zipfile.ZipFile(wheel).extractall(folder)
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(folder), str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
     code = "from chorale.synth.kernels.library import LIBRARY, library_state; print(LIBRARY, library_state())"
     environment = os.environ | {"PYTHONPATH": str(folder)}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert run.stdout.split() == [str(folder / "chorale/synth/kernels/native/kernels.so"), "ready"]
+    code = """
+from chorale.runners.engine.library import engine_library
+from chorale.runners.local.network import network_program
+print(engine_library(), network_program())
+"""
+    environment |= {"PATH": str(tmp_path), "CHORALE_HOME": str(tmp_path / "home")}  # without a compiler
+    environment.pop("CXX", None)
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    engine, network = map(Path, run.stdout.split())
+    assert engine.is_relative_to(folder)
+    assert network.is_relative_to(folder)
+    assert os.access(network, os.X_OK)
+    assert not (tmp_path / "home").exists()
 
 
 def test_constraints_name_versions_only():

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native
+from chorale.runners.engine import build
+from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native, shipped_file
 from chorale.synth.errors import Unavailable
 
 GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
@@ -103,3 +104,22 @@ def test_a_build_that_was_broken_off_is_no_build(target: NativeTarget, tmp_path:
     path = build_native(target, tmp_path / "home")
     path.unlink()
     assert result(build_native(target, tmp_path / "home")) == 3
+
+
+def test_what_a_wheel_brings_needs_no_compiler(
+    target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken where it is of these sources, and where the user does not choose a compiler."""
+    shipped = shipped_file(target, tmp_path / "shipped")
+    shipped.parent.mkdir(parents=True)
+    shipped.write_text("built into the wheel")
+    monkeypatch.setattr(build, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build, "COMPILERS", ())
+    assert build_native(target, tmp_path / "home") == shipped
+    monkeypatch.setenv("CXX", "c++")
+    assert result(build_native(target, tmp_path / "home")) == 3
+    monkeypatch.delenv("CXX")
+    (tmp_path / "value.hpp").write_text("#define VALUE 5\n")
+    with pytest.raises(Unavailable):
+        build_native(target, tmp_path / "home")

@@ -1,0 +1,16 @@
+"""What the program of the local runner's emulated network is built from, for runs and for wheels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chorale.runners.engine.build import NativeTarget
+from chorale.runners.engine.library import NATIVE as ENGINE
+
+NATIVE = Path(__file__).parent / "native"
+
+
+def network_target() -> NativeTarget:
+    """Return the program of the network."""
+    sources = (*sorted(NATIVE.glob("*.cpp")), ENGINE / "sockets.cpp")
+    return NativeTarget("chorale_network", sources, includes=(ENGINE,))
