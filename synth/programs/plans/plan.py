@@ -3,8 +3,8 @@
 Thread blocks move data over three kinds of channels: they write into memory of other ranks of their box (`put`) or read
 it (`get`), have a proxy of the host write for them (ports, also to other boxes), or ask a switch to add the memory of
 all ranks and to multicast. They notify each other by signals, or send packets: data with a flag, for which the reader
-waits. Nothing matches sends with receives, and nothing holds a sender back. Only `nop` makes the threads of a block wait
-for each other: what one thread learned by a wait holds for the others after it, and what all threads wrote may be
+waits. Nothing matches sends with receives, and nothing holds a sender back. Only `nop` makes the threads of a block
+wait for each other: what one thread learned by a wait holds for the others after it, and what all threads wrote may be
 signalled after it.
 """
 
