@@ -28,8 +28,6 @@ from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_pr
 from chorale.tuner.reports.table_writing import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
 
 TARGET = "oneccl-xml"
-_QUICK_RANKS = 32
-"""Above so many ranks allreduce is planned as two phases: pairs of trees may be faster, but take seconds to plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ class Planner:
         count = 0
         for method in self._request.methods:
             try:
-                candidate = _candidate(topology, collective, _quick(method, topology, collective))
+                candidate = _candidate(topology, collective, _variant(method, collective))
             except ChoraleError as error:  # the other methods may suit
                 failure = error
                 continue
@@ -151,10 +149,12 @@ class Planner:
             first = 0 if last is None else last + 1
 
 
-def _quick(method: str, topology: Topology, collective: str) -> str:
-    """Return the method that stands for `method` where many ranks have to be planned for at once."""
-    is_slow = method == "forest" and collective == "allreduce" and topology.compute_count > _QUICK_RANKS
-    return "forest-phases" if is_slow else method
+def _variant(method: str, collective: str) -> str:
+    """Return the method that stands for `method`: programs run trees of allreduce faster in two phases than in pairs.
+
+    Pairs of trees reach the bound only where pieces flow through them without a stop, and take long to plan.
+    """
+    return "forest-phases" if (method, collective) == ("forest", "allreduce") else method
 
 
 def _costs(choice: Choice, collective: str) -> Mapping[str, str]:

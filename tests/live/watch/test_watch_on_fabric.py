@@ -37,8 +37,9 @@ class _Watch:
 
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
         home = folder / "home"
-        home.mkdir(mode=0o700)
-        share_native_code(home)
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            share_native_code(home)
         path = folder / "fabric.yaml"
         path.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]
@@ -151,3 +152,26 @@ def test_what_cannot_be_reached_keeps_nothing_back(
         watch.process.kill()  # and one that is killed leaves its table, and no process
         watch.process.wait()
         assert read_table(tmp_path / "fabric.table")[1] == event["table"]
+
+
+def test_one_that_was_killed_goes_on_and_publishes_nothing_twice(fabric: EmulatedFabric, tmp_path: Path) -> None:
+    config = _config(tmp_path, canary={"seconds": 0}, plan_failures=False)
+    with _Watch(config, tmp_path) as watch:
+        watch.published()
+        cut_s = time.time()
+        detours.cut(fabric, (0, 1))
+        second = watch.published(cut_s)
+        time.sleep(1.5)  # its state is written each second
+    with _Watch(config, tmp_path) as again:  # `with` kills
+        resumed = again.wait_for(lambda event: event["event"] == "resume")
+        assert resumed["table"] == second["table"]
+        lost_s = time.time()
+        for node in (0, 1, 2):
+            detours.cut(fabric, (node, 3))
+        without = again.published(lost_s)
+        assert without["ranks"] == [0, 1, 2]
+        assert read_table(tmp_path / "fabric.table")[0].ranks == 3
+        assert [event["event"] for event in again.events if event["event"] == "publish"] == ["publish"]
+        state = json.loads((tmp_path / "home" / "watch" / "live" / "state.json").read_text())
+        assert {row["link"] for row in state["links"] if row["state"] == "dead"} >= {"0>1", "1>0", "2>3", "3>2"}
+        assert again.end() == 0
