@@ -11,7 +11,6 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson, CollectiveName, Root, Shards
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.uneven_shards import FOREST_ONLY, ShardsRequest, print_shards_bound, require_trees
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
@@ -55,8 +54,13 @@ def bound(
     with stages.stage("topology"):
         topology = load_topology(spec)
     if shards is not None:
-        require_trees(FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
-        print_shards_bound(topology, ShardsRequest(shards, collective, "height", seed), stages, as_json)
+        from chorale.tuner.cli import uneven_shards  # noqa: PLC0415 - only for given sizes
+
+        uneven_shards.require_trees(
+            uneven_shards.FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner}
+        )
+        asked = uneven_shards.ShardsRequest(shards, collective, "height", seed)
+        uneven_shards.print_shards_bound(topology, asked, stages, as_json)
         return
     with stages.stage("bound"):
         report = bound_report(topology, target, k)

@@ -26,7 +26,6 @@ from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import verdict_rows
-from chorale.tuner.files.collective_files import collective_file_text
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
@@ -206,6 +205,8 @@ def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Res
     write_program(result.output, parts, result.per_rank)
     custom = built.program.collective.custom
     if custom is not None:
+        from chorale.tuner.files.collective_files import collective_file_text  # noqa: PLC0415 - it imports YAML
+
         document["collective_file"] = result.output.rstrip("/") + COLLECTIVE_SUFFIX
         write_file(document["collective_file"], collective_file_text(custom).encode())
     return document

@@ -20,7 +20,6 @@ from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.application import ChoraleCommand
 from chorale.tuner.cli.options import AsJson, CollectiveName, ExecutorName, Root, Shards, Workers
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
-from chorale.tuner.cli.uneven_shards import ShardsRequest, require_trees, synthesize_shards
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
@@ -123,11 +122,14 @@ def synth(
     method = _method_name(methods or [], spec, in_network)
     if shards is not None:
         given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
-        require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
+        from chorale.tuner.cli import uneven_shards  # noqa: PLC0415 - only for given sizes
+
+        uneven_shards.require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
         name = name_among("objective", objective, OBJECTIVES)
         with stages.stage("topology"):
             network = load_topology(spec)
-        synthesize_shards(network, ShardsRequest(shards, collective, name, seed, output), stages, as_json)
+        asked = uneven_shards.ShardsRequest(shards, collective, name, seed, output)
+        uneven_shards.synthesize_shards(network, asked, stages, as_json)
         return
     parsed_collective = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
