@@ -17,7 +17,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 
 TRIANGLE = parse_topology("complete:3")
-AMOUNTS, OTHERS = [[1, 3, 2], [0, 0, 4], [5, 0, 1]], [[1, 2, 3], [0, 0, 4], [5, 0, 1]]
+AMOUNTS, OTHERS = [[1, 3, 2], [0, 0, 4], [5, 0, 1]], [[2, 2, 2], [0, 0, 4], [4, 1, 1]]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def runner():
 
 
 def program_of(amounts):
-    plan = plan_traffic(TRIANGLE, traffic_matrix("m", amounts))
+    plan = plan_traffic(TRIANGLE, traffic_matrix("m", amounts), chunks=max(map(max, amounts)))
     return build_program(verify(traffic_schedule(plan)), LoweringOptions("msccl-xml")).program
 
 

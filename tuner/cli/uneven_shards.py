@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -36,7 +37,7 @@ class ShardsRequest:
 FOREST_ONLY = "forest"
 
 
-def require_trees(method: str, given: dict[str, object]) -> None:
+def require_trees(method: str, given: Mapping[str, object]) -> None:
     """Refuse a method or options, by their flags, that sizes of shards do not go with."""
     if method not in ("auto", FOREST_ONLY):
         raise InvalidInput("--shards goes with the method forest, or none", method, "write forest")
