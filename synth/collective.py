@@ -138,3 +138,10 @@ def parse_collective(text: str, root: int = 0) -> Collective:
     name = CollectiveName(name_among("collective", text, STANDARD, COLLECTIVE_ALIASES))
     collective = Collective(name)
     return Collective(name, root) if collective.is_rooted else collective
+
+
+def stored_collective(text: str, root: int, sizes: Iterable[int]) -> Collective:
+    """Return the collective called `text` in a file; `sizes` are those of shards of their own, if it has such."""
+    if text in UNEVEN:
+        return uneven_collective(CollectiveName(text), map(int, sizes))
+    return parse_collective(text, root)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chorale.synth.collective import UNEVEN, Collective, CollectiveName, parse_collective, uneven_collective
+from chorale.synth.collective import parse_collective, stored_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import arrow, parquet
 from chorale.synth.schedule.schedule import (
@@ -247,7 +247,7 @@ def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: b
 
 def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
     topology = _read_topology(document["topology"], parse_spec)
-    collective = _read_collective(document)
+    collective = stored_collective(document["collective"], document["root"] or 0, document.get("sizes", ()))
     table = document["routes"]
     routes = Routes.direct(len(topology.links)) if table is None else _read_routes(table)
     steps, chunks = int(document["steps"]), int(document["chunks_per_shard"])
@@ -259,12 +259,6 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
         str(document["method"]), document["parameters"], document["certificate"], document["trees_per_root"],
         tuple(int(step) for step in document.get("barriers", ())),
     )  # fmt: skip
-
-
-def _read_collective(document: Mapping[str, Any]) -> Collective:
-    if document["collective"] in UNEVEN:
-        return uneven_collective(CollectiveName(document["collective"]), map(int, document["sizes"]))
-    return parse_collective(document["collective"], document["root"] or 0)
 
 
 def _build_symmetric(
