@@ -49,6 +49,7 @@ class Capabilities:
     unprivileged:  whether it starts nothing but our own processes, so that every user of a service may have it
     any_program:  whether it executes programs of every XML target and placement, not only of its own
     launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
+    switches:      whether switches that add and multicast can act, as processes of their own
     """
 
     times: TimeSource = TimeSource.MACHINE
@@ -58,6 +59,7 @@ class Capabilities:
     unprivileged: bool = False
     any_program: bool = False
     launches_repetitions: bool = False
+    switches: bool = False
 
     @property
     def is_live(self) -> bool:

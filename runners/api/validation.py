@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.targets.judge import execution_blockers
 
 
@@ -40,6 +41,7 @@ def validate_request(
     *,
     overlap: bool = False,
     plans: bool = False,
+    switches: bool = False,
 ) -> RequestFault | None:
     """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
 
@@ -47,6 +49,7 @@ def validate_request(
     runner_faults: the rules of the runner; asked only if the request keeps those of all runners
     overlap:       whether ranks can compute beside a run
     plans:         whether the runner executes plans of one-sided operations
+    switches:      whether the runner has processes for switches that act
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
@@ -54,9 +57,11 @@ def validate_request(
         return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
     if request.has_plans and not plans:
         return FailureKind.REJECTED, "this runner executes no plans of MSCCL++: use the local runner"
+    if any(program.switches for program in request.without_plans.values()) and not switches:
+        return FailureKind.REJECTED, "this runner has no processes for switches that act: use the local runner"
     if request.has_plans and (request.trace or request.matrix_products):
         return FailureKind.REJECTED, "plans are executed without traces, and with nothing beside: leave these out"
-    collectives = {program.collective.name.value for program in request.programs.values()}
+    collectives = {collective_of_ranks(program).name.value for program in request.programs.values()}
     algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
     for reason in _request_faults(request, algorithms):
         return FailureKind.REJECTED, reason
@@ -71,7 +76,7 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
     numbers = (request.repeats - 1, request.warmup, request.matrix_products)
     if min(numbers) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
         yield "repeats, sizes and the time limit must be positive"
-    if len({program.collective for program in request.programs.values()}) > 1:
+    if len({collective_of_ranks(program) for program in request.programs.values()}) > 1:
         yield "all programs of a request must be for the same collective"
     yield from _library_faults(request, library)
     for name, program in request.programs.items():

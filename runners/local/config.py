@@ -18,7 +18,9 @@ class LocalConfig(RunnerConfig):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "real processes with paced links on this machine"
     preconditions: ClassVar[tuple[str, ...]] = ("python", "linux")
-    capabilities: ClassVar[Capabilities] = Capabilities(overlap=True, unprivileged=True, any_program=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        overlap=True, unprivileged=True, any_program=True, switches=True
+    )
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
     where: Literal["emulated", "fabric", "loopback"] | None = Field(

@@ -15,6 +15,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
+from chorale.runners.execution.switch_processes import on_switch_processes, switch_facts
 from chorale.runners.fabric.honesty import dishonest_size
 from chorale.runners.local.placement import EMULATED, RankLocations, placement_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
@@ -119,19 +120,21 @@ class LocalRunner:
         first one of all a minute, to build what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
-        faults = {"overlap": True, "plans": True}
+        faults = {"overlap": True, "plans": True, "switches": True}
         if (fault := validate_request(request, self.library, precondition_faults, **faults)) is not None:
             return RunFailure(*fault, environment=environment)
         if request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps is not None):
             return RunFailure(FailureKind.REJECTED, _PLANS_SHARE_MEMORY, environment=environment)
         finished = False
         try:
-            outcome: Outcome = self._measure(request, environment)
+            outcome: Outcome = self._measure(on_switch_processes(request), environment)
             finished = True
         except RunStopped as stopped:
             outcome = self._explain(stopped, environment)
         except Unavailable as missing:
             outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
+        except InvalidInput as refused:
+            outcome = RunFailure(FailureKind.REJECTED, str(refused), environment=environment)
         finally:
             if not finished:
                 self.close()
@@ -165,7 +168,8 @@ class LocalRunner:
         rate = self._rate(request.topology) if where == EMULATED else None
         placement = placement_of(request.topology, where, self._place[1])
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
-        facts |= {**plan_facts(only_plans(request.programs.values())), **node_facts()}
+        plans = plan_facts(only_plans(request.programs.values()))
+        facts |= {**plans, **node_facts(), **switch_facts(request)}
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         environment.update(_facts_of_rate(rate))

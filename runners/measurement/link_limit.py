@@ -13,6 +13,7 @@ from chorale.runners.api.units import format_size, format_us
 from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import Collective
+from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 
@@ -65,7 +66,7 @@ def believable(request: RunRequest, outcome: Outcome) -> Outcome:
     """Return `outcome`, or a failure where a median is below what the links allow."""
     if isinstance(outcome, RunFailure) or not request.programs:
         return outcome
-    collective = next(iter(request.programs.values())).collective
+    collective = collective_of_ranks(next(iter(request.programs.values())))
     limit = link_limit(request.topology, collective, outcome.environment)
     fault = None if limit is None else _too_fast(outcome, limit)
     return outcome if fault is None else RunFailure(FailureKind.IMPOSSIBLE, fault, environment=outcome.environment)

@@ -23,6 +23,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.topology import Topology
 
 FORMAT = "chorale-calibration/1"
@@ -45,6 +46,7 @@ class TimeTerms:
     @staticmethod
     def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> TimeTerms:
         """Return the terms of `program` (see `ProgramFlows`), by two flow-level simulations."""
+        topology = network_of(program, topology)
         graph = ProgramFlows(program, topology, loops, slices).graph
         alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
         rates = NetworkModel(link_gbps=_BYTE_A_SECOND)

@@ -25,7 +25,7 @@ class SimulatedConfig(RunnerConfig):
     name: ClassVar[str] = "simulated"
     summary: ClassVar[str] = "a cost model"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        TimeSource.MODEL, buffers=True, unprivileged=True, any_program=True
+        TimeSource.MODEL, buffers=True, unprivileged=True, any_program=True, switches=True
     )
 
     link_mbps: Annotated[Fraction, ExactNumber(gt=0, le=10**6)] | None = Field(

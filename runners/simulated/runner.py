@@ -8,6 +8,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
+from chorale.runners.execution.switch_processes import on_switch_processes
 from chorale.runners.measurement.machine import Facts, environment_id
 from chorale.runners.simulated.plan_prices import priced
 from chorale.runners.simulated.program_flows import flows_of
@@ -53,8 +54,12 @@ class SimulatedRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
         environment = self._environment()
-        if (fault := validate_request(request, self.library, plans=True)) is not None:
+        if (fault := validate_request(request, self.library, plans=True, switches=True)) is not None:
             return RunFailure(*fault, environment=environment)
+        try:
+            request = on_switch_processes(request)
+        except InvalidInput as refused:
+            return RunFailure(FailureKind.REJECTED, str(refused), environment=environment)
         results = {}
         for name, program in request.programs.items():
             measured = self._replay(name, program, request, environment)

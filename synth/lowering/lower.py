@@ -23,6 +23,12 @@ from chorale.synth.lowering.messages import (
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.placement import Placement, stays_in_order
 from chorale.synth.lowering.rank_columns import columns_of_blocks
+from chorale.synth.lowering.switch_processes import (
+    SHAPE_OF_PROCESSES,
+    require_processes,
+    schedule_of_processes,
+    with_first_stored,
+)
 from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.uneven_shape import buffers_of
@@ -40,6 +46,8 @@ from chorale.synth.programs.program import (
     RankProgram,
     ThreadBlock,
 )
+from chorale.synth.programs.switch_processes import switch_collective
+from chorale.synth.schedule.process_schedule import ProcessSchedule
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.boxes import boxes_of
@@ -79,10 +87,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     ('allgather bfb ring:4', 4, 2)
     """
     columns = verified.schedule.expand()
-    if columns.is_in_network:
-        rule = "programs of blocks and messages are made of schedules in which ranks alone act"
-        raise InvalidInput(rule, f"{columns.method}, in which switches add", "synthesize without --in-network")
-    schedule = rechunked(columns, options.chunks)
+    schedule = rechunked(_of_processes(columns, options), options.chunks)
     options = replace(options, in_place=options.in_place and not schedule.collective.name.is_uneven)
     limits = limits_of(options)
     _require_possible(schedule, options, limits)
@@ -90,6 +95,14 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
     return replace(program, origin=columns.id)
+
+
+def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
+    """Return `schedule` as one of processes where switches act, else itself. InvalidInput for targets without such."""
+    if not schedule.is_in_network:
+        return schedule
+    require_processes(options)
+    return schedule_of_processes(schedule)
 
 
 def _require_possible(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> None:
@@ -110,7 +123,8 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
     Several channels let loops over long chunks overlap where trees are deep: one for about every half of the time that
     the busiest link needs for a loop, of the time that a loop takes; as many of them as fit. Else there is one.
     """
-    schedule, limits = rechunked(verified.schedule.expand(), options.chunks), limits_of(options)
+    columns = _of_processes(verified.schedule.expand(), options)
+    schedule, limits = rechunked(columns, options.chunks), limits_of(options)
     if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or _is_one_loop(schedule, options):
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
@@ -140,7 +154,7 @@ def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> Prog
     """
     if options.fuse:
         raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
-    columns, limits = verified.schedule.expand(), limits_of(options)
+    columns, limits = _of_processes(verified.schedule.expand(), options), limits_of(options)
     _require_possible(columns, options, limits)
     schedule = rechunked(columns, options.chunks)
     try:
@@ -209,7 +223,13 @@ def _prepared(
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
-    collective, shape = buffers_of(schedule, vector, options.in_place)
+    switches: tuple[int, ...] = ()
+    if isinstance(schedule, ProcessSchedule):
+        switches = schedule.switches
+        collective = switch_collective(schedule.collective, schedule.rank_count, len(switches))
+        shape = BufferShape(SHAPE_OF_PROCESSES, vector.chunks, ranks, in_place=True)
+    else:
+        collective, shape = buffers_of(schedule, vector, options.in_place)
     chunks = shape.chunks
     _require_at_most("ranks", ranks, limits.ranks)
     _require_at_most("largest chunk offset", chunks - 1, limits.offset)
@@ -219,6 +239,8 @@ def _prepared(
         MAX_CELLS_IN_ORDER if stays_in_order(shape) else MAX_CELLS,
     )
     messages = messages_of(schedule, vector, options)
+    if switches:
+        messages = with_first_stored(messages, ranks - len(switches))
     channels = 1 + int(messages.channel.max(initial=0))
     _require_at_most("channels", channels, limits.channels)
     placement = Placement(shape, messages)
@@ -241,6 +263,7 @@ def _prepared(
         max_bytes=options.max_bytes,
         origin=schedule.id,
         plan=_plan_options(schedule, options, limits),
+        switches=switches,
     )
 
     def make(rank: int) -> RankProgram:

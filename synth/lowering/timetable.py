@@ -15,6 +15,7 @@ import numpy as np
 
 from chorale.synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
 from chorale.synth.lowering.vector_layout import Column
+from chorale.synth.schedule.process_schedule import ProcessSchedule
 from chorale.synth.schedule.schedule import Schedule, Transfers
 from chorale.synth.topology.topology import Topology
 
@@ -57,6 +58,9 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
     tail = remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
     row_at = np.argsort(-tail, kind="stable")
+    if isinstance(schedule, ProcessSchedule):
+        # Sums that go up must not hold results back: what comes first in the vector goes first.
+        row_at = row_at[np.argsort(transfers.lo[row_at], kind="stable")]
     rank = np.empty_like(row_at)
     rank[row_at] = np.arange(len(row_at))
     start, before = start_times(moves, visits, row_at, rank)

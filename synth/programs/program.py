@@ -186,6 +186,8 @@ class Program:
     channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
     origin:     content id of the schedule it was lowered from, "" for a program read from elsewhere.
     plan:       how a one-sided runtime moves what is sent; without meaning elsewhere.
+    switches:   nodes of the network that the last of the ranks stand for, switches that add or multicast; see
+                `chorale.synth.programs.switch_processes`.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Program:
     max_bytes: int = 0  # 0: no limit
     origin: str = ""
     plan: PlanOptions = WHOLE_CHUNKS
+    switches: tuple[int, ...] = ()
 
     @property
     def one_sided(self) -> bool:

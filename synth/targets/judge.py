@@ -10,17 +10,20 @@ from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.message_sizes import MessageBuffer
 from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
-from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.programs.program import Op, Program, ProgramViolation
+from chorale.synth.programs.switch_processes import rank_count
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.distance import neighbours_of, reached_from
+from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
 """Whether data can travel from one rank to another, directly or through others."""
 
+_ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.REDUCE})
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
 _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
@@ -42,7 +45,7 @@ class Verdict:
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
     """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
-    verdict = judge_program(lifted.program, None if other else reachability(topology))
+    verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
     if lifted.out_of_place is not None and not other:
         twin = judge_program(lifted.out_of_place).violations
@@ -64,7 +67,7 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
     if any(violation.rule not in _HARMLESS_TO_RESULTS for violation in found):
         return Verdict(tuple(found))
     if isinstance(program, ExecutionPlan):
-        return Verdict((*found, *plan_execution_violations(program)))
+        return Verdict((*found, *plan_execution_violations(program)), tuple(_flush_notices(program)))
     assert isinstance(program, Program)
     buffer = _buffer(program)
     executed = execution_verdict(program, buffer)
@@ -95,7 +98,7 @@ def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramV
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)
-    found = other or [*structure, *_unconnected(program, reachability(topology))]
+    found = other or [*structure, *_unconnected(program, reachability(network_of(program, topology)))]
     return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
 
 
@@ -116,11 +119,44 @@ def reachability(topology: Topology) -> Connected:
     return connected
 
 
+def network_of(program: AnyProgram, topology: Topology) -> Topology:
+    """Return the network whose compute nodes are the processes of `program`: ranks, and switches where they act."""
+    return process_network(topology) if rank_count(program) < len(program.ranks) else topology
+
+
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield the rule that a program has as many ranks as its network, if it is broken."""
-    if len(program.ranks) != topology.compute_count:
-        message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
+    """Yield the rules that a program has as many ranks as its network, and its switches, if they are broken."""
+    if rank_count(program) != topology.compute_count:
+        message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)
+    elif isinstance(program, Program) and program.switches:
+        yield from _switch_violations(program, topology)
+
+
+def _switch_violations(program: Program, topology: Topology) -> Iterator[ProgramViolation]:
+    """Yield that other nodes act than can, and that one adds that cannot."""
+    able = tuple(sorted(topology.abilities))
+    if program.switches != able:
+        message = f"lets the nodes {program.switches} act; those that can in {topology.spec} are {able}"
+        yield ProgramViolation.at("switches", message)
+        return
+    for rank, node in enumerate(program.switches, topology.compute_count):
+        adds = any(item.op in _ADDING for block in program.ranks[rank].blocks for item in block.instructions)
+        if adds and not topology.abilities[node].reduce:
+            yield ProgramViolation.at("switches", f"{topology.node_ids[node]} adds, and cannot", rank)
+
+
+def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
+    """Yield that an operation is right by its description, and wrong in the executors of MSCCL++ 0.8 and 0.9."""
+    for rank, body in enumerate(plan.ranks):
+        for number, block in enumerate(body.blocks):
+            if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):
+                message = (
+                    "pwsf: the executors of MSCCL++ 0.8 and 0.9 pass the address of their table of source offsets as "
+                    "the offset (handlePut), so that other data are sent; write pws and then flush"
+                )
+                yield ProgramViolation.at("pwsf", message, rank, number)
+                return
 
 
 def _structure(program: AnyProgram) -> list[ProgramViolation]:

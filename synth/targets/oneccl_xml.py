@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram, Wait
+from chorale.synth.programs.switch_processes import collective_of_ranks, switch_collective
 from chorale.synth.targets.base import DocumentBody, Lifted, RawBlock, RawStep, XmlAttributes
 from chorale.synth.targets.xml_assembly import ProgramHeader, instruction_of, program_of, read_collective
 from chorale.synth.targets.xml_document import Attribute, document_parts
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
+_NODE = re.compile(r"[0-9]{1,7}\Z")
 _NUMBERS = frozenset(["nchannels", "nchunksperloop", "ngpus", "minBytes", "maxBytes"])
-ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin"}
+ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin", "switches"}
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
 
 LIMITS = TargetLimits(
@@ -90,13 +92,18 @@ class OneCclXml:
         _refuse_unknown(attributes, ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
+        switches = _read_switches(attributes)
+        collective = read_collective(attributes, {})
+        if switches:
+            collective = switch_collective(collective, len(body.ranks) - len(switches), len(switches))
         header = ProgramHeader(
             target=self.name,
-            collective=read_collective(attributes, {}),
+            collective=collective,
             min_bytes=attributes.integer("minBytes", 0, least=0),
             max_bytes=attributes.integer("maxBytes", 0, least=0),
         )
-        return Lifted(program_of(attributes, header, self.limits, body.ranks), body.findings)
+        program = program_of(attributes, header, self.limits, body.ranks)
+        return Lifted(replace(program, switches=switches), body.findings)
 
     def stated_max_bytes(self, max_bytes: int) -> int:
         """Return the same: the bound is inclusive."""
@@ -111,12 +118,27 @@ def _root(program: Program) -> dict[str, Attribute]:
         "nchannels": program.channels,
         "nchunksperloop": program.chunks,
         "ngpus": len(program.ranks),
-        "coll": program.collective.name.value,
+        "coll": collective_of_ranks(program).name.value,
     }
+    if program.switches:
+        root["switches"] = " ".join(map(str, program.switches))
     if program.collective.root is not None:
         root["root"] = program.collective.root
     root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
     return root | {"origin": program.origin} if program.origin else root
+
+
+def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
+    """Return the nodes of switches that act; their processes are the last of `ngpus`."""
+    text = attributes.text("switches", "")
+    if not text:
+        return ()
+    words = text.split(" ")
+    ranks = attributes.integer("ngpus", least=1)
+    if not all(_NODE.match(word) for word in words) or len(words) >= ranks:
+        rule = f"switches of {attributes.location} must be fewer nodes than ngpus, with one space between them"
+        raise InvalidInput(rule, repr(text), 'write it as in "8 9"')
+    return tuple(map(int, words))
 
 
 def _read_waits(attributes: XmlAttributes) -> tuple[Wait, ...]:

@@ -16,10 +16,12 @@ from chorale.synth.topology.functions import inner_plan
 from chorale.synth.topology.grammar import FunctionCall, Option
 from chorale.synth.topology.links import Rates, sorted_links
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan
+from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
 _ABLE = "able(spec;switch=S;…;multicast=yes|no;reduce=yes|no;reduce-bandwidth=R;types=T,…;operations=O,…)"
 _USABLE = "usable(spec;switch=S;…;share=p/q)"
+_PROCESSES = "processes(spec)"
 _FLAGS = {"yes": True, "no": False}
 _LISTS = {"types": "reduce_types", "operations": "reduce_operations"}
 
@@ -58,6 +60,18 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     return TopologyPlan(
         str(call), inner.nodes, inner.links, lambda: with_usable_share(inner.build(), names, share, str(call))
     )
+
+
+def plan_processes(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """The network in which switches that multicast or add are compute nodes after the ranks: `processes(able(…))`.
+
+    So the local runner emulates them, by a process each, where a program lets them act. On a fabric of this network
+    (`chorale fabric up`) these processes have hosts of their own.
+    """
+    inner = inner_plan(call, plan_of, f"write {_PROCESSES}")
+    if len(call.arguments) > 1:
+        raise InvalidInput("processes takes a network only", str(call), f"write {_PROCESSES}")
+    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: process_network(inner.build()))
 
 
 def with_ability(topology: Topology, names: Iterable[str], ability: SwitchAbility, spec: str) -> Topology:
@@ -166,5 +180,12 @@ SWITCH_FUNCTIONS = (
         "usable(h100:2;switch=nvswitch;share=4/5)",
         "what measurements leave of the line rates of switches",
         plan_usable,
+    ),
+    Function(
+        "processes",
+        _PROCESSES,
+        "processes(able(switch:4,1))",
+        "switches that multicast and add as compute nodes, as they are emulated",
+        plan_processes,
     ),
 )

@@ -15,6 +15,7 @@ from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
+from chorale.synth.lowering.switch_processes import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.postconditions import AnyProgram
@@ -130,7 +131,8 @@ def lower(
     result = _Result(output, per_rank, None if size is None else parse_size(size), link_gbps)
     verified = verify_schedule(load_schedule(file))
     options = _cut(verified, options, split, None if sizes is None else parse_sizes(sizes), element_bytes(dtype))
-    if channels is None and not verified.schedule.is_in_network:
+    is_plan = verified.schedule.is_in_network and target != PROCESS_TARGET
+    if channels is None and not is_plan:
         options = with_default_channels(verified, options)
     document = _written(verified, options, result)
     if as_json:
@@ -170,7 +172,7 @@ def _written(verified: VerifiedSchedule, options: LoweringOptions, result: _Resu
     """Write the program of a schedule; return what is known of it."""
     schedule = verified.schedule
     source = {"schedule": schedule.id, "output": result.output}
-    if schedule.is_in_network:
+    if schedule.is_in_network and options.target != PROCESS_TARGET:
         return _switch_plan(verified, options, result) | source
     is_large = schedule.topology.compute_count > MAX_CHECKED_RANKS
     document = (_streamed if is_large else _executed)(verified, options, result)

@@ -23,6 +23,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
+from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.choices import runner_name
 from chorale.tuner.cli.options import AsJson, CollectiveFile, ElementTypeName, RunnableFile, Sizes
@@ -198,7 +199,9 @@ class _Measured:
 
     def limit(self) -> LinkLimit | None:
         """Return what the links allow, where their rate is known."""
-        return link_limit(self.request.topology, self.program.collective, self.outcome.measurement.environment)
+        return link_limit(
+            self.request.topology, collective_of_ranks(self.program), self.outcome.measurement.environment
+        )
 
 
 def _calibrated(program: AnyProgram, file: str) -> Program:

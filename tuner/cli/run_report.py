@@ -14,6 +14,7 @@ from chorale.runners.measurement.driver import AdaptiveMeasurement
 from chorale.runners.measurement.link_limit import LinkLimit
 from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 from chorale.tuner.launch.executions import execution_line
 from chorale.tuner.reports.lazy_rich import Table
@@ -55,7 +56,7 @@ def print_report(
         document |= {} if calibration is None else {"calibration": calibration.to_json()}
         emit_json(document | ({} if executions is None else {"executions": executions}))
         return
-    results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+    results.print(_table(f"{file}: {collective_of_ranks(program)} on {measurement.runner}", rows))
     if limit is not None:
         results.print(_of_what_links_allow(rows[-1], limit, measurement.environment["link_mbps"]))
     if reference is not None:
@@ -95,7 +96,7 @@ def _warn(
         if analysis.drift.is_flagged:
             change = f"{analysis.drift.relative_change:+.0%}"
             people.print(f"warning: {reference or file} drifted by {change} while {format_size(size.size_bytes)} ran")
-    for key in ("memory_channels", "port_channels", "switch_channels"):
+    for key in ("memory_channels", "port_channels", "switch_channels", "switches"):
         if (stand_in := measurement.environment.get(key)) is not None:
             people.print(f"{key.replace('_', ' ')}: {stand_in}")
     if (warning := measurement.environment.get("warning")) is not None:
@@ -112,7 +113,7 @@ def _row(measured: SizeMeasurement, program: AnyProgram, limit: LinkLimit | None
         "time_us_min": measured.min_s * 1e6,
         "repeats": len(measured.times_s),
         "algbw_gb_per_s": algbw,
-        "busbw_gb_per_s": algbw * bus_factor(program.collective.name, len(program.ranks)),
+        "busbw_gb_per_s": algbw * bus_factor(collective_of_ranks(program).name, rank_count(program)),
         **of_limit,
         "correct": measured.correct,
     }

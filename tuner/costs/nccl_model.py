@@ -1,8 +1,10 @@
 """NCCL's allreduce algorithms on a fabric as latency and rate: ring, tree, and those in which switches add.
 
 Rates are what the certified bounds allow, times what measurements leave of line rates. Latencies are those that NCCL
-2.27 counts (src/graph/tuning.cc): Simple 8.4 us and 3.4 us a step on NVLink, 14 us between boxes; LL 6.6 us, 0.6 us
-and, in trees, 5 us; NVLS 25 us, and 14 us between boxes.
+counts in src/graph/tuning.cc (base latencies the same from the first tables with NVLS up to v2.28.7, where they were
+looked up): ring Simple 8.4 us and 3.4 us a step on NVLink, 14 us between boxes; tree Simple 8.4 us, 4 us and 14 us; LL
+6.6 us, 0.6 us, 2.7 us between boxes and, in trees, 5 us; NVLS 25 us; NVLSTree 25 us, and up and down 20.9 us for each
+level of boxes. Of its rates the model takes only that trees reach 92 % of the rate of their channels.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log2
 
 from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -69,18 +70,25 @@ def nccl_algorithms(topology: Topology) -> list[NcclAlgorithm]:
     within = 2 * (ranks - 1) - between
     depth = 2 * (ranks // boxes - 1)
     rate = float(alone * LINK_SHARE)
+    levels = boxes.bit_length() - 1
     found = [
-        NcclAlgorithm("tree", "ll", 6.8e-6 + depth * 0.6e-6 + 2 * log2(boxes) * 5e-6, rate / 2),
+        NcclAlgorithm("tree", "ll", 6.8e-6 + depth * 0.6e-6 + 2 * levels * 5e-6, rate / 2),
         NcclAlgorithm("ring", "ll", 6.6e-6 + within * 0.6e-6 + between * 2.7e-6, rate / 2),
+        NcclAlgorithm("tree", "simple", 8.4e-6 + depth * 4e-6 + 2 * levels * 14e-6, rate * _tree_share(ranks)),
         NcclAlgorithm("ring", "simple", 8.4e-6 + within * 3.4e-6 + between * 14e-6, rate),
     ]
     bound = in_network_bound(topology, ALLREDUCE)
     if bound is not None and unit / bound.value > alone:
         size = ranks // boxes
         copies = Fraction(size, size + 1)  # the own copy of a rank passes the switch, too
-        name, latency_s = ("nvls", 25e-6) if boxes == 1 else ("nvls_tree", 25e-6 + 14e-6 * log2(boxes))
+        name, latency_s = ("nvls", 25e-6) if boxes == 1 else ("nvls_tree", 25e-6 + 2 * levels * 20.9e-6)
         found.append(NcclAlgorithm(name, "simple", latency_s, float(unit / bound.value * copies * SWITCH_SHARE)))
     return found
+
+
+def _tree_share(ranks: int) -> float:
+    """Return the rate of trees over that of rings: 92 % of half of what a rank sends, of (ranks / (2 ranks - 2))."""
+    return 0.92 * (ranks - 1) / ranks
 
 
 def nccl_choices(topology: Topology, sizes_bytes: Sequence[int]) -> list[tuple[int, NcclAlgorithm]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +21,8 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.targets.judge import network_of
+from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 
@@ -50,6 +53,11 @@ def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
 
 def _loads(program: AnyProgram, topology: Topology) -> tuple[NDArray[np.int64], int]:
     """Return the parts of chunks that cross each link, and how many parts a chunk has."""
+    if isinstance(program, Program) and program.switches:
+        processes = promoted(topology, program.switches)
+        loads = np.zeros(len(topology.links), dtype=np.int64)
+        loads[processes.origin], parts = _loads(replace(program, switches=()), processes.network)
+        return loads, parts
     paths, loads = ConnectionPaths(topology), np.zeros(len(topology.links), dtype=np.int64)
     moved: Iterable[tuple[Connection, int]] = ()
     parts = 1
@@ -84,6 +92,7 @@ def simulate_program(
         value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
         raise InvalidInput(f"at most {max_messages} messages are simulated", value, way_out)
     prices, network = priced(program, network)
+    topology = network_of(program, topology)
     flows = flows_of(program, topology, loops, slices, prices)
     times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):

@@ -15,7 +15,7 @@ from chorale.runners.api.units import divisible_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.catalog import IN_NETWORK, METHODS
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
@@ -175,6 +175,8 @@ class CampaignConstraints:
         """Return in one line why `candidate` cannot work or is pointless, or None."""
         if is_adopted(candidate.method):
             return None
+        if candidate.method == IN_NETWORK and not self.runner.switches:
+            return f"{IN_NETWORK} needs a runner with processes for switches that act, such as local"
         try:
             self.target.options(candidate)
         except InvalidInput as error:

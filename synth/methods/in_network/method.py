@@ -14,7 +14,6 @@ from chorale.synth.bounds.lower_bound import reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.methods.in_network.relabelling import Relabelled, promoted
 from chorale.synth.methods.in_network.reversible_trees import (
     ReversibleTrees,
     mates_of,
@@ -28,6 +27,7 @@ from chorale.synth.methods.in_network.tree_packing import loads_per_unit, packed
 from chorale.synth.methods.in_network.undirected_split import UndirectedSplit, best_split
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule, Parameter, Schedule
+from chorale.synth.topology.relabelling import Relabelled, promoted
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 

@@ -12,10 +12,10 @@ from chorale.synth.bounds.fewest_trees import fewest_trees
 from chorale.synth.bounds.optimum import improving_cuts
 from chorale.synth.collective import Collective
 from chorale.synth.methods.forest.network import trees_on_links
-from chorale.synth.methods.in_network.relabelling import promoted
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees, without_leaf_switches
 from chorale.synth.methods.in_network.tree_packing import WholeUnits, packed_trees
 from chorale.synth.methods.method import Options
+from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
 
 _FINE = 64

@@ -16,11 +16,11 @@ from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import tree_transfers
-from chorale.synth.methods.in_network.relabelling import Relabelled
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
 from chorale.synth.methods.in_network.undirected_split import UndirectedSplit
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Routes
+from chorale.synth.topology.relabelling import Relabelled
 from chorale.synth.topology.topology import Topology
 
 MAX_UNITS = 2**22

@@ -20,8 +20,8 @@ from chorale.synth.bounds.residual_graph import Integers, amounts_on, residual_g
 from chorale.synth.bounds.tree_pairs import MergedArcs, merged_arcs
 from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import Floats, minimum
-from chorale.synth.methods.in_network.relabelling import Relabelled
 from chorale.synth.topology.automorphism import orbits
+from chorale.synth.topology.relabelling import Relabelled
 
 _MAX_ROUNDS = 60
 _UNITS = 2**40

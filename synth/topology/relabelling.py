@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
+from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Rates, sorted_links
 from chorale.synth.topology.topology import Topology
@@ -35,7 +36,21 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
     others = np.setdiff1d(np.arange(ranks, topology.node_count), chosen)
     label = np.empty(topology.node_count, dtype=np.int64)
     label[np.concatenate([np.arange(ranks), chosen, others])] = np.arange(topology.node_count)
-    return _relabelled(topology, label, ranks + len(chosen), ranks)
+    order = np.argsort(label)
+    names = tuple(topology.node_ids[node] for node in order.tolist())
+    return _relabelled(topology, label, names, (ranks + len(chosen), ranks))
+
+
+def process_network(topology: Topology) -> Topology:
+    """Return the network in which each switch that acts is a compute node of its own, after the ranks.
+
+    So the local runner emulates such switches: by a process each. O(links log links). InvalidInput where none acts.
+    """
+    if not topology.abilities:
+        rule = "a network must have switches that add or multicast for them to be processes"
+        raise InvalidInput(rule, topology.spec, "say which do: able(SPEC)")
+    network = promoted(topology, sorted(topology.abilities)).network
+    return replace(network, spec=f"processes({topology.spec})")
 
 
 def contracted(topology: Topology, groups: Sequence[Sequence[int]]) -> Relabelled:
@@ -45,11 +60,15 @@ def contracted(topology: Topology, groups: Sequence[Sequence[int]]) -> Relabelle
         label[list(group)] = index
     others = np.flatnonzero(label < 0)
     label[others] = len(groups) + np.arange(len(others))
-    return _relabelled(topology, label, len(groups), len(groups))
+    names = tuple(map(str, range(int(label.max()) + 1)))
+    return _relabelled(topology, label, names, (len(groups), len(groups)))
 
 
-def _relabelled(topology: Topology, label: NDArray[np.int64], compute_count: int, roots: int) -> Relabelled:
-    links = topology.links
+def _relabelled(
+    topology: Topology, label: NDArray[np.int64], names: tuple[str, ...], counts: tuple[int, int]
+) -> Relabelled:
+    """Return the network of nodes called `names`; `counts` are its compute nodes, and those that may be roots."""
+    links, (compute_count, roots) = topology.links, counts
     useful = np.flatnonzero(label[links.src] != label[links.dst])
     src, dst = label[links.src[useful]], label[links.dst[useful]]
     wide, late = links.bandwidth_class[useful], links.latency_class[useful]
@@ -62,10 +81,10 @@ def _relabelled(topology: Topology, label: NDArray[np.int64], compute_count: int
         latency,
         tuple(links.latencies_s[index] for index in timed.tolist()),
     )
-    nodes = int(label.max()) + 1
+    nodes = len(names)
     network = Topology(
         spec=topology.spec,
-        node_ids=tuple(map(str, range(nodes))),
+        node_ids=names,
         compute_count=compute_count,
         links=sorted_links(src, dst, rates),
         bandwidth_unit=topology.bandwidth_unit,

@@ -1,0 +1,85 @@
+"""Programs in which switches act: each such switch is a process of its own, after the ranks.
+
+A switch has no data of its own and needs no result, so that what all processes do is a custom collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.custom_collective import CustomCollective, RequiredChunk
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program, RankProgram, ThreadBlock
+
+_SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
+_IDLE = (ThreadBlock(None, None, 0, ()),)
+
+
+def collective_of_ranks(program: AnyProgram) -> Collective:
+    """Return what `program` does for its ranks, switches left aside."""
+    custom = program.collective.custom
+    if not isinstance(program, Program) or not program.switches or custom is None:
+        return program.collective
+    return Collective(CollectiveName(custom.name), program.collective.root)
+
+
+def rank_count(program: AnyProgram) -> int:
+    """Return how many ranks take part, without the processes of switches."""
+    return len(program.ranks) - (len(program.switches) if isinstance(program, Program) else 0)
+
+
+@lru_cache(maxsize=16)
+def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
+    """Return what processes of `ranks` ranks and then `switches` switches do together for `collective` of the ranks.
+
+    Input and output are the whole vector, in place. InvalidInput for an alltoall. O(ranks^2).
+    """
+    if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM):
+        rule = "switches act in collectives that add or copy"
+        raise InvalidInput(rule, str(collective), "choose allreduce, allgather, reduce_scatter, broadcast or reduce")
+    chunks = ranks if collective.name in _SHARDED else 1
+    required = (
+        RequiredChunk(rank, chunk, tuple((source, chunk) for source in _sources(collective, ranks, chunk)))
+        for rank in range(ranks)
+        for chunk in _chunks(collective, rank, chunks)
+    )
+    custom = CustomCollective(collective.name.value, ranks + switches, chunks, chunks, tuple(required))
+    return Collective(CollectiveName.CUSTOM, collective.root, custom)
+
+
+def _chunks(collective: Collective, rank: int, chunks: int) -> Iterable[int]:
+    """Return which chunks `rank` must hold at the end."""
+    if collective.name == CollectiveName.REDUCE_SCATTER:
+        return (rank,)
+    return () if collective.name == CollectiveName.REDUCE and rank != collective.root else range(chunks)
+
+
+def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
+    """Return whose contributions a chunk of a result is the sum of."""
+    if collective.name == CollectiveName.ALLGATHER:
+        return (chunk,)
+    return (collective.root or 0,) if collective.name == CollectiveName.BROADCAST else range(ranks)
+
+
+def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
+    """Return a program of ranks alone beside processes of `switches` that do nothing, so that it can be compared.
+
+    InvalidInput for a program that is not in place as programs are lowered, or lets other switches act.
+    """
+    if program.switches == switches:
+        return program
+    ranks, name = len(program.ranks), program.collective.name
+    unused = {CollectiveName.ALLGATHER: "input_chunks", CollectiveName.REDUCE_SCATTER: "output_chunks"}.get(name)
+    names_both = unused is not None and any(getattr(body, unused) for body in program.ranks)
+    if program.switches or not program.in_place or names_both:
+        rule = "programs beside one in which switches act must be in place, of the same switches"
+        raise InvalidInput(rule, program.name, "lower it in place")
+    shared = max(program.chunks, 1)
+    bodies = tuple(replace(body, input_chunks=shared, output_chunks=shared) for body in program.ranks)
+    idle = RankProgram(0, 0, 0, _IDLE)
+    collective = switch_collective(program.collective, ranks, len(switches))
+    return replace(program, collective=collective, ranks=(*bodies, *(idle,) * len(switches)), switches=switches)
