@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from chorale.experiments.ours.random_fabrics import random_able_fabric
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -11,7 +12,6 @@ from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.spec import parse_topology
 from tests.reference.best_groups import best_rate_by_groups
-from tests.reference.random_fabrics import random_able_fabric
 
 GOLDEN = [
     ("switch:8,450", "1800/7", None),

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from chorale.experiments.ours.random_fabrics import random_able_fabric
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
 from chorale.synth.collective import ALLREDUCE, parse_collective
@@ -17,7 +18,6 @@ from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from tests.reference.random_fabrics import random_able_fabric
 
 
 def made(topology, collective="allreduce", **options):

@@ -1,5 +1,7 @@
 """Small random networks with equal bandwidth both ways, some of whose switches multicast and add."""
 
+from __future__ import annotations
+
 import random
 from fractions import Fraction
 
@@ -15,7 +17,7 @@ _ABLE_SHARE = 0.7
 
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
     """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, one of them able."""
-    source = random.Random(seed)
+    source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:
         ranks, switches = source.randint(2, most_ranks), source.randint(1, most_switches)
         nodes = range(ranks + switches)

@@ -1,0 +1,44 @@
+"""Fabrics with switches that add: bounds, schedules, NCCL by model and as published."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from chorale.experiments.framework.catalog import load
+from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, PUBLISHED_RATES, RANDOM, SLOW
+from chorale.tuner.costs.nccl_model import PUBLISHED
+
+
+@pytest.mark.parametrize(("spec", "alone", "bound"), [("h100:1", 257.14, 450), ("h100:2", 266.67, 400)])
+def test_a_fabric_has_both_bounds_and_what_nccl_reaches(spec, alone, bound):
+    [row] = FABRICS.evaluate(spec)
+    assert row["holds"], row
+    assert (row["alone_algbw"], row["bound_algbw"]) == (pytest.approx(alone, abs=0.01), pytest.approx(bound))
+    assert row["simulated_algbw"] < row["algbw"] == pytest.approx(bound)
+    assert set(row["nccl_model_algbw"]) == {"tree", "ring", "nvls" if spec == "h100:1" else "nvls_tree"}
+    assert row["published_algbw"]
+    assert all(column.text(row) for column in FABRICS.columns)
+
+
+def test_all_of_the_issue_are_in_the_table():
+    asked = {f"h100:{boxes}" for boxes in (1, 2, 4, 5, 16)} | {"nvl72:1", "able(fattree:4)"}
+    assert {spec: LARGEST_GAP[spec] for spec in asked} == dict.fromkeys(asked, Fraction(0))
+    assert LARGEST_GAP["nvl72:2"] == LARGEST_GAP["nvl72:16"] == Fraction(1, 2000)
+    assert set(FABRICS.cases(True)) == set(LARGEST_GAP) - set(SLOW)
+    assert [load(name).name for name in ("in-network", "in-network-random", "in-network-live")]
+
+
+@pytest.mark.parametrize("number", [0, 3, len(PUBLISHED) - 1])
+def test_published_rates_lie_below_the_bound_and_near_the_model(number):
+    [row] = PUBLISHED_RATES.evaluate(number)
+    assert row["holds"], row
+    assert row["published_algbw"] <= row["bound_algbw"]
+
+
+@pytest.mark.slow
+def test_random_fabrics():
+    [row] = RANDOM.evaluate(0)
+    assert row["at_gap_0"] + len(row["gaps"]) == row["networks"]
+    assert row["holds"], row
