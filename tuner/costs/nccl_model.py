@@ -5,8 +5,7 @@ measurements leave of line rates. Latencies are those that NCCL counts in src/gr
 from the first tables with NVLS up to v2.28.7, where they were looked up): ring Simple 8.4 us and 3.4 us a step on
 NVLink, 14 us between boxes; tree Simple 8.4 us, 4 us and 14 us; LL 6.6 us, 0.6 us, 2.7 us between boxes and, in trees,
 5 us; NVLS 25 us; NVLSTree 25 us, and up and down 20.9 us for each level of boxes. Of its rates the model takes only
-that
-trees reach 92 % of the rate of their channels.
+that trees reach 92 % of the rate of their channels.
 """
 
 from __future__ import annotations
