@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.fit import exceeded_limit, nearest_fit
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
-from chorale.synth.lowering.fusion import Joins, fuse_ops, hanging_blocks, one_block_per_cycle
+from chorale.synth.lowering.fusion import hanging_blocks, one_block_per_cycle
 from chorale.synth.lowering.messages import (
     MIN_LEVELS_FOR_CHANNEL_RANGES,
     messages_of,
@@ -22,20 +21,20 @@ from chorale.synth.lowering.messages import (
 )
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.placement import Placement, stays_in_order
-from chorale.synth.lowering.rank_columns import columns_of_blocks
+from chorale.synth.lowering.rank_programs import Grouping, rank_program
 from chorale.synth.lowering.switch_processes import (
     SHAPE_OF_PROCESSES,
     require_processes,
     schedule_of_processes,
     with_first_stored,
 )
-from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
+from chorale.synth.lowering.thread_blocks import UNBOUNDED
 from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.uneven_shape import buffers_of
-from chorale.synth.lowering.unscheduled_ops import OpGenerator, UnscheduledOps, operand_cells, with_dense_scratch
+from chorale.synth.lowering.unscheduled_ops import OpGenerator
 from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector_layout_of
-from chorale.synth.programs.columns import ColumnBlocks
 from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 from chorale.synth.programs.program import (
     EMPTY_RANK,
@@ -44,7 +43,6 @@ from chorale.synth.programs.program import (
     ProgramStream,
     Protocol,
     RankProgram,
-    ThreadBlock,
 )
 from chorale.synth.programs.switch_processes import switch_collective
 from chorale.synth.schedule.process_schedule import ProcessSchedule
@@ -267,8 +265,8 @@ def _prepared(
     )
 
     def make(rank: int) -> RankProgram:
-        grouping = _Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums)
-        return _rank_program(placement, generator.of_rank(rank), rank, grouping)
+        grouping = Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums)
+        return rank_program(placement, generator.of_rank(rank), rank, grouping)
 
     return ProgramStream(head, make)
 
@@ -308,32 +306,6 @@ def _fragment_limits(
 def _require_at_most(what: str, value: int, largest: int) -> None:
     if value > largest:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
-
-
-class _Grouping(NamedTuple):
-    """How the instructions of a rank become blocks; stores_sums: whether sums are stored that only others need."""
-
-    max_blocks: int
-    fuse: bool
-    unfused: Collection[tuple[int, int]]
-    stores_sums: bool
-
-
-def _rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: _Grouping) -> RankProgram:
-    scratch = placement.scratch_chunks[rank]
-    joins: Joins = {}
-    if grouping.fuse:
-        layout = placement.shape.layout(rank, scratch)
-        result = placement.result_cells(rank, layout)
-        operands = operand_cells(ops, layout)
-        ops, joins = fuse_ops(ops, *operands, result, grouping.unfused, stores_sums=grouping.stores_sums)
-        ops, scratch = with_dense_scratch(ops)
-    blocks = assign_blocks(ops, grouping.max_blocks, joins)
-    if not len(blocks.channel):
-        # Runtimes cannot launch a rank without a block.
-        return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
-    columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))
-    return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))
 
 
 def _name(schedule: Schedule) -> str:

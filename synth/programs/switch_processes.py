@@ -38,7 +38,7 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
 
     Input and output are the whole vector, in place. InvalidInput for an alltoall. O(ranks^2).
     """
-    if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM):
+    if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
         rule = "switches act in collectives that add or copy"
         raise InvalidInput(rule, str(collective), "choose allreduce, allgather, reduce_scatter, broadcast or reduce")
     chunks = ranks if collective.name in _SHARDED else 1
