@@ -41,7 +41,7 @@ class _Live:
 CASES = (
     _Live("able(switch:4,1)", "one switch; a parameter server, or a SmartNIC, is the same", 20),
     _Live("able(switch:8,1)", "one switch", 10),
-    _Live("railclos:2,2,1,2", "two boxes on rails", 20),
+    _Live("railclos:2,4,225,4", "two boxes on rails", 20),
 )
 
 

@@ -93,7 +93,7 @@ class OneCclXml:
         if attributes.text("format") != FORMAT:
             raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
         switches = _read_switches(attributes)
-        collective = read_collective(attributes, {})
+        collective = read_collective(attributes.for_collective(None) if switches else attributes, {})
         if switches:
             collective = switch_collective(collective, len(body.ranks) - len(switches), len(switches))
         header = ProgramHeader(
