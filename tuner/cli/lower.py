@@ -205,7 +205,7 @@ def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Res
     text = built.text.encode()
     parts = parts_of(text, options.target) if result.per_rank else (text,)
     write_program(result.output, parts, result.per_rank)
-    custom = built.program.collective.custom
+    custom = None if built.program.switches else built.program.collective.custom
     if custom is not None:
         from chorale.tuner.files.collective_files import collective_file_text  # noqa: PLC0415 - it imports YAML
 
