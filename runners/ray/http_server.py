@@ -27,8 +27,9 @@ class HttpServer:
         import uvicorn  # noqa: PLC0415 - only in the actor
 
         self._problem = self._reason = ""
+        self._application = build()
         config = uvicorn.Config(
-            self._listened_to(build()),
+            self._listened_to(self._application),
             lifespan="on",
             access_log=False,
             log_level="error",
@@ -50,7 +51,13 @@ class HttpServer:
         return "" if self._server.started else self._problem or NOT_STARTED
 
     def stop(self) -> None:
-        """Answer the requests that have come, end the application, and return, after about `STOP_LIMIT_S` at most."""
+        """Answer the requests that have come, end the application, and return, after about `STOP_LIMIT_S` at most.
+
+        An application with `state.stopping`, an event, is told by it to end its streams.
+        """
+        stopping = getattr(getattr(self._application, "state", None), "stopping", None)
+        if stopping is not None:
+            stopping.set()
         self._server.should_exit = True
         self._thread.join(STOP_LIMIT_S + 1)
 

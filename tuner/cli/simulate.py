@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, L
 from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
 from chorale.tuner.costs.pricing import PricedTraffic, Pricing, traffic_of_file, traffic_of_method
-from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.stopwatch import Stopwatch
 
@@ -33,6 +34,14 @@ Model = Annotated[
 ]
 PipelineChunks = Annotated[
     int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
+]
+
+
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace", metavar="FILE", help="Write each message of the largest size, by the flow model, for Perfetto."
+    ),
 ]
 
 
@@ -54,6 +63,7 @@ def simulate(
     pipeline_chunks: PipelineChunks = None,
     calibration: CalibrationFile = None,
     plot: GoodputPlot = None,
+    trace: TraceFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict the time and the goodput of a collective, without running it.
@@ -86,6 +96,11 @@ def simulate(
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
         plot_goodput(priced.title, {f"{model} model": rows}, plot)
+    if trace is not None:
+        from chorale.tuner.plots.schedule_trace import TRACE_CHUNKS, schedule_trace  # noqa: PLC0415 - when it is used
+
+        text = schedule_trace(priced.traffic, network, sizes_bytes[-1], pipeline_chunks or TRACE_CHUNKS)
+        write_file(trace, text.encode())
     if as_json:
         emit_json(document)
     else:

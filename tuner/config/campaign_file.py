@@ -56,6 +56,20 @@ def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
     return campaign_with(_mapping(text), overrides)
 
 
+def parsed_document(text: str) -> dict[str, Any]:
+    """Return the keys and values of YAML `text` of a stranger, unchecked; InvalidInput for what is no mapping.
+
+    Aliases are refused: a short text with many of them stands for more than memory holds.
+    """
+    try:
+        has_alias = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InvalidInput("a campaign file must be valid YAML", error, "repair the syntax there") from None
+    if has_alias:
+        raise InvalidInput("a campaign of the service must have no YAML aliases", "*name", "write the value out")
+    return _mapping(text)
+
+
 def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Campaign:
     """Return the campaign that `document` describes, with `key.path=value` overrides applied; see `load_campaign`."""
     changed = copy.deepcopy(dict(document))

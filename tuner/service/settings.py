@@ -18,12 +18,26 @@ from chorale.tuner.service.tokens import require_private
 ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
+Link = Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1000, description="Without a password.")]
+
+
+class Dashboards(BaseModel):
+    """Addresses of pages of other programs, for links on ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mlflow: Link | None = None
+    ray: Link | None = None
+    optuna: Link | None = None
+
+
 class ServerSettings(BaseModel):
     """The file: each profile is what the section `runner` of a campaign file would be."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     runners: dict[ProfileName, AnyRunnerSection] = Field(default={}, description="Runners, by name of a profile.")
+    dashboards: Dashboards = Field(default=Dashboards(), description="Where people see more.")
 
     def profile(self, name: object) -> RunnerSection:
         """Return the runner of the profile `name`; InvalidInput if the administrator wrote none of that name."""

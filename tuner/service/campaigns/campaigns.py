@@ -11,12 +11,13 @@ from typing import Any, Protocol
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.priors import RECORD, SCREENING
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
-from chorale.tuner.service.campaigns.registered import registered
+from chorale.tuner.service.campaigns.registered import registered, trial_importances
 from chorale.tuner.service.campaigns.requested import requested_campaign
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import NetworkPlanner
@@ -108,11 +109,7 @@ class Campaigns:
         Raises InvalidInput for what is wrong with it, NotPermitted where the caller may not have its runner, and
         TooManyRequests while another campaign of the caller runs.
         """
-        minutes = self._networks.limits.campaign_minutes
-        campaign, profile = requested_campaign(document, self._settings, caller, minutes)
-        topology = self.network(campaign.topology, caller)
-        check_methods(campaign)
-        check_runner(campaign, topology)
+        campaign, profile, _ = self._checked(document, caller)
         owner = self._store.campaign_owner(campaign.name)
         if owner not in (None, caller.name) and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
@@ -125,6 +122,38 @@ class Campaigns:
         resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
         self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
         return Launched(campaign.name, profile or campaign.runner.kind)
+
+    def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, Topology]:
+        """Return the campaign and its network; InvalidInput or NotPermitted where it could not be launched."""
+        campaign, _, topology = self._checked(document, caller)
+        return campaign, topology
+
+    def _checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
+        minutes = self._networks.limits.campaign_minutes
+        campaign, profile = requested_campaign(document, self._settings, caller, minutes)
+        topology = self.network(campaign.topology, caller)
+        check_methods(campaign)
+        check_runner(campaign, topology)
+        return campaign, profile, topology
+
+    def importances(self, name: str, caller: Caller) -> dict[str, float]:
+        """Return how much each parameter decided in the newest launch; see `chorale.tuner.search.importance`."""
+        trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
+        return self._networks.planning.call(caller.name, trial_importances, trials)
+
+    @property
+    def profiles(self) -> list[str]:
+        """The names of runners that an administrator has described."""
+        return list(self._settings.runners)
+
+    @property
+    def dashboards(self) -> dict[str, str | None]:
+        """Where the pages of MLflow, Ray and Optuna are, as far as the settings or the address of MLflow say so."""
+        named = self._settings.dashboards.model_dump()
+        tracked = self.home.mlflow_uri
+        if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
+            named["mlflow"] = tracked
+        return named
 
     def network(self, spec: str, caller: Caller) -> Topology:
         """Return the network of a spec within the limits of the service."""

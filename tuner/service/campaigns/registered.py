@@ -1,7 +1,8 @@
-"""What the registry has for a network, a collective and a size, as the service answers it."""
+"""What takes a process beside the service: entries of the registry, and importances of parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from chorale.synth.errors import CheckFailed
@@ -9,7 +10,15 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.tuning_table import SizeClass
+
+
+def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
+    """Return how much each parameter decided; Optuna is imported where this is called, not in the service."""
+    from chorale.tuner.search.importance import importances  # noqa: PLC0415 - a second to import
+
+    return importances(trials)
 
 
 def registered(

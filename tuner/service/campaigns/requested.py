@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from chorale.runners.api.config import Exposure
+from chorale.runners.api.registry import RUNNERS
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
@@ -96,6 +97,11 @@ def requested_campaign(
     campaign = read_campaign({**document, "runner": section.model_dump(by_alias=True, mode="json")})
     _require_open(campaign, section)
     return _bounded(campaign, minutes), str(profile)
+
+
+def open_runners() -> list[str]:
+    """Return the kinds of runners that a request may name: those that start no processes."""
+    return [name for name, declared in RUNNERS.items() if not declared.capabilities.is_live]
 
 
 def read_campaign(document: Mapping[str, Any]) -> Campaign:

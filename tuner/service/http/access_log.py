@@ -57,6 +57,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _READ_ONLY_METHODS = ("GET", "HEAD")
+_READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
+"""What is posted to them changes nothing."""
 _REFUSALS = (401, 403, 429)
 _FACTS = ("token", "role", "campaign", "runner")
 
@@ -94,7 +96,8 @@ class AccessLog:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.answered(scope["method"], route, status, seconds)
         is_refusal = status in _REFUSALS
-        if scope["method"] in _READ_ONLY_METHODS and not is_refusal:
+        is_read = scope["method"] in _READ_ONLY_METHODS or route in _READ_ONLY_ROUTES
+        if is_read and not is_refusal:
             return
         client, state = scope.get("client"), scope.get("state", {})
         facts = {name: state.get(name) for name in _FACTS}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from chorale.runners.ray.tasks import RayTaskBackend
@@ -27,10 +26,15 @@ from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.dependencies import CurrentCaller
 from chorale.tuner.service.http.direct_reads import HEALTH_PATH, DirectReads, ResultReader, health_response
+from chorale.tuner.service.http.event_routes import event_router
+from chorale.tuner.service.http.event_stream import EventStreams
+from chorale.tuner.service.http.explorer import explorer_router
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.page_files import PageFiles
 from chorale.tuner.service.http.refusals import refusal, refusal_of
 from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
 from chorale.tuner.service.http.responses import REFUSALS, HealthView
+from chorale.tuner.service.http.topology_routes import topology_router
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
@@ -40,6 +44,10 @@ from chorale.tuner.service.settings import load_settings
 from chorale.tuner.service.tokens import load_access
 
 TITLE = "Chorale"
+ROUTERS = (
+    *(submission_router, job_router, result_router, topology_router),
+    *(campaign_router, best_router, event_router, explorer_router),
+)
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
 PLANNING_PROCESSES = 2
@@ -52,6 +60,7 @@ async def _working(api: FastAPI) -> AsyncIterator[None]:
     to_thread.current_default_thread_limiter().total_tokens = REQUEST_THREADS
     api.state.scheduler.start()
     yield
+    api.state.stopping.set()
     api.state.scheduler.close()
     api.state.audit.close()
 
@@ -66,9 +75,14 @@ def create_api(
 
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
 
+    api.state.stopping = threading.Event()
+    api.state.streams = EventStreams(api.state.stopping)
+
     def current_health() -> HealthView:
         counts = scheduler.counts
         return HealthView(ok=scheduler.is_working, version=version, queued=counts["queued"], running=counts["running"])
+
+    api.state.health = current_health
 
     @api.get(HEALTH_PATH, response_model=HealthView, summary="Whether the service works", tags=["service"])
     def health() -> Response:
@@ -78,10 +92,9 @@ def create_api(
     def scrape(_caller: CurrentCaller) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    for router in (submission_router, job_router, result_router, campaign_router, best_router):
+    for router in ROUTERS:
         api.include_router(router)
-    page = resources.files("chorale.tuner.service").joinpath("page")
-    api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
+    api.mount("/", PageFiles(), name="page")
     _add_refusals(api)
     reader = ResultReader(scheduler.store)
     api.add_middleware(DirectReads, reader=reader, access=access, health=current_health)

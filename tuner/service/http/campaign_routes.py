@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.service.access import Caller, NotFound
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.campaigns.requested import public_campaign
 from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns, CurrentPlanner, note_campaign
-from chorale.tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
+from chorale.tuner.service.http.responses import (
+    BestView,
+    CampaignsView,
+    CampaignView,
+    CheckedView,
+    ImportancesView,
+    LaunchedView,
+)
 from chorale.tuner.service.jobs.job_specs import CollectiveText
 from chorale.tuner.service.redaction import redacted
 from chorale.tuner.trials.open_launch import LaunchSnapshot
@@ -24,6 +33,9 @@ TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a co
 FileKind = Literal["schedule", "program"]
 
 
+YamlText = Annotated[str, Field(max_length=2**16)]
+
+
 class CampaignBody(BaseModel):
     """A campaign file, as YAML would be read: see `chorale tune --schema`.
 
@@ -32,8 +44,27 @@ class CampaignBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    campaign: dict[str, Any]
+    campaign: dict[str, Any] | None = None
+    yaml: YamlText | None = Field(default=None, description="The same as text, in place of `campaign`.")
     resume: bool = False
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> CampaignBody:
+        if (self.campaign is None) == (self.yaml is None):
+            raise ValueError("give `campaign` or `yaml`")
+        return self
+
+    def document(self) -> dict[str, Any]:
+        """Return the keys and values of the campaign; InvalidInput for what is no YAML mapping."""
+        return parsed_document(self.yaml) if self.campaign is None else self.campaign  # type: ignore[arg-type]
+
+
+class CampaignText(BaseModel):
+    """A campaign file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    yaml: YamlText
 
 
 campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
@@ -42,15 +73,39 @@ campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 @campaign_router.post("", response_model=LaunchedView, status_code=202, summary="Launch a campaign")
 def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
-    launched = campaigns.launch(body.campaign, body.resume, caller)
+    launched = campaigns.launch(body.document(), body.resume, caller)
     note_campaign(request, launched.name, launched.runner)
     return {"name": launched.name, "state": campaigns.state(launched.name, caller)[0]}
+
+
+@campaign_router.post("/checks", response_model=CheckedView, summary="Whether a campaign could be launched")
+def check(body: CampaignText, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Read and check a campaign file as a launch would, and launch nothing. 422 says what is wrong."""
+    document = parsed_document(body.yaml)
+    campaign, topology = campaigns.checked(document, caller)
+    return {
+        "document": document,
+        "ranks": topology.compute_count,
+        "points": math.prod(len(values) for values in campaign.search.dimensions().values()),
+        "trials": campaign.budget.trials,
+    }
+
+
+@campaign_router.get("/{name}/importances", response_model=ImportancesView, summary="Which parameters mattered")
+def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Return how much each parameter decided whether a trial was among the best, by Optuna's PED-ANOVA; sum 1."""
+    return {"importances": campaigns.importances(name, caller)}
 
 
 @campaign_router.get("", response_model=CampaignsView, summary="The caller's campaigns")
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """List campaigns by name; administrators see those of everybody."""
-    return {"campaigns": [_row(campaigns, name, caller) for name in campaigns.names(caller)]}
+    return {"campaigns": campaign_rows(campaigns, caller)}
+
+
+def campaign_rows(campaigns: Campaigns, caller: Caller) -> list[dict[str, Any]]:
+    """Return the campaigns of a caller as `CampaignsView` has them."""
+    return [_row(campaigns, name, caller) for name in campaigns.names(caller)]
 
 
 @campaign_router.get("/{name}", response_model=CampaignView, summary="A launch, as it is now")
@@ -62,6 +117,13 @@ def campaign(
     after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
 ) -> dict[str, Any]:
     """Return trials in the order in which they finished, and the best so far."""
+    return campaign_document(campaigns, name, caller, launch, after)
+
+
+def campaign_document(
+    campaigns: Campaigns, name: str, caller: Caller, launch: int | None = None, after: int = 0
+) -> dict[str, Any]:
+    """Return a launch of a campaign as `CampaignView` has it, without its first `after` trials."""
     snapshot = campaigns.snapshot(name, caller, launch)
     state, error = campaigns.state(name, caller)
     return {

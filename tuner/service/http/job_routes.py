@@ -13,7 +13,7 @@ from chorale.tuner.service.access import NotFound
 from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentPlanner, CurrentScheduler
 from chorale.tuner.service.http.direct_reads import ResultReader
 from chorale.tuner.service.http.responses import JobsView, JobView, ResultView
-from chorale.tuner.service.http.schedule_view import schedule_view
+from chorale.tuner.service.http.schedule_view import schedule_view, simulated_trace
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.job_store import Job, JobState
 from chorale.tuner.service.jobs.scheduler import JobScheduler
@@ -130,11 +130,35 @@ def picture(
     key: Key, caller: CurrentCaller, scheduler: CurrentScheduler, root: Annotated[int, Query(ge=0, le=2**20)] = 0
 ) -> dict[str, Any]:
     """Return what is drawn of the schedule of a synthesis."""
+    return scheduler.planning.call(caller.name, schedule_view, _schedule(scheduler, key), root)
+
+
+TraceSize = Annotated[int, Query(ge=1, le=2**40, description="Buffer size in bytes.")]
+LinkRate = Annotated[float, Query(gt=0, le=10**6, description="Gbit/s of a link, for networks without bandwidths.")]
+Alpha = Annotated[float, Query(ge=0, le=10**6, description="Microseconds of a message besides its bytes.")]
+
+
+@result_router.get("/{key}/trace", summary="A simulated run of a schedule, for Perfetto", response_class=Response)
+def trace(
+    key: Key,
+    caller: CurrentCaller,
+    scheduler: CurrentScheduler,
+    size_bytes: TraceSize = 2**20,
+    link_gbps: LinkRate = 100.0,
+    alpha_us: Alpha = 1.0,
+) -> Response:
+    """Return an event for each message, in the format of Perfetto and chrome://tracing."""
+    content = _schedule(scheduler, key)
+    text = scheduler.planning.call(caller.name, simulated_trace, content, size_bytes, link_gbps, alpha_us)
+    return Response(text, media_type="application/json")
+
+
+def _schedule(scheduler: JobScheduler, key: str) -> bytes:
     _document(scheduler, key)
     path = scheduler.store.file(key, SCHEDULE_FILE)
     if path is None:
-        raise NotFound("a picture is drawn of a schedule", key, "take the result of a synthesis")
-    return scheduler.planning.call(caller.name, schedule_view, path.read_bytes(), root)
+        raise NotFound("what is shown must be a schedule", key, "take the result of a synthesis")
+    return path.read_bytes()
 
 
 def _document(scheduler: JobScheduler, key: str) -> dict[str, Any]:

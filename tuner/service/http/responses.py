@@ -57,6 +57,21 @@ class LaunchedView(BaseModel):
     state: str
 
 
+class CheckedView(BaseModel):
+    """A campaign that could be launched: what the file says, and how many ranks, configurations and trials it has."""
+
+    document: dict[str, Any]
+    ranks: int
+    points: int
+    trials: int
+
+
+class ImportancesView(BaseModel):
+    """Importance of each parameter that varied; empty for too few trials, or if all were equally fast."""
+
+    importances: dict[str, float]
+
+
 class CampaignRow(BaseModel):
     """A campaign in short. state: running, ended, failed, or stored where the cluster knows no launch of it."""
 
@@ -136,6 +151,43 @@ class BestView(BaseModel):
     library: str | None
     measured: dict[str, Any]
     manifest: dict[str, Any]
+
+
+class TopologyView(BaseModel):
+    """A network. picture: its nodes with positions and its links; null where it is too large, and `why` says so."""
+
+    topology: dict[str, Any]
+    unit: str
+    picture: dict[str, Any] | None
+    why: str | None
+
+
+class MethodView(BaseModel):
+    """A method: the collectives that it makes, the options that it obeys."""
+
+    name: str
+    summary: str
+    collectives: list[str]
+    options: list[str]
+
+
+class FamilyView(BaseModel):
+    """A family of networks, or a function of them."""
+
+    syntax: str
+    summary: str
+    example: str
+
+
+class CatalogView(BaseModel):
+    """What requests may name. dashboards: addresses of other pages, null where none is known."""
+
+    methods: list[MethodView]
+    targets: list[str]
+    families: list[FamilyView]
+    runners: list[str]
+    profiles: list[str]
+    dashboards: dict[str, str | None]
 
 
 class HealthView(BaseModel):

@@ -26,12 +26,13 @@ from chorale.tuner.service.jobs.job_specs import (
     SynthesisSpec,
 )
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
+from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner, memory_estimate, require_affordable
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
 
-VERSION = 1
-"""Of the results; raise it when workers compute something else, so that stored results are not used."""
+VERSIONS = {"bound": 2}
+"""Of the results, 1 where it is not named; raise it when workers compute something else, so that stored results are not
+used."""
 
 _FIND_NODES, _BOUND_NODES = 4096, 1024
 """Most nodes that count for the memory of a search, which verifies schedules up to that size, and of a bound."""
@@ -67,6 +68,11 @@ class JobPlanner:
     def planning(self) -> Planning:
         """Where networks are built and looked at."""
         return self._networks.planning
+
+    @property
+    def limits(self) -> JobLimits:
+        """The most that a request may ask for."""
+        return self._networks.limits
 
     def plan(self, spec: AnyJobSpec, owner: str = "") -> JobPlan:
         """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""
@@ -177,4 +183,4 @@ def _collective(spec: CollectiveSpec, topology: Topology) -> Collective:
 
 
 def _key(spec: AnyJobSpec, **network: str) -> str:
-    return content_id({"format": f"chorale-{spec.kind}/{VERSION}", **network, **spec.facts()})
+    return content_id({"format": f"chorale-{spec.kind}/{VERSIONS.get(spec.kind, 1)}", **network, **spec.facts()})

@@ -135,8 +135,9 @@ def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
 
 
 def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
-    report = bound_report(_topology(task, spec.topology), spec.parsed_collective(), spec.k)
-    return TaskResult(bound_document(report))
+    topology = _topology(task, spec.topology)
+    report = bound_report(topology, spec.parsed_collective(), spec.k)
+    return TaskResult(bound_document(report) | {"unit": topology.bandwidth_unit})
 
 
 def _find(spec: FindSpec, progress: Progress) -> TaskResult:

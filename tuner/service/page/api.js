@@ -22,17 +22,17 @@ export function takeToken() {
 async function send(path, options = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...(options.headers ?? {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const answer = await fetch(path, { ...options, headers });
-  if (answer.ok) return answer;
-  if (answer.status === 401 && (await askForToken())) return send(path, options);
-  throw new Refusal(answer.status, await refusalOf(answer));
+  const response = await fetch(path, { ...options, headers });
+  if (response.ok) return response;
+  if (response.status === 401 && (await askForToken())) return send(path, options);
+  throw new Refusal(response.status, await refusalOf(response));
 }
 
-async function refusalOf(answer) {
+async function refusalOf(response) {
   try {
-    return (await answer.json()).error;
+    return (await response.json()).error;
   } catch {
-    return { rule: "the service must answer", value: `status ${answer.status}`, way_out: "look at its log" };
+    return { rule: "the service must answer", value: `status ${response.status}`, way_out: "look at its log" };
   }
 }
 
@@ -53,15 +53,15 @@ function askForToken() {
   return asking;
 }
 
-export async function get(path, query = {}) {
+export async function get(path, query = {}, signal = undefined) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = new URLSearchParams(given).toString();
-  return (await send(text ? `${path}?${text}` : path)).json();
+  return (await send(text ? `${path}?${text}` : path, { signal })).json();
 }
 
-export async function post(path, body = {}) {
+export async function post(path, body = {}, signal = undefined) {
   const headers = { "Content-Type": "application/json" };
-  return (await send(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  return (await send(path, { method: "POST", headers, body: JSON.stringify(body), signal })).json();
 }
 
 export async function remove(path) {
@@ -69,7 +69,10 @@ export async function remove(path) {
 }
 
 export async function download(path, name) {
-  const content = await (await send(path)).blob();
+  save(await (await send(path)).blob(), name);
+}
+
+export function save(content, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);
   link.download = name;
@@ -77,15 +80,86 @@ export async function download(path, name) {
   URL.revokeObjectURL(link.href);
 }
 
-// Ask for a job until it has ended; `seen` is called with every state of it.
-export async function finished(job, seen = () => {}, signal = { stopped: false }) {
-  let pause = 150;
-  while (!signal.stopped) {
-    seen(job);
-    if (!["queued", "running"].includes(job.state)) return job;
-    await new Promise((resolve) => setTimeout(resolve, pause));
-    pause = Math.min(1500, pause * 1.3);
-    job = await get(`/v1/jobs/${job.id}`);
+const SILENCE_MS = 10_000; // the service sends a sign of life every three seconds
+export const OFFLINE = "offline";
+
+// Call `seen(topic, data)` with everything that the service says about the topics until `signal` aborts; and
+// `seen(OFFLINE)` while it says nothing. Lost connections are opened again.
+export async function events(topics, seen, signal) {
+  const query = new URLSearchParams(topics.map((topic) => ["topic", topic])).toString();
+  while (!signal.aborted) {
+    try {
+      await readEvents(`/v1/events?${query}`, seen, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refusal && error.status < 500 && error.status !== 429) throw error;
+      seen(OFFLINE, null);
+    }
+    await pause(1000, signal);
   }
+}
+
+async function readEvents(path, seen, signal) {
+  const connection = new AbortController();
+  const cut = () => connection.abort();
+  signal.addEventListener("abort", cut);
+  window.addEventListener("offline", cut);
+  let watchdog = setTimeout(cut, SILENCE_MS);
+  try {
+    const reader = (await send(path, { signal: connection.signal })).body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = ""; ;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(watchdog);
+      watchdog = setTimeout(cut, SILENCE_MS);
+      const parts = (text + value).split("\n\n");
+      text = parts.pop();
+      for (const part of parts) dispatch(part, seen);
+    }
+  } finally {
+    clearTimeout(watchdog);
+    signal.removeEventListener("abort", cut);
+    window.removeEventListener("offline", cut);
+  }
+}
+
+function dispatch(part, seen) {
+  const [, topic] = part.match(/^event: (.*)$/m) ?? [];
+  const [, data] = part.match(/^data: (.*)$/m) ?? [];
+  if (topic && data) seen(topic, JSON.parse(data));
+}
+
+// Follow a job until it has ended; `seen` is called with every state of it.
+export async function finished(job, seen = () => {}, signal = new AbortController().signal) {
+  seen(job);
+  if (!isUnfinished(job)) return job;
+  const over = new AbortController();
+  const cut = () => over.abort();
+  signal.addEventListener("abort", cut);
+  await events([`job/${job.id}`], (topic, now) => {
+    if (topic === OFFLINE) return;
+    if (now.error && !now.id) throw new Refusal(now.error.status, now.error);
+    job = now;
+    seen(job);
+    if (!isUnfinished(job)) over.abort();
+  }, over.signal);
+  signal.removeEventListener("abort", cut);
   return job;
+}
+
+const isUnfinished = (job) => ["queued", "running"].includes(job.state);
+
+export function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    setTimeout(resolve, milliseconds);
+    signal?.addEventListener("abort", resolve, { once: true });
+  });
+}
+
+let names = null;
+
+// What requests may name; asked for once.
+export function catalog() {
+  names ??= get("/v1/catalog").catch((error) => { names = null; throw error; });
+  return names;
 }

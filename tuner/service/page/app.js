@@ -1,56 +1,65 @@
 // Which view is shown, whether the service answers, and what went wrong.
 
-import { get, takeToken } from "./api.js";
+import { OFFLINE, events, takeToken } from "./api.js";
+import { bound } from "./bound.js";
 import { campaigns } from "./campaigns.js";
 import { compare } from "./compare.js";
 import { design } from "./design.js";
+import { fabrics } from "./fabrics.js";
+import { find } from "./find.js";
 import { jobs } from "./jobs.js";
 
-const VIEWS = { design, jobs, compare, campaigns };
-let shown = { stopped: false };
+const VIEWS = { design, bound, find, jobs, compare, campaigns, fabrics };
+const TAB = { bound: "design" };
+let current = new AbortController();
 
 function alertOf(error) {
-  const place = document.getElementById("alert");
-  place.textContent = error ? error.message : "";
-  place.hidden = !error;
+  const line = document.getElementById("alert");
+  if (error?.name === "AbortError") return;
+  line.textContent = error ? error.message : "";
+  line.hidden = !error;
+}
+
+function healthOf(health) {
+  const line = document.getElementById("health");
+  const answers = health !== null && health.ok;
+  line.textContent = answers ? `version ${health.version}: ${health.running} running, ${health.queued} queued` : "the service does not answer";
+  line.className = answers ? "" : "error";
+}
+
+// One stream of events per page: health, and what the view asks for.
+function listen(topics, seen, signal) {
+  events(["health", ...topics], (topic, data) => {
+    if (topic === "health") healthOf(data);
+    else if (topic === OFFLINE) healthOf(null);
+    else if (!signal.aborted) Promise.resolve(seen(topic, data)).catch(alertOf);
+  }, signal).catch(alertOf);
 }
 
 async function show() {
   takeToken();
   const [name, ...rest] = location.hash.slice(1).split("/");
   const view = VIEWS[name] ? name : "design";
-  shown.stopped = true;
-  shown = { stopped: false };
+  current.abort();
+  current = new AbortController();
+  const { signal } = current;
   alertOf(null);
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${TAB[view] ?? view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   const main = document.getElementById("main");
   main.replaceChildren();
+  let heard = false;
+  const shown = { signal, listen: (topics, seen) => { heard = true; listen(topics, seen, signal); } };
   try {
     await VIEWS[view](main, rest.map(decodeURIComponent), shown);
   } catch (error) {
     alertOf(error);
   }
-}
-
-async function watchHealth() {
-  const place = document.getElementById("health");
-  for (;;) {
-    try {
-      const health = await get("/healthz");
-      place.textContent = `version ${health.version}: ${health.running} running, ${health.queued} queued`;
-      place.className = "";
-    } catch {
-      place.textContent = "the service does not answer";
-      place.className = "error";
-    }
-    await new Promise((resolve) => setTimeout(resolve, 3000));
-  }
+  if (!heard && !signal.aborted) listen([], () => {}, signal);
 }
 
 window.addEventListener("hashchange", show);
 window.addEventListener("unhandledrejection", (event) => alertOf(event.reason));
 show();
-watchHealth();

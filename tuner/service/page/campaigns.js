@@ -1,142 +1,142 @@
-// Campaigns: launch one, watch its trials come in, take the best along.
+// Campaigns: launch one, watch its trials come in, look at what mattered, take the best along.
 
-import { download, get, post } from "./api.js";
-import { chart } from "./chart.js";
-import { bytes, element, facts, number, panel, table } from "./dom.js";
-
-const EXAMPLE = {
-  name: "first-campaign", topology: "hypercube:3", collective: "allreduce", sizes: ["64KiB", "1MiB"],
-  runner: { kind: "simulated", link_mbps: 1000, alpha_us: 5 },
-  search: { methods: ["bfb", "ring", "swing", "recursive-doubling"], chunks: [null, 1, 2], channels: [1, 2] },
-  budget: { trials: 12 },
-};
+import { catalog, download, get, post } from "./api.js";
+import { launchPanel } from "./campaign_form.js";
+import { barOption, chart, lineOption, parallelOption } from "./chart.js";
+import { bytes, dataTable, element, facts, number, panel, saveText } from "./dom.js";
 
 export async function campaigns(main, [name], shown) {
-  if (name) await watch(main, name, shown);
-  else await list(main, shown);
+  if (name) watch(main, name, shown);
+  else list(main, shown);
 }
 
-async function list(main, shown) {
-  const place = element("div");
-  main.append(panel("Campaigns", place), launchPanel());
-  while (!shown.stopped) {
-    const { campaigns: found } = await get("/v1/campaigns");
-    if (shown.stopped) return;
-    place.replaceChildren(found.length ? rows(found) : element("p", { class: "hint" }, "No campaigns yet. Launch one below."));
-    await pause(2000);
-  }
+function list(main, shown) {
+  const rows = element("div"), table = dataTable("By name", COLUMNS, "campaigns");
+  main.append(panel("Campaigns", rows, dashboardLinks()), launchPanel(shown));
+  shown.listen(["campaigns"], (_topic, { campaigns: known }) => {
+    if (!known.length) return rows.replaceChildren(element("p", { class: "hint" }, "No campaigns yet. Launch one below."));
+    if (!table.isConnected) rows.replaceChildren(table);
+    return table.show(known);
+  });
 }
 
-function rows(found) {
-  return table("By name", [
-    ["name", (row) => element("a", { href: `#campaigns/${encodeURIComponent(row.name)}` }, row.name)],
-    ["state", (row) => (row.error ? element("span", { class: "error" }, `${row.state}: ${row.error}`) : row.state)],
-    ["network", (row) => row.topology],
-    ["collective", (row) => row.collective],
-    ["launch", (row) => row.launches, true],
-    ["trials", (row) => (row.budget ? `${row.trials} of ${row.budget}` : ""), true],
-  ], found);
+const COLUMNS = [
+  { name: "name", text: (row) => row.name, cell: (row) => element("a", { href: `#campaigns/${encodeURIComponent(row.name)}`, "data-focus": row.name }, row.name) },
+  { name: "state", text: (row) => (row.error ? `${row.state}: ${row.error}` : row.state), cell: (row) => (row.error ? element("span", { class: "error" }, `${row.state}: ${row.error}`) : row.state) },
+  { name: "network", text: (row) => row.topology },
+  { name: "collective", text: (row) => row.collective },
+  { name: "launch", text: (row) => row.launches, number: true },
+  { name: "trials", text: (row) => (row.budget ? `${row.trials} of ${row.budget}` : ""), value: (row) => row.trials, number: true },
+];
+
+const COMMANDS = { mlflow: "chorale ui", optuna: "optuna-dashboard, over the study of the campaign", ray: "ray start --head, then chorale serve --address" };
+const TITLES = { mlflow: "MLflow", optuna: "Optuna", ray: "Ray" };
+
+// Links to the pages of others; where none is known, the command that opens one.
+function dashboardLinks() {
+  const line = element("p", { class: "hint row" });
+  catalog().then(({ dashboards }) => {
+    const parts = Object.entries(dashboards).map(([name, url]) =>
+      (url ? element("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, `${TITLES[name]} dashboard`) : element("span", {}, `${TITLES[name]}: `, element("code", {}, COMMANDS[name]))));
+    line.replaceChildren("More about trials and workers: ", ...parts);
+  }).catch(() => {});
+  return line;
 }
 
-function launchPanel() {
-  const text = element("textarea", { name: "campaign", spellcheck: "false", required: true });
-  text.value = JSON.stringify(EXAMPLE, null, 2);
-  const problem = element("p", { class: "error", role: "alert" });
-  const form = element("form", { submit: async (event) => {
-    event.preventDefault();
-    problem.textContent = "";
-    try {
-      const { name } = await post("/v1/campaigns", { campaign: JSON.parse(text.value) });
-      location.hash = `#campaigns/${encodeURIComponent(name)}`;
-    } catch (error) {
-      problem.textContent = error.message;
-    }
-  } }, element("label", {}, "Campaign, as JSON", text), element("p", { class: "hint" }, "The keys are those of a campaign file."), problem, element("button", {}, "Launch"));
-  return panel("Launch a campaign", form);
-}
-
-async function watch(main, name, shown) {
-  const head = element("div"), best = element("div"), history = element("div"), trials = element("div");
-  main.append(panel(name, head), panel("Best so far", best), panel("Progress", history), panel("Trials", trials));
+function watch(main, name, shown) {
+  const head = element("div"), best = element("div"), graphs = element("div", { class: "stack" });
+  const trials = dataTable("Newest first", TRIALS, `${name}-trials`);
+  main.append(panel(name, head), panel("Best so far", best), panel("Progress and parameters", graphs), panel("Trials", trials));
   const path = `/v1/campaigns/${encodeURIComponent(name)}`;
-  let known = [], launch = null;
-  while (!shown.stopped) {
-    const now = await waitingGet(path, { after: known.length }, head, shown);
-    if (shown.stopped || !now) return;
-    if (launch !== null && now.launch !== launch) known = [];
-    const fresh = now.launch === launch || launch === null ? now.trials : (await get(path)).trials;
-    known = known.concat(fresh);
-    const first = launch === null;
-    launch = now.launch;
-    head.replaceChildren(headOf(path, now, known));
-    if (first || fresh.length) {
-      best.replaceChildren(...bestOf(path, name, now));
-      history.replaceChildren(historyOf(known));
-      trials.replaceChildren(trialsOf(known));
+  const views = viewsOf(path, graphs);
+  let known = [];
+  head.replaceChildren(element("p", { class: "row" }, element("progress", { "aria-label": "progress" }), "The launch begins."));
+  shown.listen([`campaign/${name}`], (_topic, now) => {
+    if (now.error?.rule) {
+      if (now.error.status !== 404) head.replaceChildren(element("p", { class: "error" }, `${now.error.rule}; got ${now.error.value}`));
+      return;
     }
-    await pause(now.state === "running" ? 1000 : 4000);
-  }
+    known = now.known === 0 ? now.trials : known.concat(now.trials);
+    head.replaceChildren(headOf(path, name, now, known));
+    if (!now.trials.length && best.childElementCount) return;
+    best.replaceChildren(...bestOf(path, name, now));
+    views(known);
+    trials.show([...known].reverse());
+  });
 }
 
-// A launch takes a moment until its journal is there.
-async function waitingGet(path, query, place, shown) {
-  for (let patience = 30; !shown.stopped; patience -= 1) {
-    try {
-      return await get(path, query);
-    } catch (error) {
-      if (error.status !== 404 || patience === 0) throw error;
-      place.replaceChildren(element("p", { class: "row" }, element("progress"), "The launch begins."));
-      await pause(1000);
-    }
-  }
-  return null;
-}
-
-function headOf(path, now, known) {
+function headOf(path, name, now, known) {
   const campaign = now.campaign, budget = campaign.budget.trials;
   const act = (verb) => element("button", { class: "quiet", click: (event) => { event.target.disabled = true; return post(`${path}/${verb}`); } }, verb === "stop" ? "Stop" : "Resume");
   const counts = Object.entries(now.counts).map(([state, count]) => `${count} ${state}`).join(", ");
+  const save = element("button", { class: "quiet", click: () => saveText(JSON.stringify({ ...now, trials: known }, null, 2), `${name}.json`) }, "Export JSON");
   return element("div", {}, facts([
     ["state", now.error ? element("span", { class: "error" }, `${now.state}: ${now.error}`) : now.state],
-    ["what", `${campaign.collective} on ${campaign.topology}, ${campaign.runner.kind} runner, launch ${now.launch}`],
-    ["trials", element("span", { class: "row" }, element("progress", { max: budget, value: known.length }), `${known.length} of ${budget}: ${counts || "none yet"}`)],
-  ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null));
+    ["campaign", `${campaign.collective} on ${campaign.topology}, ${campaign.runner.kind} runner, launch ${now.launch}`],
+    ["trials", element("span", { class: "row" }, element("progress", { max: budget, value: known.length, "aria-label": "trials" }), `${known.length} of ${budget}: ${counts || "none yet"}`)],
+  ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null, save));
 }
 
 function bestOf(path, name, now) {
   if (!now.best.length) return [element("p", { class: "hint" }, "No trial is complete yet.")];
-  const take = (row, kind) => element("button", { class: "quiet", click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
-  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
+  const file = (row, kind) => element("button", { class: "quiet", "aria-label": `${kind} for ${bytes(row.size_bytes)}`, click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
+  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", unit: "us", text: (value) => number(value, 3), log: true } };
   const lines = [
-    { name: "best so far", points: now.best.map((row) => [row.size_bytes, row.time_us]) },
+    { name: "best so far", points: now.best.map((row) => [row.size_bytes, row.time_us, row.label]) },
     { name: "fastest baseline of the same run", points: now.best.map((row) => [row.size_bytes, row.baseline_time_us]) },
   ];
-  return [table("By size", [
-    ["size", (row) => bytes(row.size_bytes), true], ["best", (row) => row.label], ["microseconds", (row) => number(row.time_us), true],
-    ["baseline", (row) => number(row.baseline_time_us), true], ["speed-up", (row) => `${row.speedup.toFixed(2)}x`, true],
-    ["download", (row) => element("span", { class: "row" }, take(row, "schedule"), take(row, "program"))],
-  ], now.best), chart("Time by size", lines, axes)];
+  return [dataTable("By size", [
+    { name: "size", text: (row) => bytes(row.size_bytes), value: (row) => row.size_bytes, number: true },
+    { name: "best", text: (row) => row.label },
+    { name: "microseconds", text: (row) => number(row.time_us), value: (row) => row.time_us, number: true },
+    { name: "baseline", text: (row) => number(row.baseline_time_us), value: (row) => row.baseline_time_us, number: true },
+    { name: "speed-up", text: (row) => `${row.speedup.toFixed(2)}x`, value: (row) => row.speedup, number: true },
+    { name: "", label: "files", text: () => "", cell: (row) => element("span", { class: "row" }, file(row, "schedule"), file(row, "program")) },
+  ], `${name}-best`, false).show(now.best), chart("Time by size", lineOption(lines, axes), 280)];
 }
 
-function historyOf(known) {
-  const complete = known.filter((trial) => trial.speedup !== null);
+// Charts of all trials, which keep their zoom while trials come in.
+function viewsOf(path, graphs) {
+  const drawn = {};
+  const show = (name, title, option, height) => {
+    if (drawn[name]) drawn[name].update(option);
+    else graphs.append((drawn[name] = chart(title, option, height)));
+  };
+  return async (known) => {
+    const complete = known.filter((trial) => trial.speedup !== null);
+    if (!complete.length) return;
+    show("history", "Speed-up, as trials come in", historyOption(complete), 300);
+    show("parallel", "Parameters of each trial: drag along an axis to select", parallelOption(complete, dimensionsOf(complete)), 320);
+    const { importances } = await get(`${path}/importances`);
+    const rows = Object.entries(importances);
+    if (rows.length) show("importance", "How much each parameter decided (PED-ANOVA)", barOption(rows, { label: "importance", text: (value) => number(value, 3) }), 90 + 30 * rows.length);
+  };
+}
+
+function historyOption(complete) {
   let best = 0;
   const leading = complete.map((trial) => [trial.number, (best = Math.max(best, trial.speedup))]);
-  const axes = { x: { label: "trial", text: (value) => String(value), log: false }, y: { label: "speed-up over the best baseline", text: (value) => number(value, 3), log: false } };
-  return chart("Speed-up, as trials come in", [
-    { name: "best so far", points: leading },
-    { name: "each trial", points: complete.map((trial) => [trial.number, trial.speedup]) },
+  const axes = { x: { label: "trial", text: String }, y: { label: "speed-up over the best baseline", unit: "x", text: (value) => number(value, 3) } };
+  return lineOption([
+    { name: "best so far", points: leading, step: true },
+    { name: "each trial", points: complete.map((trial) => [trial.number, trial.speedup, trial.label]), dots: true },
   ], axes);
 }
 
-function trialsOf(known) {
-  return table("Newest first", [
-    ["", (trial) => trial.number, true], ["parameters", (trial) => trial.label],
-    ["state", (trial) => (trial.state === "complete" ? "complete" : element("span", { class: trial.state === "failed" ? "error" : "hint" }, `${trial.state}: ${trial.reason}`))],
-    ["speed-up", (trial) => (trial.speedup === null ? "" : `${trial.speedup.toFixed(3)}x`), true], ["seconds", (trial) => trial.seconds.toFixed(2), true],
-  ], [...known].reverse());
+function dimensionsOf(complete) {
+  const names = [...new Set(complete.flatMap((trial) => Object.keys(trial.parameters)))];
+  const varied = names.filter((name) => new Set(complete.map((trial) => JSON.stringify(trial.parameters[name]))).size > 1);
+  const text = (value) => (value === null || value === undefined ? "optimal" : String(value));
+  return [...varied.map((name) => ({
+    name, value: (trial) => text(trial.parameters[name]),
+    categories: [...new Set(complete.map((trial) => text(trial.parameters[name])))].toSorted((a, b) => a.localeCompare(b, undefined, { numeric: true })),
+  })), { name: "speed-up", value: (trial) => Number(trial.speedup.toPrecision(4)) }];
 }
 
-function pause(milliseconds) {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
-}
+const TRIALS = [
+  { name: "trial", text: (trial) => trial.number, number: true },
+  { name: "parameters", text: (trial) => trial.label },
+  { name: "state", text: (trial) => (trial.state === "complete" ? "complete" : `${trial.state}: ${trial.reason}`), cell: (trial) => (trial.state === "complete" ? "complete" : element("span", { class: trial.state === "failed" ? "error" : "hint" }, `${trial.state}: ${trial.reason}`)) },
+  { name: "speed-up", text: (trial) => (trial.speedup === null ? "" : `${trial.speedup.toFixed(3)}x`), value: (trial) => trial.speedup, number: true },
+  { name: "seconds", text: (trial) => trial.seconds.toFixed(2), value: (trial) => trial.seconds, number: true },
+];

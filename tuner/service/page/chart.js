@@ -1,64 +1,110 @@
-// Line charts as SVG with logarithmic or linear axes.
+// Charts by ECharts (vendored): zoom, hover, images to save; redrawn when colours or sizes change.
 
-import { element, shape } from "./dom.js";
-import { COLOURS, swatch } from "./picture.js";
+import { element } from "./dom.js";
+import { COLOURS } from "./picture.js";
 
-const WIDTH = 640, HEIGHT = 360, LEFT = 64, RIGHT = 28, TOP = 12, BOTTOM = 44;
+let library = null;
+const load = () => (library ??= import("./vendor/echarts-6.1.0.min.js"));
+const dark = matchMedia("(prefers-color-scheme: dark)");
 
-function scale(values, low, high, logarithmic, base = 10) {
-  const place = logarithmic ? Math.log : (value) => value;
-  let [first, last] = [Math.min(...values), Math.max(...values)];
-  if (first === last) [first, last] = logarithmic ? [first / 2, last * 2] : [first - 1, last + 1];
-  const [start, span] = [place(first), place(last) - place(first)];
-  const at = (value) => low + ((place(value) - start) / span) * (high - low);
-  return { at, ticks: logarithmic ? powers(first, last, base) : steps(first, last) };
+function colour(name) {
+  // light-dark() is resolved where it is used, not where it is read
+  const probe = element("span", { class: `colour-${name}`, hidden: true });
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
 }
 
-function powers(first, last, base) {
-  if (base === 10 && last / first < 30) base = 2;
-  const found = [];
-  for (let power = Math.ceil(Math.log(first) / Math.log(base) - 1e-9); base ** power <= last * 1.000001; power += 1) found.push(base ** power);
-  const skip = Math.ceil(found.length / 8);
-  return found.filter((_, index) => index % skip === 0);
-}
-
-function steps(first, last) {
-  const rough = (last - first) / 5, unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= rough);
-  const found = [];
-  for (let value = Math.ceil(first / step) * step; value <= last; value += step) found.push(value);
-  return found;
-}
-
-// series: [{name, points: [[x, y]…], stepped?}]; axes: {x: {label, text, log}, y: {…}}
-export function chart(title, series, axes) {
-  const drawn = series.filter((one) => one.points.length);
-  const points = drawn.flatMap((one) => one.points);
-  if (!points.length) return element("p", { class: "hint" }, "Nothing to draw yet.");
-  const x = scale(points.map(([value]) => value), LEFT, WIDTH - RIGHT, axes.x.log, axes.x.base);
-  const y = scale(points.map(([, value]) => value), HEIGHT - BOTTOM, TOP, axes.y.log, axes.y.base);
-  const grid = [
-    ...x.ticks.map((tick) => shape("g", {}, line(x.at(tick), TOP, x.at(tick), HEIGHT - BOTTOM), text(x.at(tick), HEIGHT - BOTTOM + 16, axes.x.text(tick), "middle"))),
-    ...y.ticks.map((tick) => shape("g", {}, line(LEFT, y.at(tick), WIDTH - RIGHT, y.at(tick)), text(LEFT - 6, y.at(tick) + 4, axes.y.text(tick), "end"))),
-    text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, axes.x.label, "middle"),
-    shape("text", { transform: `translate(14 ${(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle" }, axes.y.label),
-  ];
-  const lines = drawn.map((one, index) => {
-    const colour = COLOURS[index % COLOURS.length];
-    const path = one.points.map(([px, py]) => `${x.at(px)},${y.at(py)}`).join(" ");
-    const dots = one.points.map(([px, py]) =>
-      shape("circle", { cx: x.at(px), cy: y.at(py), r: 3.5, fill: colour }, shape("title", {}, `${one.name}: ${axes.x.text(px)}, ${axes.y.text(py)}`)));
-    return shape("g", {}, shape("polyline", { points: path, fill: "none", stroke: colour, "stroke-width": 2 }), dots);
+function themed(option) {
+  const ink = colour("ink"), line = colour("line");
+  const axis = (one) => ({
+    ...one, nameTextStyle: { color: ink }, axisLabel: { color: ink, hideOverlap: true, ...one.axisLabel },
+    axisLine: { lineStyle: { color: ink } }, splitLine: { lineStyle: { color: line } },
   });
-  const legend = drawn.map((one, index) => element("li", {}, swatch(COLOURS[index % COLOURS.length]), one.name));
-  const image = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title, class: "chart" }, grid, lines);
-  return element("figure", {}, element("figcaption", {}, title), image, element("ul", { class: "legend" }, legend));
+  const each = (axes) => (Array.isArray(axes) ? axes.map(axis) : axes && axis(axes));
+  const tools = { feature: { ...(option.xAxis ? { dataZoom: { title: { zoom: "zoom", back: "undo" } } } : {}), restore: { title: "reset" }, saveAsImage: { title: "save", name: "chorale" } }, iconStyle: { borderColor: ink }, right: 8, top: 0 };
+  return {
+    color: COLOURS, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif", fontSize: 13 },
+    animation: !matchMedia("(prefers-reduced-motion: reduce)").matches, animationDuration: 200, toolbox: tools,
+    aria: { enabled: true },
+    ...option,
+    legend: option.legend && { textStyle: { color: ink }, type: "scroll", left: 0, right: 110, top: 0, ...option.legend },
+    // as text on the canvas: a policy of contents forbids styles in markup
+    tooltip: { renderMode: "richText", confine: true, ...option.tooltip },
+    xAxis: each(option.xAxis), yAxis: each(option.yAxis),
+  };
 }
 
-function line(x1, y1, x2, y2) {
-  return shape("line", { x1, y1, x2, y2, class: "axis" });
+// option: what ECharts takes; `chart(…).update(option)` replaces it and keeps the zoom
+export function chart(title, option, height = 340) {
+  const canvas = element("div", { class: "chart", role: "img", "aria-label": title });
+  canvas.style.height = `${height}px`;
+  const whole = element("figure", {}, element("figcaption", {}, title), canvas);
+  let instance = null;
+  const draw = () => instance?.setOption(themed(option), { replaceMerge: ["series"] });
+  const begin = async () => {
+    const echarts = await load();
+    if (!canvas.isConnected) return;
+    instance = echarts.init(canvas, null, { renderer: "canvas" });
+    draw();
+    canvas.setAttribute("role", "img");
+    whole.dataset.drawn = "yes";
+    const sizes = new ResizeObserver(() => (canvas.isConnected ? instance.resize() : end()));
+    const end = () => { sizes.disconnect(); dark.removeEventListener("change", draw); instance.dispose(); };
+    sizes.observe(canvas);
+    dark.addEventListener("change", draw);
+  };
+  requestAnimationFrame(begin);
+  whole.update = (next) => { option = next; draw(); };
+  whole.on = (event, seen) => { const wait = () => (instance ? instance.on(event, seen) : requestAnimationFrame(wait)); wait(); };
+  whole.instance = () => instance;
+  return whole;
 }
 
-function text(x, y, words, anchor) {
-  return shape("text", { x, y, "text-anchor": anchor }, words);
+const zoom = [{ type: "inside", filterMode: "none" }, { type: "inside", yAxisIndex: 0, filterMode: "none" }];
+
+// series: [{name, points: [[x, y]…], step?, dots?}]; axes: {x: {label, text, log, base?}, y: {…}}
+export function lineOption(series, axes) {
+  const axis = (one) => ({
+    type: one.log ? "log" : "value", logBase: one.base ?? 10, name: one.label, nameLocation: "middle", nameGap: one === axes.x ? 28 : 52,
+    scale: true, axisLabel: { formatter: one.text },
+  });
+  return {
+    legend: {}, grid: { left: 70, right: 24, top: 40, bottom: 48 }, dataZoom: zoom, xAxis: axis(axes.x), yAxis: axis(axes.y),
+    tooltip: {
+      trigger: "item",
+      formatter: ({ seriesName, data }) => `${seriesName}\n${axes.x.label} ${axes.x.text(data[0])}: ${axes.y.text(data[1])} ${axes.y.unit ?? ""}${data[2] ? `\n${data[2]}` : ""}`,
+    },
+    series: series.filter((one) => one.points.length).map((one) => ({
+      name: one.name, data: one.points, type: one.dots ? "scatter" : "line", step: one.step ? "end" : undefined, symbolSize: 8, emphasis: { focus: "series" },
+    })),
+  };
+}
+
+export function barOption(rows, axes) {
+  return {
+    grid: { left: 110, right: 40, top: 30, bottom: 40 },
+    xAxis: { type: "value", name: axes.label, nameLocation: "middle", nameGap: 26, min: 0 },
+    yAxis: { type: "category", data: rows.map(([name]) => name), inverse: true },
+    tooltip: { trigger: "item", formatter: ({ name, value }) => `${name}: ${axes.text(value)}` },
+    series: [{ type: "bar", data: rows.map(([, value]) => value), barMaxWidth: 26 }],
+  };
+}
+
+// dimensions: [{name, values(row), categories?, log?}]; a row is coloured by its last dimension
+export function parallelOption(rows, dimensions) {
+  const ink = colour("ink");
+  const cells = rows.map((row) => dimensions.map((one) => one.value(row)));
+  const last = cells.map((row) => row.at(-1)).filter((value) => typeof value === "number");
+  return {
+    parallelAxis: dimensions.map((one, dim) => ({
+      dim, name: one.name, ...(one.categories ? { type: "category", data: one.categories } : { type: "value", scale: true }),
+      nameTextStyle: { color: ink }, axisLabel: { color: ink }, axisLine: { lineStyle: { color: ink } }, areaSelectStyle: { width: 24 },
+    })),
+    parallel: { left: 50, right: 70, top: 50, bottom: 30 },
+    visualMap: { show: false, dimension: dimensions.length - 1, min: Math.min(...last), max: Math.max(...last), inRange: { color: ["#8f8fd0", "#1f77b4", "#e0740c"] } },
+    tooltip: { trigger: "item", formatter: ({ dataIndex }) => dimensions.map((one, index) => `${one.name}: ${cells[dataIndex][index]}`).join("\n") },
+    series: [{ type: "parallel", data: cells, lineStyle: { width: 2, opacity: 0.75 }, inactiveOpacity: 0.06, emphasis: { lineStyle: { width: 4 } }, smooth: false }],
+  };
 }

@@ -1,8 +1,8 @@
 // Schedules side by side: what each costs at every size, by simulation.
 
 import { finished, get, post } from "./api.js";
-import { chart } from "./chart.js";
-import { bytes, element, field, number, panel, table } from "./dom.js";
+import { chart, lineOption } from "./chart.js";
+import { bytes, dataTable, element, field, number, panel } from "./dom.js";
 
 const SIZES = Array.from({ length: 10 }, (_, index) => 4096 * 4 ** index);
 
@@ -50,13 +50,14 @@ async function priced(key, name, given) {
 }
 
 function shown(series) {
-  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
+  const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", unit: "us", text: (value) => number(value, 3), log: true } };
   const rows = SIZES.map((size, index) => ({ size, times: series.map((one) => one.points[index][1]) }));
-  const columns = [["size", (row) => bytes(row.size), true], ...series.map((one, index) => [one.name, (row) => cell(row.times, index), true])];
-  return [chart("Time of the collective by size", series, axes), table("Microseconds; the fastest in bold", columns, rows)];
+  const columns = [{ name: "size", text: (row) => bytes(row.size), value: (row) => row.size, number: true },
+    ...series.map((one, index) => ({ name: one.name, text: (row) => number(row.times[index]), value: (row) => row.times[index], cell: (row) => cell(row.times, index), number: true }))];
+  return [chart("Time of the collective by size", lineOption(series, axes), 380), dataTable("Microseconds; the fastest in bold", columns, "compare").show(rows)];
 }
 
 function cell(times, index) {
-  const told = number(times[index]);
-  return times[index] === Math.min(...times) ? element("strong", {}, told) : told;
+  const text = number(times[index]);
+  return times[index] === Math.min(...times) ? element("strong", {}, text) : text;
 }

@@ -1,116 +1,127 @@
-// Ask for a schedule, see what it costs, look at it, take it along.
+// Ask for a schedule or a bound; the network is drawn while its spec is typed.
 
-import { download, finished, get, post } from "./api.js";
-import { bytes, choice, element, facts, field, number, panel } from "./dom.js";
-import { loads, tree } from "./picture.js";
+import { catalog, finished, get, post } from "./api.js";
+import { bytes, choice, element, errorOf, field, panel } from "./dom.js";
+import { network } from "./picture.js";
+import { resultOf } from "./result.js";
 
-const METHODS = ["bfb", "forest", "swing", "swing-latency", "ring", "biring", "hamiltonian-ring", "bucket", "recursive-doubling", "rabenseifner", "double-binary-tree", "blink", "traditional-torus", "expand", "auto"];
+const KEPT = "chorale-design";
+const FIRST = { topology: "torus:4x4", method: "auto", collective: "allreduce", root: "0", k: "", chunks: "" };
 const COLLECTIVES = ["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"];
-const TARGETS = ["msccl-xml", "msccl-executor-xml", "oneccl-xml", "mscclpp-json"];
+const ROOTED = ["broadcast", "reduce"];
+const TYPING_MS = 250;
 const count = (text) => (text ? Number(text) : null);
 
-export async function design(main, [key], shown) {
-  const outcome = element("div", { "aria-live": "polite" });
-  main.append(panel("Design a schedule", formOf(outcome, shown)), outcome);
-  if (key) outcome.replaceChildren(await resultOf(key));
-  else outcome.replaceChildren(element("p", { class: "hint" }, "Nothing asked for yet: try torus:4x4 with bfb, or a100:2 with forest."));
+export function keptDesign() {
+  return { ...FIRST, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
 }
 
-function formOf(outcome, shown) {
-  const topology = element("input", { name: "topology", required: true, value: "torus:4x4", spellcheck: "false" });
+export function keepDesign(values) {
+  sessionStorage.setItem(KEPT, JSON.stringify({ ...keptDesign(), ...values }));
+}
+
+export async function design(main, [key], shown) {
+  const { outcome } = designPanel(main, shown);
+  if (key) outcome.replaceChildren(await resultOf(key, shown));
+  else outcome.replaceChildren(element("p", { class: "hint" }, "Nothing designed yet: press Design, or try a100:2."));
+}
+
+// The form with its preview, and below it the place of what comes of it.
+export function designPanel(main, shown) {
+  const outcome = element("div", { "aria-live": "polite" });
+  const preview = element("div", { class: "preview", "aria-live": "polite" });
+  const form = formOf(preview, outcome, shown);
+  main.append(panel("Design a schedule", element("div", { class: "halves" }, form, preview)), outcome);
+  return { outcome };
+}
+
+function formOf(preview, outcome, shown) {
+  const kept = keptDesign();
+  const families = element("datalist", { id: "families" });
+  const topology = element("input", { name: "topology", required: true, value: kept.topology, spellcheck: "false", autocomplete: "off", list: "families" });
   const file = element("input", { name: "file", type: "file", accept: ".json" });
-  const form = element("form", { class: "fields", submit: (event) => { event.preventDefault(); order(form, outcome, shown); } },
-    field("Topology", topology), field("or a JSON topology", file),
-    field("Method", choice("method", METHODS, "bfb")), field("Collective", choice("collective", COLLECTIVES, "allreduce")),
-    field("Root", element("input", { name: "root", type: "number", min: 0, value: 0 })),
-    field("k (trees per root)", element("input", { name: "k", type: "number", min: 1, placeholder: "optimal" })),
-    field("Chunks per shard", element("input", { name: "chunks", type: "number", min: 1, placeholder: "optimal" })),
-    element("button", {}, "Design"));
+  const number = (name, attributes) => element("input", { name, type: "number", value: kept[name], ...attributes });
+  const root = field("Root", number("root", { min: 0 })), trees = field("k (trees per root)", number("k", { min: 1, placeholder: "optimal" }));
+  const chunks = field("Chunks per shard", number("chunks", { min: 1, placeholder: "optimal" }));
+  const method = choice("method", [kept.method], kept.method, { "aria-describedby": "method-summary" });
+  const summary = element("p", { class: "hint wide", id: "method-summary" });
+  const form = element("form", { class: "fields", submit: (event) => { event.preventDefault(); order(form, event.submitter?.value ?? "syntheses", outcome, shown); } },
+    families, field("Topology", topology), field("or a JSON topology", file), field("Method", method),
+    field("Collective", choice("collective", COLLECTIVES, kept.collective)), root, trees, chunks, summary,
+    element("div", { class: "row wide" }, element("button", { value: "syntheses" }, "Design"), element("button", { value: "bounds", class: "quiet" }, "Bound only")));
+  const look = previewer(form, preview, shown);
+  const adapt = async () => {
+    const { methods, families: forms } = await catalog();
+    if (!families.childElementCount) families.append(...forms.map((one) => element("option", { value: one.example }, `${one.syntax}: ${one.summary}`)));
+    const values = Object.fromEntries(new FormData(form));
+    const chosen = methods.find((one) => one.name === values.method) ?? methods.find((one) => one.name === "auto");
+    method.replaceChildren(...methods.toSorted((a, b) => (b.name === "auto") - (a.name === "auto")).map((one) =>
+      element("option", { value: one.name, selected: one === chosen, disabled: !one.collectives.includes(values.collective) }, one.name)));
+    summary.textContent = chosen.summary;
+    root.hidden = !ROOTED.includes(values.collective);
+    trees.hidden = !chosen.options.includes("k");
+    chunks.hidden = !chosen.options.includes("chunks");
+  };
+  form.addEventListener("input", () => { const { file: _, ...values } = Object.fromEntries(new FormData(form)); keepDesign(values); adapt(); });
+  topology.addEventListener("input", () => look(TYPING_MS));
+  file.addEventListener("change", () => look(0));
+  adapt().catch(() => {});
+  look(0);
   return form;
 }
 
-async function order(form, outcome, shown) {
-  const button = form.querySelector("button");
-  button.disabled = true;
+async function networkOf(form) {
+  const file = new FormData(form).get("file");
+  return file?.size ? JSON.parse(await file.text()) : form.elements.topology.value;
+}
+
+// Draws the network `delay` milliseconds after the last change; what it asked for before is given up.
+function previewer(form, preview, shown) {
+  let last = new AbortController(), timer = 0;
+  shown.signal.addEventListener("abort", () => { clearTimeout(timer); last.abort(); });
+  const look = async () => {
+    last.abort();
+    const { signal } = (last = new AbortController());
+    try {
+      const source = await networkOf(form);
+      const view = await (typeof source === "string" ? get("/v1/topologies", { topology: source }, signal) : post("/v1/topologies", { topology: source }, signal));
+      if (!signal.aborted) preview.replaceChildren(...described(view));
+    } catch (error) {
+      if (!signal.aborted) preview.replaceChildren(element("p", { class: "hint" }, error.message));
+    }
+  };
+  return (delay) => { clearTimeout(timer); timer = setTimeout(look, delay); };
+}
+
+export function described({ topology, unit, picture, why }, marked) {
+  const facts = [`${topology.nodes} ranks`, topology.switches ? `${topology.switches} switches` : null, `${topology.links} links`,
+    topology.degree === null ? null : `degree ${topology.degree}`, `diameter ${topology.diameter}`];
+  return [element("p", {}, element("strong", {}, topology.spec ?? "network"), `: ${facts.filter(Boolean).join(", ")}`),
+    picture ? network(picture, unit, marked) : element("p", { class: "hint" }, why)];
+}
+
+async function order(form, kind, outcome, shown) {
+  const buttons = form.querySelectorAll("button");
+  buttons.forEach((button) => { button.disabled = true; });
   try {
-    const given = new FormData(form), file = given.get("file");
-    const topology = file && file.size ? JSON.parse(await file.text()) : given.get("topology");
-    const body = { topology, method: given.get("method"), collective: given.get("collective"), root: Number(given.get("root")), k: count(given.get("k")), chunks: count(given.get("chunks")) };
-    const job = await finished(await post("/v1/syntheses", body), (now) => outcome.replaceChildren(stateOf(now)), shown);
-    if (job.state === "done") location.hash = `#design/${job.result}`;
+    const values = new FormData(form), collective = values.get("collective");
+    const isShown = (name) => !form.elements[name].closest("label").hidden;
+    const body = { topology: await networkOf(form), collective };
+    if (isShown("root")) body.root = Number(values.get("root"));
+    if (kind === "syntheses") body.method = values.get("method");
+    if (kind === "syntheses" && isShown("chunks")) body.chunks = count(values.get("chunks"));
+    if (isShown("k") && (kind === "syntheses" || !["allreduce", "alltoall"].includes(collective))) body.k = count(values.get("k"));
+    const job = await finished(await post(`/v1/${kind}`, body), (now) => outcome.replaceChildren(stateOf(now)), shown.signal);
+    if (job.state === "done") location.hash = `#${kind === "bounds" ? "bound" : "design"}/${job.result}`;
   } catch (error) {
     outcome.replaceChildren(element("p", { class: "error" }, error.message));
   } finally {
-    button.disabled = false;
+    buttons.forEach((button) => { button.disabled = false; });
   }
 }
 
 export function stateOf(job) {
-  if (job.error) return element("p", { class: "error" }, `${job.error.rule}; got ${job.error.value}; ${job.error.way_out}`);
-  const bar = element("progress", job.progress ? { max: job.progress.total, value: job.progress.done } : {});
+  if (job.error) return errorOf(job.error);
+  const bar = element("progress", { ...(job.progress ? { max: job.progress.total, value: job.progress.done } : {}), "aria-label": "progress" });
   return element("p", { class: "row" }, bar, `${job.state}, at most ${bytes(job.memory_bytes)} of memory`);
-}
-
-async function resultOf(key) {
-  const { document: found, files } = await get(`/v1/results/${key}`);
-  const gap = found.optimality.gap;
-  const verdict = gap === "0" ? element("span", { class: "good" }, "optimal, with a proof") : `${gap} above the bound`;
-  const trees = found.schedule.trees_per_root;
-  const about = facts([
-    ["network", `${found.topology.spec}: ${found.topology.nodes} ranks, ${found.topology.links} links`],
-    ["schedule", `${found.schedule.kind}, ${found.schedule.steps} steps, ${found.schedule.transfers} transfers${trees ? `, ${trees} trees per root` : ""}`],
-    ["time per byte", `${found.cost.time_per_byte} per ${found.unit}`],
-    ["algbw", `${number(found.cost.algbw)} ${found.unit}`],
-    ["lower bound", found.optimality.lower_bound],
-    ["quality", verdict],
-    ["verified", found.verified ? "yes" : "NO"],
-    ["schedule id", found.schedule.id],
-  ]);
-  const buttons = files.map((name) => element("button", { class: "quiet", click: () => download(`/v1/results/${key}/files/${name}`, name) }, `Download ${name}`));
-  const whole = element("div", { class: "result" }, panel(`${found.method} ${found.collective}`, about, element("div", { class: "row" }, buttons, element("a", { href: `#compare/${key}` }, "Compare"))));
-  whole.append(programPanel(key), await picturePanel(key, found.topology.nodes));
-  return whole;
-}
-
-function programPanel(key) {
-  const outcome = element("div", { "aria-live": "polite" });
-  const form = element("form", { class: "fields", submit: async (event) => {
-    event.preventDefault();
-    const given = new FormData(form);
-    try {
-      const body = { result: key, target: given.get("target"), channels: Number(given.get("channels")), instances: Number(given.get("instances")), protocol: given.get("protocol") };
-      const job = await finished(await post("/v1/programs", body), (now) => outcome.replaceChildren(stateOf(now)));
-      if (job.state === "done") {
-        await offer(job.result, outcome);
-      }
-    } catch (error) {
-      outcome.replaceChildren(element("p", { class: "error" }, error.message));
-    }
-  } }, field("Runtime", choice("target", TARGETS)), field("Channels", element("input", { name: "channels", type: "number", min: 1, value: 1 })),
-  field("Instances", element("input", { name: "instances", type: "number", min: 1, value: 1 })), field("Protocol", choice("protocol", ["Simple", "LL", "LL128"])),
-  element("button", {}, "Make the program"));
-  return panel("Program", form, outcome);
-}
-
-async function offer(key, outcome) {
-  const { document: found, files } = await get(`/v1/results/${key}`);
-  const buttons = files.map((name) => element("button", { class: "quiet", click: () => download(`/v1/results/${key}/files/${name}`, name) }, `Download ${name}`));
-  outcome.replaceChildren(element("p", { class: "row" }, `${found.target}: ${found.ranks} ranks, ${found.chunks} chunks, checked.`, buttons));
-}
-
-async function picturePanel(key, ranks) {
-  const place = element("div", { class: "halves" });
-  const root = element("input", { type: "number", min: 0, max: ranks - 1, value: 0, change: () => draw(key, root.value, place) });
-  const whole = panel("On the fabric", element("div", { class: "row" }, field("Root", root)), place);
-  await draw(key, 0, place);
-  return whole;
-}
-
-async function draw(key, root, place) {
-  try {
-    const picture = await get(`/v1/results/${key}/picture`, { root });
-    place.replaceChildren(loads(picture), tree(picture));
-  } catch (error) {
-    place.replaceChildren(element("p", { class: "hint" }, error.message));
-  }
 }

@@ -112,6 +112,7 @@ def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
     assert {one["share"] for one in picture["connections"]} == {1.0}
     assert sum(one["load"] for one in picture["connections"]) == pytest.approx(12)
     assert {edge["dst"] for edge in picture["tree"]} == {0, 1, 3}
+    assert [sum(load for _, load in step) for step in picture["steps"]] == [8, 4]
     assert service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 4}).status_code == 422
 
 

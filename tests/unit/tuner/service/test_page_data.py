@@ -1,0 +1,186 @@
+"""What the page is drawn from: networks while they are typed, trees through switches, traces, names, events."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.config.campaign_file import parsed_document
+from chorale.tuner.service.access import TooManyRequests
+from chorale.tuner.service.http import event_stream
+from chorale.tuner.service.http.event_stream import EventStreams, Topic
+from chorale.tuner.trials.records import Candidate
+from tests.campaigns import complete
+from tests.unit.tuner.service.conftest import Service
+from tests.unit.tuner.service.test_campaigns import written
+
+
+def synthesized(service: Service, **body: Any) -> str:
+    job = service.finished(service.post("/v1/syntheses", **body).json())
+    return str(job["result"])
+
+
+def test_a_tree_goes_hop_by_hop_through_switches(service: Service):
+    key = synthesized(service, topology="a100:2", method="forest")
+    picture = service.client.get(f"/v1/results/{key}/picture").json()
+    links = {(line["src"], line["dst"]) for line in picture["connections"]}
+    assert {(edge["src"], edge["dst"]) for edge in picture["tree"]} <= links
+    reached = {0}
+    for edge in picture["tree"]:  # sorted by step and hop: what is sent on has come before
+        assert edge["src"] in reached
+        reached.add(edge["dst"])
+    assert set(range(16)) <= reached
+    whole = [0.0] * len(picture["connections"])
+    for step in picture["steps"]:
+        for row, load in step:
+            whole[row] += load
+    assert whole == pytest.approx([line["load"] for line in picture["connections"]])
+
+
+def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(service: Service):
+    view = service.client.get("/v1/topologies", params={"topology": "mesh:2x3"}).json()
+    assert (view["topology"]["nodes"], view["topology"]["links"], view["unit"]) == (6, 14, "link")
+    assert len(view["picture"]["nodes"]) == 6
+    assert {line["bandwidth"] for line in view["picture"]["connections"]} == {1.0}
+    document = service.post("/v1/topologies", topology=to_json(parse_topology("mesh:2x3"))).json()
+    assert document["picture"]["connections"] == view["picture"]["connections"]
+    able = service.client.get("/v1/topologies", params={"topology": "torus:4x"})
+    assert able.status_code == 422
+
+
+def test_parallel_links_are_one_connection_of_their_bandwidth(service: Service):
+    view = service.client.get("/v1/topologies", params={"topology": "biring:4,3"}).json()
+    assert [line["bandwidth"] for line in view["picture"]["connections"]] == [2.0] * 6
+
+
+def test_a_network_too_large_to_draw_is_described(service: Service):
+    view = service.client.get("/v1/topologies", params={"topology": "torus:32x32"}).json()
+    assert view["topology"]["nodes"] == 1024
+    assert view["picture"] is None
+    assert "at most 512 nodes" in view["why"]
+
+
+def test_a_trace_has_every_message_and_ends_when_the_simulation_does(service: Service):
+    key = synthesized(service, topology="ring:4", method="bfb", collective="allgather")
+    query = {"size_bytes": 4096, "link_gbps": 8, "alpha_us": 1}
+    trace = service.client.get(f"/v1/results/{key}/trace", params=query).json()
+    messages = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert sum(event["args"]["bytes"] for event in messages) == pytest.approx(12 * 1024)
+    price = service.finished(service.post("/v1/prices", result=key, sizes_bytes=[4096], alpha_us=1, link_gbps=8).json())
+    (row,) = service.client.get(f"/v1/results/{price['result']}").json()["document"]["results"]
+    assert max(event["ts"] + event["dur"] for event in messages) == pytest.approx(row["time_us"], rel=1e-6)
+
+
+def test_the_catalog_names_what_requests_may_name(service: Service):
+    names = service.client.get("/v1/catalog").json()
+    assert "auto" in {method["name"] for method in names["methods"]}
+    assert "simulated" in names["runners"]
+    assert "local" not in names["runners"]
+    for family in names["families"]:
+        assert parse_topology(family["example"]).compute_count
+    assert names["dashboards"] == {"mlflow": None, "ray": None, "optuna": None}
+
+
+def test_the_explorer_and_its_files_come_from_the_service(service: Service):
+    page = service.client.get("/docs")
+    assert page.status_code == 200
+    assert "<script>" not in page.text
+    for name in json.loads(service.client.get("/vendor/vendored.json").text):
+        for file in name["sha256"]:
+            response = service.client.get(f"/vendor/{file}")
+            assert response.status_code == 200
+            assert "immutable" in response.headers["cache-control"]
+
+
+CAMPAIGN = "name: small\ntopology: ring:4\ncollective: allreduce\nrunner: {kind: simulated, link_mbps: 100}\n"
+
+
+def test_a_campaign_as_yaml_is_checked_and_launched(service: Service):
+    checked = service.post("/v1/campaigns/checks", yaml=CAMPAIGN + "search: {methods: [bfb, ring], channels: [1, 2]}\n")
+    assert checked.status_code == 200
+    assert (checked.json()["ranks"], checked.json()["points"]) == (4, 4)
+    assert checked.json()["document"]["runner"] == {"kind": "simulated", "link_mbps": 100}
+    wrong = service.post("/v1/campaigns/checks", yaml=CAMPAIGN + "sampler: magic\n")
+    assert wrong.status_code == 422
+    assert "sampler" in wrong.json()["error"]["value"]
+    assert service.post("/v1/campaigns", yaml=CAMPAIGN).json()["name"] == "small"
+    assert service.post("/v1/campaigns", yaml=CAMPAIGN, campaign={}).status_code == 422
+    assert service.post("/v1/campaigns").status_code == 422
+
+
+def test_yaml_with_aliases_is_refused():
+    with pytest.raises(InvalidInput, match="aliases"):
+        parsed_document("a: &x [1, 1]\nb: [*x, *x]\n")
+    with pytest.raises(InvalidInput, match="valid YAML"):
+        parsed_document("a: [")
+
+
+def test_importances_are_of_the_complete_trials(service: Service, tmp_path: Path):
+    store = written(tmp_path)
+    for number in range(12):
+        candidate = Candidate("bfb", channels=1 + number % 2, chunks=1 + number // 4)
+        store.add(complete(candidate, 1.0 + number % 2 + number / 1000, number + 1, seconds=number))
+    importances = service.client.get("/v1/campaigns/small/importances").json()["importances"]
+    assert next(iter(importances)) == "channels"
+    assert sum(importances.values()) == pytest.approx(1)
+
+
+def told(streams: EventStreams, topics: dict[str, Topic], stopping: threading.Event, count: int) -> list[str]:
+    """Return the first `count` parts of a stream, which the service then ends."""
+    parts: list[str] = []
+
+    async def read() -> None:
+        async for part in streams.response("me", topics).body_iterator:
+            parts.append(part.decode() if isinstance(part, bytes) else str(part))
+            if len(parts) == count:
+                stopping.set()
+
+    anyio.run(read)
+    return parts
+
+
+def test_an_event_is_sent_when_what_is_looked_at_has_changed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_stream, "PAUSE_S", 0.0)
+    values: Iterator[int] = iter([1, 1, 2, 2, 3])
+    stopping = threading.Event()
+    streams = EventStreams(stopping)
+    topics = {"count": Topic(lambda: {"value": next(values)}, 0.0)}
+    parts = told(streams, topics, stopping, 4)
+    assert parts[1:] == [f'event: count\ndata: {{"value": {value}}}\n\n' for value in (1, 2, 3)]
+
+
+def test_a_refusal_is_an_event_and_streams_of_a_token_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    def refused() -> None:
+        raise InvalidInput("a rule", "a value", "a way out")
+
+    stopping = threading.Event()
+    streams = EventStreams(stopping)
+    (_, event) = told(streams, {"it": Topic(refused, 0.0)}, stopping, 2)
+    assert json.loads(event.split("data: ")[1])["error"]["status"] == 422
+    monkeypatch.setattr(event_stream, "MAX_STREAMS", 0)
+    with pytest.raises(TooManyRequests, match="streams"):
+        streams.response("me", {})
+
+
+def test_events_of_jobs_and_campaigns_come_over_http(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_stream, "LIMIT_S", 0.3)
+    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    written(tmp_path).add(complete(Candidate("bfb")))
+    query = {"topic": ["health", f"job/{job['id']}", "campaign/small", "campaign/none"]}
+    text = service.client.get("/v1/events", params=query).text
+    events = [part.removeprefix("event: ") for part in text.split("\n\n") if part.startswith("event")]
+    data = dict(reversed([part.split("\ndata: ") for part in events]))  # the first of each topic
+    assert json.loads(data["health"])["ok"]
+    assert json.loads(data[f"job/{job['id']}"])["result"] == job["result"]
+    assert json.loads(data["campaign/none"])["error"]["status"] == 404
+    assert (json.loads(data["campaign/small"])["known"], len(json.loads(data["campaign/small"])["trials"])) == (0, 1)
+    assert service.client.get("/v1/events", params={"topic": "weather"}).status_code == 422

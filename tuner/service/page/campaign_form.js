@@ -1,0 +1,125 @@
+// A campaign as a form and as YAML beside it: the form writes the YAML, and reads what is changed there by hand.
+
+import { catalog, pause, post } from "./api.js";
+import { choice, element, errorOf, field, panel } from "./dom.js";
+import { toYaml } from "./yaml.js";
+
+const FIRST = {
+  name: "first-campaign", topology: "hypercube:3", collective: "allreduce", sizes: ["64KiB", "1MiB"],
+  runner: { kind: "simulated", link_mbps: 1000, alpha_us: 5 },
+  search: { methods: ["bfb", "ring", "swing", "recursive-doubling"], chunks: [null, 1, 2], channels: [1, 2] },
+  budget: { trials: 12 },
+};
+const SAMPLERS = ["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"];
+const TUNED = ["allgather", "reduce_scatter", "allreduce"];
+const KEPT = "chorale-campaign";
+
+const words = (text) => text.split(",").map((part) => part.trim()).filter(Boolean);
+const numbers = (text) => words(text).map((word) => (["optimal", "null"].includes(word) ? null : Number(word)));
+const told = (values) => [values ?? []].flat().map((value) => value ?? "optimal").join(", ");
+
+// name of the field: [its label, path of its key, text to value, value to text, attributes]
+const FIELDS = [
+  ["Name", ["name"], (text) => text, String, { required: true, pattern: "[A-Za-z0-9][A-Za-z0-9._-]{0,63}" }],
+  ["Network", ["topology"], (text) => text, String, { required: true, spellcheck: "false" }],
+  ["Sizes", ["sizes"], words, told, { placeholder: "64KiB, 1MiB or 4KiB:1MiB:x4" }],
+  ["Link rate (Mbit/s)", ["runner", "link_mbps"], Number, String, { type: "number", min: 0, step: "any" }],
+  ["Per message (us)", ["runner", "alpha_us"], Number, String, { type: "number", min: 0, step: "any" }],
+  ["Chunks", ["search", "chunks"], numbers, told, { placeholder: "optimal, 1, 2" }],
+  ["Channels", ["search", "channels"], numbers, told, { placeholder: "1, 2" }],
+  ["Instances", ["search", "instances"], numbers, told, { placeholder: "1, 2" }],
+  ["Trials at most", ["budget", "trials"], Number, String, { type: "number", min: 1 }],
+  ["Minutes at most", ["budget", "minutes"], Number, String, { type: "number", min: 0, step: "any" }],
+  ["Seed", ["seed"], Number, String, { type: "number", min: 0 }],
+];
+
+const at = (document, path) => path.reduce((value, key) => value?.[key], document);
+
+function put(document, path, value) {
+  const last = path.at(-1), owner = path.slice(0, -1).reduce((section, key) => (section[key] ??= {}), document);
+  if (value === undefined) delete owner[last];
+  else owner[last] = value;
+}
+
+export function launchPanel(shown) {
+  let document = structuredClone(FIRST);
+  const text = element("textarea", { name: "campaign", spellcheck: "false", required: true, rows: 18 });
+  const problem = element("div", { role: "alert" }), verdict = element("p", { class: "hint", role: "status" });
+  const inputs = FIELDS.map(([, path, , , attributes]) => element("input", { ...attributes, "data-key": path.join(".") }));
+  const collective = choice("collective", TUNED, "allreduce"), sampler = choice("sampler", ["default", ...SAMPLERS], "default");
+  const runner = element("select", {}), methods = element("fieldset", { class: "ticks wide" }, element("legend", {}, "Methods"));
+
+  function fill() {
+    FIELDS.forEach(([, path, , shownAs], index) => { inputs[index].value = at(document, path) === undefined ? "" : shownAs(at(document, path)); });
+    collective.value = document.collective ?? "allreduce";
+    sampler.value = document.sampler ?? "default";
+    runner.value = document.runner?.profile ? `profile ${document.runner.profile}` : document.runner?.kind ?? "simulated";
+    for (const box of methods.querySelectorAll("input")) box.checked = (document.search?.methods ?? []).includes(box.value);
+  }
+
+  function read() {
+    FIELDS.forEach(([, path, parsed], index) => put(document, path, inputs[index].value === "" ? undefined : parsed(inputs[index].value)));
+    put(document, ["collective"], collective.value);
+    put(document, ["sampler"], sampler.value === "default" ? undefined : sampler.value);
+    const [kind, profile] = runner.value.split(" ");
+    if (profile) document.runner = { profile };
+    else document.runner = { ...document.runner, kind, profile: undefined };
+    const chosen = [...methods.querySelectorAll("input:checked")].map((box) => box.value);
+    put(document, ["search", "methods"], chosen.length ? chosen : undefined);
+    document = JSON.parse(JSON.stringify(document)); // without what is undefined
+    for (const key of ["search", "budget"]) if (document[key] && !Object.keys(document[key]).length) delete document[key];
+    text.value = toYaml(document);
+    check(300);
+  }
+
+  let last = new AbortController();
+  async function check(delay) {
+    last.abort();
+    const { signal } = (last = new AbortController());
+    sessionStorage.setItem(KEPT, text.value);
+    await pause(delay, signal);
+    if (signal.aborted || shown.signal.aborted) return null;
+    try {
+      const checked = await post("/v1/campaigns/checks", { yaml: text.value }, signal);
+      problem.replaceChildren();
+      verdict.textContent = `Valid: ${checked.ranks} ranks, ${checked.points} configurations, up to ${checked.trials} trials.`;
+      return checked;
+    } catch (error) {
+      if (signal.aborted) return null;
+      verdict.textContent = "";
+      problem.replaceChildren(error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
+      return null;
+    }
+  }
+
+  async function readText() {
+    const checked = await check(400);
+    if (checked) { document = checked.document; fill(); }
+  }
+
+  const form = element("form", { class: "fields", input: read },
+    FIELDS.slice(0, 2).map(([label], index) => field(label, inputs[index])), field("Collective", collective), field("Sizes", inputs[2]), field("Runner", runner),
+    FIELDS.slice(3).map(([label], index) => field(label, inputs[index + 3])), field("Sampler", sampler), methods);
+  text.addEventListener("input", readText);
+  const launch = element("button", { type: "button", click: async () => {
+    try {
+      const { name } = await post("/v1/campaigns", { yaml: text.value });
+      location.hash = `#campaigns/${encodeURIComponent(name)}`;
+    } catch (error) {
+      problem.replaceChildren(error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
+    }
+  } }, "Launch");
+
+  catalog().then((names) => {
+    runner.replaceChildren(...names.runners.map((name) => element("option", {}, name)), ...names.profiles.map((name) => element("option", {}, `profile ${name}`)));
+    methods.append(...names.methods.filter((one) => one.collectives.includes("allreduce") && one.name !== "auto").map((one) =>
+      element("label", { class: "tick", title: one.summary }, element("input", { type: "checkbox", value: one.name }), one.name)));
+    fill();
+  }).catch(() => {});
+  const kept = sessionStorage.getItem(KEPT);
+  text.value = kept ?? toYaml(document);
+  if (kept) readText();
+  else { fill(); check(0); }
+  const right = element("div", { class: "stack" }, element("label", {}, "Campaign, as YAML", text), element("p", { class: "hint" }, "The keys are those of a campaign file; what the form does not have is written here."), verdict, problem, launch);
+  return panel("Launch a campaign", element("div", { class: "halves" }, form, right));
+}
