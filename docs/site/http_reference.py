@@ -7,7 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from chorale.tuner.service.http.campaign_routes import campaign_router
+from chorale.tuner.service.http.event_routes import event_router
+from chorale.tuner.service.http.fabric_routes import fabric_router
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.topology_routes import topology_router
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -15,7 +18,10 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 def openapi_document() -> dict[str, Any]:
     """Return the document of all routes that take, follow and hand out jobs, results and campaigns."""
     api = FastAPI(title="Chorale", version="1")
-    for router in (submission_router, job_router, result_router, campaign_router):
+    for router in (
+        *(submission_router, job_router, result_router, topology_router),
+        *(campaign_router, fabric_router, event_router),
+    ):
         api.include_router(router)
     return api.openapi()
 

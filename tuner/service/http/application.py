@@ -21,6 +21,7 @@ from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
+from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, Metrics
 from chorale.tuner.service.http.audit import AuditLog
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
@@ -29,6 +30,7 @@ from chorale.tuner.service.http.direct_reads import HEALTH_PATH, DirectReads, Re
 from chorale.tuner.service.http.event_routes import event_router
 from chorale.tuner.service.http.event_stream import EventStreams
 from chorale.tuner.service.http.explorer import explorer_router
+from chorale.tuner.service.http.fabric_routes import fabric_router
 from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
 from chorale.tuner.service.http.page_files import PageFiles
 from chorale.tuner.service.http.refusals import refusal, refusal_of
@@ -46,7 +48,7 @@ from chorale.tuner.service.tokens import load_access
 TITLE = "Chorale"
 ROUTERS = (
     *(submission_router, job_router, result_router, topology_router),
-    *(campaign_router, best_router, event_router, explorer_router),
+    *(campaign_router, best_router, fabric_router, event_router, explorer_router),
 )
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
@@ -75,6 +77,7 @@ def create_api(
 
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
 
+    api.state.fabrics = WatchedFabrics(campaigns.home)
     api.state.stopping = threading.Event()
     api.state.streams = EventStreams(api.state.stopping)
 

@@ -9,6 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from chorale.tuner.service.access import Access, Caller, CallerRole
 from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 
 _bearer = HTTPBearer(auto_error=False, description="A token that the service knows; see `chorale token`.")
@@ -48,6 +49,12 @@ def _campaigns(request: Request) -> Campaigns:
     return campaigns
 
 
+def _fabrics(request: Request) -> WatchedFabrics:
+    fabrics: WatchedFabrics = request.app.state.fabrics
+    return fabrics
+
+
+CurrentFabrics = Annotated[WatchedFabrics, Depends(_fabrics)]
 CurrentCampaigns = Annotated[Campaigns, Depends(_campaigns)]
 CurrentScheduler = Annotated[JobScheduler, Depends(_scheduler)]
 CurrentPlanner = Annotated[Caller, Depends(_planner)]

@@ -1,4 +1,4 @@
-"""The route of server-sent events: health, jobs and campaigns, as they change."""
+"""The route of server-sent events: health, jobs, campaigns and fabrics, as they change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TopicNames = Annotated[
     list[str],
     Query(
         max_length=MAX_TOPICS,
-        description="`health`, `jobs`, `campaigns`, `job/ID` or `campaign/NAME`; repeated for several.",
+        description="`health`, `jobs`, `campaigns`, `fabrics`, `job/ID`, `campaign/NAME`, `fabric/NAME`; one or more.",
     ),
 ]
 
@@ -36,9 +36,9 @@ TopicNames = Annotated[
 def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> StreamingResponse:
     """Send an event of the topic's name at once, and again whenever what it shows has changed; its data are JSON.
 
-    `jobs`, `job/ID` and `campaigns` are what their routes answer. `campaign/NAME` is the first time what its route
-    answers; then its `trials` are those that are new, and `known` the number of those before. What is refused is
-    `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
+    `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` are what their routes answer. `campaign/NAME` is the
+    first time what its route answers; then its `trials` are those that are new, and `known` the number of those before.
+    What is refused is `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
     """
     state = request.app.state
     topics = {name: _topic(name, caller, state) for name in topic}
@@ -52,15 +52,18 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     fixed: Mapping[str, Topic] = {
         "health": Topic(lambda: state.health().model_dump(), 1.0),
         "jobs": Topic(lambda: {"jobs": [_job(job) for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.3),
+        "fabrics": Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0),
         "campaigns": Topic(lambda: {"campaigns": campaign_rows(campaigns, caller)}, 2.0),
     }
+    if kind == "fabric":
+        return Topic(lambda: state.fabrics.state(rest), 0.5)
     if name in fixed:
         return fixed[name]
     if kind == "job":
         return Topic(lambda: _job(scheduler.job(rest, caller)), 0.15)
     if kind == "campaign":
         return Topic(_NewTrials(campaigns, rest, caller), 0.7)
-    way_out = "take health, jobs, campaigns, job/ID or campaign/NAME"
+    way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
     raise InvalidInput("a topic must be one that there is", name[:80], way_out)
 
 

@@ -190,6 +190,44 @@ class CatalogView(BaseModel):
     dashboards: dict[str, str | None]
 
 
+class FabricRow(BaseModel):
+    """A fabric in short. links: how many are in each state; table: digest of the published table."""
+
+    name: str
+    topology: str
+    state: str | None
+    is_held: bool
+    is_running: bool
+    table: str | None
+    links: dict[str, int]
+
+
+class FabricsView(BaseModel):
+    """Fabrics by name."""
+
+    fabrics: list[FabricRow]
+
+
+class FabricView(BaseModel):
+    """A fabric as its watch last saw it.
+
+    state: what differs from the declared fabric; table: the published one, why and at which cost; waiting: who has not
+    heard of how many publications; events: the newest last, as `chorale watch --json` prints them
+    """
+
+    format: str
+    name: str
+    topology: str
+    time_s: float
+    state: str | None
+    is_held: bool
+    is_running: bool
+    table: dict[str, Any] | None
+    waiting: dict[str, int]
+    links: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+
+
 class HealthView(BaseModel):
     """Whether the service works, and how much it has to do."""
 

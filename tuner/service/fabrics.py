@@ -1,0 +1,103 @@
+"""Fabrics under watch, as `chorale watch` tells of them in the data folder, and what may be asked of a watch.
+
+The folder `watch/NAME` has `state.json` in the format `chorale-watch/1`, which a watch replaces each second. As long as
+a file `hold` is beside it nothing is published; a file `roll-back` asks for the former table once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.service.access import NotFound
+
+FORMAT = "chorale-watch/1"
+STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
+SILENCE_S = 10.0
+"""A watch that has not written for so long does not run."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_INTERNAL = ("resume",)
+
+
+class WatchedFabrics:
+    """The fabrics whose watches write to a data folder. Thread-safe: all is in files that are replaced whole."""
+
+    def __init__(self, home: Home, unix_s: Callable[[], float] = time.time) -> None:
+        self._folder = home.root / "watch"
+        self._unix_s = unix_s
+
+    def names(self) -> list[str]:
+        """Return the fabrics that a watch has written about, by name."""
+        return sorted(path.parent.name for path in self._folder.glob(f"*/{STATE}"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each fabric in short; those whose file is damaged are left out."""
+        rows = []
+        for name in self.names():
+            try:
+                rows.append(_row(self.state(name)))
+            except CheckFailed:  # its own page says so
+                continue
+        return rows
+
+    def state(self, name: str) -> dict[str, Any]:
+        """Return what a watch last wrote, with `is_running`: whether it still writes.
+
+        NotFound for no such fabric; CheckFailed for a file that is damaged or of another format.
+        """
+        path = self._path(name) / STATE
+        try:
+            document = json.loads(path.read_bytes())
+            links = [{key: row[key] for key in row if key not in _INTERNAL} for row in document["links"]]
+            format_name, time_s = document["format"], float(document["time_s"])
+        except OSError as error:
+            way_out = "list them at /v1/fabrics; `chorale watch` begins one"
+            raise NotFound("a fabric must be one that is watched", name, way_out) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            rule = "the state of a watch must be readable"
+            raise CheckFailed(rule, name, "start `chorale watch` again, which replaces it") from error
+        if format_name != FORMAT:
+            raise CheckFailed(f"the state of a watch must be {FORMAT}", str(format_name)[:40], "update both")
+        return {**document, "links": links, "is_running": self._unix_s() - time_s < SILENCE_S}
+
+    def hold(self, name: str, is_held: bool) -> None:
+        """Have nothing published for a fabric, or again what fits it."""
+        self.state(name)
+        path = self._path(name) / HOLD
+        if is_held:
+            write_file(path, b"")
+        else:
+            path.unlink(missing_ok=True)
+
+    def roll_back(self, name: str) -> None:
+        """Ask the watch of a fabric for the table before the present one. CheckFailed if it does not run."""
+        if not self.state(name)["is_running"]:
+            way_out = "start `chorale watch` again"
+            raise CheckFailed("a watch must run to roll back", f"{name}: nothing written lately", way_out)
+        write_file(self._path(name) / ROLL_BACK, b"")
+
+    def _path(self, name: str) -> Path:
+        if _NAME.fullmatch(name) is None:
+            raise NotFound("a fabric must be one that is watched", name[:80], "list them at /v1/fabrics")
+        return self._folder / name
+
+
+def _row(state: dict[str, Any]) -> dict[str, Any]:
+    table = state.get("table") or {}
+    return {
+        "name": state["name"],
+        "topology": state["topology"],
+        "state": state["state"],
+        "is_held": bool(state["is_held"]),
+        "is_running": state["is_running"],
+        "table": table.get("digest"),
+        "links": dict(Counter(link["state"] for link in state["links"])),
+    }
