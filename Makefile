@@ -130,6 +130,7 @@ docs: $(INSTALLED)
 
 pictures: setup
 	$(BIN)/python docs/site/pictures.py
+	$(BIN)/python docs/site/page_pictures.py
 
 ui: setup
 	$(BIN)/chorale ui

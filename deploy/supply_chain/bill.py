@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.supply_chain.hashes import LIST, read_list
+from deploy.supply_chain.vendored import vendored_packages
 
 PROJECT = "chorale-collectives"
 BILL, NOTICES = "bill-of-materials.cdx.json", "third-party-notices.txt"
@@ -122,10 +123,12 @@ def main(folder: Path) -> None:
     versions = {_normal(each.metadata["Name"]): each.version for each in installed if each.metadata["Name"]}
     packages = components(installed)
     document = bill_of_materials(packages, versions.get(PROJECT, "0"), read_list(LIST))
+    vendored = list(vendored_packages())
+    document["components"] += [each.component() for each in vendored]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BILL).write_text(json.dumps(document, indent=2) + "\n")
-    (folder / NOTICES).write_text(notices(packages))
-    print(f"{folder / BILL}: {len(packages)} packages; {folder / NOTICES}")
+    (folder / NOTICES).write_text(notices(packages) + "\n".join(each.notice() for each in vendored))
+    print(f"{folder / BILL}: {len(packages)} packages, {len(vendored)} vendored; {folder / NOTICES}")
 
 
 if __name__ == "__main__":

