@@ -43,6 +43,13 @@ def photographed(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
+def wait_for(file: Path) -> None:
+    deadline_s = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline_s, file
+        time.sleep(0.05)
+
+
 def designed(page: Page, topology: str, method: str, collective: str, made_by: str | None = None) -> None:
     page.goto("/#design")
     page.get_by_label("Topology", exact=True).fill(topology)
@@ -74,8 +81,9 @@ def test_auto_designs_a_schedule_that_is_drawn_through_switches_and_downloaded(p
     expect(route.locator("path title", has_text="0.0 to nvswitch:0").first).to_be_attached()
     page.get_by_label("Step", exact=True).fill("1")
     expect(page.get_by_text("Step 2 of 2:")).to_be_visible()
+    page.get_by_role("button", name="Whole collective").click()
     page.get_by_role("button", name="Play the steps").click()
-    expect(page.get_by_text("Step 1 of 2:")).to_be_visible()
+    expect(page.get_by_text("Step 2 of 2:")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download schedule.parquet").click()
     schedule = from_parquet(Path(download.value.path()).read_bytes(), load_topology)
@@ -219,32 +227,36 @@ def test_a_broken_campaign_is_refused_beside_its_text(page: Page):
     page.get_by_label("Campaign, as YAML").fill("name: [")
     page.get_by_role("button", name="Launch").click()
     expect(page.get_by_role("alert").last).to_contain_text("YAML")
-    page.get_by_label("Campaign, as YAML").fill("name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated}\n")
+    page.get_by_label("Campaign, as YAML").fill(
+        "name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated, link_mbps: 9}\n"
+    )
     expect(page.get_by_label("Network")).to_have_value("ring:4")  # the form follows the text
     page.get_by_label("Seed").fill("3")
     expect(page.get_by_label("Campaign, as YAML")).to_have_value("".join(EDITED))  # and keeps what it does not have
 
 
-EDITED = ["name: x\n", "topology: ring:4\n", "repeats: 9\n", "runner:\n  kind: simulated\n"]
-EDITED += ["collective: allreduce\n", "seed: 3\n"]
+BY_HAND = "name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated, link_mbps: 9}\n"
+EDITED = ["name: x\n", "topology: ring:4\n", "repeats: 9\n", "runner:\n  kind: simulated\n  link_mbps: 9\n"]
+EDITED += ["seed: 3\n", "collective: allreduce\n"]
 
 
 def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
     folder = service.home / "watch" / "cube"
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "state.json"
-    state.write_text(json.dumps(cube_state(time.time(), is_cut=False)))
+    soon_s = time.time() + 60  # what is older than ten seconds counts as a watch that has ended
+    state.write_text(json.dumps(cube_state(soon_s, is_cut=False)))
     page.goto("/#fabrics")
     page.get_by_role("link", name="cube").click()
     expect(page.get_by_text("all links are healthy")).to_be_visible()
-    state.write_text(json.dumps(cube_state(time.time(), is_cut=True)))
+    state.write_text(json.dumps(cube_state(soon_s, is_cut=True)))
     expect(page.get_by_text("link 0>1 is dead, link 1>0 is dead").first).to_be_visible()
     expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached()
     expect(page.get_by_role("cell", name="link 0>1: healthy to dead")).to_be_visible()
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_text("nothing is published")).to_have_count(0)  # until the watch says so
-    assert (folder / "hold").exists()
-    state.write_text(json.dumps(cube_state(time.time(), is_cut=True) | {"is_held": True}))
+    wait_for(folder / "hold")
+    state.write_text(json.dumps(cube_state(soon_s, is_cut=True) | {"is_held": True}))
     expect(page.get_by_text("held: nothing is published")).to_be_visible()
     assert accessible(page) == []
     photographed(page, "fabric")

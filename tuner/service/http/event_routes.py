@@ -33,7 +33,7 @@ TopicNames = Annotated[
 
 
 @event_router.get("", response_class=StreamingResponse, summary="What changes, as server-sent events")
-def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> StreamingResponse:
+async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> StreamingResponse:
     """Send an event of the topic's name at once, and again whenever what it shows has changed; its data are JSON.
 
     `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` are what their routes answer. `campaign/NAME` is the
@@ -51,7 +51,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     owner = None if caller.sees_all else caller.name
     fixed: Mapping[str, Topic] = {
         "health": Topic(lambda: state.health().model_dump(), 1.0),
-        "jobs": Topic(lambda: {"jobs": [_job(job) for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.3),
+        "jobs": Topic(lambda: {"jobs": [_job(job) for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.5),
         "fabrics": Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0),
         "campaigns": Topic(lambda: {"campaigns": campaign_rows(campaigns, caller)}, 2.0),
     }
@@ -62,7 +62,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     if kind == "job":
         return Topic(lambda: _job(scheduler.job(rest, caller)), 0.15)
     if kind == "campaign":
-        return Topic(_NewTrials(campaigns, rest, caller), 0.7)
+        return Topic(_NewTrials(campaigns, rest, caller), 1.0)
     way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
     raise InvalidInput("a topic must be one that there is", name[:80], way_out)
 

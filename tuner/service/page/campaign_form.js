@@ -33,16 +33,16 @@ const FIELDS = [
   ["Seed", ["seed"], Number, String, { type: "number", min: 0 }],
 ];
 
-const at = (document, path) => path.reduce((value, key) => value?.[key], document);
+const at = (campaign, path) => path.reduce((value, key) => value?.[key], campaign);
 
-function put(document, path, value) {
-  const last = path.at(-1), owner = path.slice(0, -1).reduce((section, key) => (section[key] ??= {}), document);
+function put(campaign, path, value) {
+  const last = path.at(-1), owner = path.slice(0, -1).reduce((section, key) => (section[key] ??= {}), campaign);
   if (value === undefined) delete owner[last];
   else owner[last] = value;
 }
 
 export function launchPanel(shown) {
-  let document = structuredClone(FIRST);
+  let campaign = structuredClone(FIRST);
   const text = element("textarea", { name: "campaign", spellcheck: "false", required: true, rows: 18 });
   const problem = element("div", { role: "alert" }), verdict = element("p", { class: "hint", role: "status" });
   const inputs = FIELDS.map(([, path, , , attributes]) => element("input", { ...attributes, "data-key": path.join(".") }));
@@ -50,25 +50,29 @@ export function launchPanel(shown) {
   const runner = element("select", {}), methods = element("fieldset", { class: "ticks wide" }, element("legend", {}, "Methods"));
 
   function fill() {
-    FIELDS.forEach(([, path, , shownAs], index) => { inputs[index].value = at(document, path) === undefined ? "" : shownAs(at(document, path)); });
-    collective.value = document.collective ?? "allreduce";
-    sampler.value = document.sampler ?? "default";
-    runner.value = document.runner?.profile ? `profile ${document.runner.profile}` : document.runner?.kind ?? "simulated";
-    for (const box of methods.querySelectorAll("input")) box.checked = (document.search?.methods ?? []).includes(box.value);
+    FIELDS.forEach(([, path, , shownAs], index) => { inputs[index].value = at(campaign, path) === undefined ? "" : shownAs(at(campaign, path)); });
+    collective.value = campaign.collective ?? "allreduce";
+    sampler.value = campaign.sampler ?? "default";
+    runner.value = campaign.runner?.profile ? `profile ${campaign.runner.profile}` : campaign.runner?.kind ?? "simulated";
+    for (const box of methods.querySelectorAll("input")) box.checked = (campaign.search?.methods ?? []).includes(box.value);
   }
 
   function read() {
-    FIELDS.forEach(([, path, parsed], index) => put(document, path, inputs[index].value === "" ? undefined : parsed(inputs[index].value)));
-    put(document, ["collective"], collective.value);
-    put(document, ["sampler"], sampler.value === "default" ? undefined : sampler.value);
+    if (!runner.value) return; // the names have not come yet
     const [kind, profile] = runner.value.split(" ");
-    if (profile) document.runner = { profile };
-    else document.runner = { ...document.runner, kind, profile: undefined };
+    const isOther = profile ? campaign.runner?.profile !== profile : campaign.runner?.kind !== kind;
+    if (isOther) campaign.runner = profile ? { profile } : { kind };
+    FIELDS.forEach(([, path, parsed], index) => {
+      if (path[0] === "runner" && kind !== "simulated") inputs[index].value = "";
+      put(campaign, path, inputs[index].value === "" ? undefined : parsed(inputs[index].value));
+    });
+    put(campaign, ["collective"], collective.value);
+    put(campaign, ["sampler"], sampler.value === "default" ? undefined : sampler.value);
     const chosen = [...methods.querySelectorAll("input:checked")].map((box) => box.value);
-    put(document, ["search", "methods"], chosen.length ? chosen : undefined);
-    document = JSON.parse(JSON.stringify(document)); // without what is undefined
-    for (const key of ["search", "budget"]) if (document[key] && !Object.keys(document[key]).length) delete document[key];
-    text.value = toYaml(document);
+    put(campaign, ["search", "methods"], chosen.length ? chosen : undefined);
+    campaign = JSON.parse(JSON.stringify(campaign)); // without what is undefined
+    for (const key of ["search", "budget"]) if (campaign[key] && !Object.keys(campaign[key]).length) delete campaign[key];
+    text.value = toYaml(campaign);
     check(300);
   }
 
@@ -94,7 +98,7 @@ export function launchPanel(shown) {
 
   async function readText() {
     const checked = await check(400);
-    if (checked) { document = checked.document; fill(); }
+    if (checked) { campaign = checked.document; fill(); }
   }
 
   const form = element("form", { class: "fields", input: read },
@@ -117,7 +121,7 @@ export function launchPanel(shown) {
     fill();
   }).catch(() => {});
   const kept = sessionStorage.getItem(KEPT);
-  text.value = kept ?? toYaml(document);
+  text.value = kept ?? toYaml(campaign);
   if (kept) readText();
   else { fill(); check(0); }
   const right = element("div", { class: "stack" }, element("label", {}, "Campaign, as YAML", text), element("p", { class: "hint" }, "The keys are those of a campaign file; what the form does not have is written here."), verdict, problem, launch);

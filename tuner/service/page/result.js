@@ -66,10 +66,14 @@ async function fabricPanel(key, ranks, shown) {
   const rows = element("details", {}, element("summary", {}, "Loads as a table"));
   const root = element("input", { type: "number", min: 0, max: ranks - 1, value: 0, change: () => draw() });
   const whole = panel("On the fabric", element("div", { class: "row" }, field("Root", root), controls), images, rows);
+  let halt = () => {};
   const draw = async () => {
     try {
       const picture = await get(`/v1/results/${key}/picture`, { root: root.value });
-      controls.replaceChildren(...player(picture, images, shown));
+      halt();
+      const [stop, ...parts] = player(picture, images, shown);
+      halt = stop;
+      controls.replaceChildren(...parts);
       rows.replaceChildren(rows.firstChild, dataTable("Loads", LOADS, "loads").show(loadRows(picture)));
     } catch (error) {
       images.replaceChildren(element("p", { class: "hint" }, error.message));
@@ -86,7 +90,7 @@ const LOADS = [
   { name: "of the busiest", text: (row) => `${Math.round(100 * row.share)} %`, value: (row) => row.share, number: true },
 ];
 
-// Controls that show the whole collective, one step of it, or all steps one after the other.
+// How to stop it, and controls that show the whole collective, one step of it, or all steps one after the other.
 function player(picture, images, shown) {
   const told = element("p", { class: "hint", role: "status" });
   const show = (step) => {
@@ -94,7 +98,7 @@ function player(picture, images, shown) {
     told.textContent = step === null ? (picture.steps ? "The whole collective." : "The whole collective; this one has too many steps to draw each.") : stepSummary(picture, step);
   };
   show(null);
-  if (!picture.steps) return [told];
+  if (!picture.steps) return [() => {}, told];
   const last = picture.steps.length - 1;
   let timer = 0;
   const slider = element("input", { type: "range", min: 0, max: last, value: 0, input: () => { stop(); show(Number(slider.value)); } });
@@ -108,5 +112,5 @@ function player(picture, images, shown) {
     advance(0);
   };
   shown.signal.addEventListener("abort", stop);
-  return [play, field("Step", slider), all, told];
+  return [stop, play, field("Step", slider), all, told];
 }
