@@ -20,7 +20,7 @@ from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.campaigns.registered import registered, trial_importances
 from chorale.tuner.service.campaigns.requested import requested_campaign
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import NetworkPlanner
+from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
 from chorale.tuner.trials.open_launch import LaunchSnapshot, read_snapshot
@@ -140,6 +140,11 @@ class Campaigns:
         """Return how much each parameter decided in the newest launch; see `chorale.tuner.search.importance`."""
         trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
         return self._networks.planning.call(caller.name, trial_importances, trials)
+
+    @property
+    def limits(self) -> JobLimits:
+        """The most that a request may ask for."""
+        return self._networks.limits
 
     @property
     def profiles(self) -> list[str]:

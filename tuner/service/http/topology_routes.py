@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from chorale.synth.methods.catalog import METHODS
@@ -30,19 +30,23 @@ class NetworkBody(BaseModel):
 
 
 @topology_router.get("/topologies", response_model=TopologyView, summary="A network by its spec, and its picture")
-def described(topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler) -> dict[str, Any]:
+def described(
+    topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
+) -> dict[str, Any]:
     """Return counts, degree and diameter; positions of nodes and links, null where it is too large to draw."""
-    return scheduler.planning.call(caller.name, topology_view, topology, scheduler.limits)
+    return scheduler.planning.call(caller.name, topology_view, topology, campaigns.limits)
 
 
 @topology_router.post("/topologies", response_model=TopologyView, summary="A network from a document, and its picture")
-def described_document(body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler) -> dict[str, Any]:
+def described_document(
+    body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
+) -> dict[str, Any]:
     """Return what the GET returns, for a document of the format chorale-topology/1. Nothing is stored."""
-    return scheduler.planning.call(caller.name, topology_view, body.topology, scheduler.limits)
+    return scheduler.planning.call(caller.name, topology_view, body.topology, campaigns.limits)
 
 
 @topology_router.get("/catalog", response_model=CatalogView, summary="Methods, targets, families, runners: the names")
-def catalog(request: Request, _caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+def catalog(_caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Return what requests may name, and where the dashboards of MLflow, Ray and Optuna are."""
     return {
         "methods": [

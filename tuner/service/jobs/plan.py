@@ -26,7 +26,7 @@ from chorale.tuner.service.jobs.job_specs import (
     SynthesisSpec,
 )
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner, memory_estimate, require_affordable
+from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
 
@@ -68,11 +68,6 @@ class JobPlanner:
     def planning(self) -> Planning:
         """Where networks are built and looked at."""
         return self._networks.planning
-
-    @property
-    def limits(self) -> JobLimits:
-        """The most that a request may ask for."""
-        return self._networks.limits
 
     def plan(self, spec: AnyJobSpec, owner: str = "") -> JobPlan:
         """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""

@@ -17,7 +17,6 @@ from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
-from chorale.tuner.service.jobs.limits import JobLimits
 from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
@@ -79,11 +78,6 @@ class JobScheduler:
     def planning(self) -> Planning:
         """What requests are planned by, and answered by where that takes much."""
         return self._planner.planning
-
-    @property
-    def limits(self) -> JobLimits:
-        """The most that a request may ask for."""
-        return self._planner.limits
 
     def start(self) -> None:
         """Begin to work on the queue."""

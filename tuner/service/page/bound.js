@@ -6,9 +6,12 @@ import { element, facts, number, panel, rate, timePerByte } from "./dom.js";
 
 export async function bound(main, [key], shown) {
   const { outcome } = designPanel(main, shown);
-  if (!key) return;
+  if (key) outcome.replaceChildren(await boundOf(key));
+}
+
+export async function boundOf(key) {
   const { document: report } = await get(`/v1/results/${key}`);
-  outcome.replaceChildren(element("div", { class: "result" }, await boundPanel(report)));
+  return element("div", { class: "result" }, await boundPanel(report));
 }
 
 async function boundPanel(report) {

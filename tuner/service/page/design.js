@@ -1,6 +1,7 @@
 // Ask for a schedule or a bound; the network is drawn while its spec is typed.
 
 import { catalog, finished, get, post } from "./api.js";
+import { boundOf } from "./bound.js";
 import { bytes, choice, element, errorOf, field, panel } from "./dom.js";
 import { network } from "./picture.js";
 import { resultOf } from "./result.js";
@@ -112,7 +113,9 @@ async function order(form, kind, outcome, shown) {
     if (kind === "syntheses" && isShown("chunks")) body.chunks = count(values.get("chunks"));
     if (isShown("k") && (kind === "syntheses" || !["allreduce", "alltoall"].includes(collective))) body.k = count(values.get("k"));
     const job = await finished(await post(`/v1/${kind}`, body), (now) => outcome.replaceChildren(stateOf(now)), shown.signal);
-    if (job.state === "done") location.hash = `#${kind === "bounds" ? "bound" : "design"}/${job.result}`;
+    if (job.state !== "done") return;
+    history.pushState(null, "", `#${kind === "bounds" ? "bound" : "design"}/${job.result}`); // the form stays as it is
+    outcome.replaceChildren(kind === "bounds" ? await boundOf(job.result) : await resultOf(job.result, shown));
   } catch (error) {
     outcome.replaceChildren(element("p", { class: "error" }, error.message));
   } finally {

@@ -8,7 +8,7 @@ import { drawing, figure, swatch } from "./picture.js";
 const STATES = { healthy: "#2a9134", slow: "#e0740c", flapping: "#8052b0", dead: "#c72c2c" };
 const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
 const mbit = (bits) => `${number(bits / 1e6)} Mbit/s`;
-const SAMPLES = 600;
+const SAMPLES = 600, BEFORE_S = 10;
 
 export async function fabrics(main, [name], shown) {
   if (name) await watch(main, name, shown);
@@ -103,7 +103,12 @@ function rateChart(history) {
     if (points.length > SAMPLES) points.shift();
   };
   return (now) => {
-    for (const event of now.events.filter((one) => one.event === "state" && one.time_s > since && one.rate)) add(event.link, event.time_s, event.rate);
+    const declared = new Map(now.links.map((link) => [link.link, link.declared_bits_per_s]));
+    for (const event of now.events.filter((one) => one.event === "state" && one.time_s > since)) {
+      if (event.from === "healthy") add(event.link, event.time_s - BEFORE_S, declared.get(event.link));
+      if (event.from === "healthy") add(event.link, event.since_s ?? event.time_s, declared.get(event.link));
+      add(event.link, event.time_s, event.to === "healthy" ? declared.get(event.link) : event.to === "slow" ? event.rate : 0);
+    }
     since = Math.max(since, ...now.events.map((event) => event.time_s));
     for (const link of now.links) if (link.state !== "healthy" || samples.has(link.link)) add(link.link, now.time_s, link.in_force_bits_per_s);
     if (!samples.size) {
