@@ -15,7 +15,7 @@ from PIL import Image
 
 IMAGES = Path(__file__).parents[1] / "images"
 VIEWS = ("design", "bound", "find", "compare", "launch", "campaign", "fabric", "jobs", "api")
-WIDTH, COLOURS = 1000, 128
+WIDTH, COLOURS = 900, 32
 
 
 def take(folder: Path) -> None:

@@ -78,10 +78,14 @@ class WatchedFabrics:
             path.unlink(missing_ok=True)
 
     def roll_back(self, name: str) -> None:
-        """Ask the watch of a fabric for the table before the present one. CheckFailed if it does not run."""
+        """Ask the watch of a fabric for the table before the present one, and hold it then, as `chorale watch` does.
+
+        CheckFailed if the watch does not run.
+        """
         if not self.state(name)["is_running"]:
             way_out = "start `chorale watch` again"
             raise CheckFailed("a watch must run to roll back", f"{name}: nothing written lately", way_out)
+        self.hold(name, True)
         write_file(self._path(name) / ROLL_BACK, b"")
 
     def _path(self, name: str) -> Path:

@@ -45,7 +45,7 @@ def release(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) ->
 
 @fabric_router.post("/{name}/roll-back", response_model=FabricView, status_code=202, summary="Back to the former table")
 def roll_back(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """Have the table before the present one published again. It takes the role operator."""
+    """Have the table before the present one published again, and held. It takes the role operator."""
     caller.require(CallerRole.OPERATOR, "rolling a fabric back")
     fabrics.roll_back(name)
     return fabrics.state(name)

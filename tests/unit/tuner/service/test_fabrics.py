@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from chorale.tuner.files.home import Home
+from chorale.tuner.service import fabrics
+from chorale.tuner.watch import records
+from chorale.tuner.watch.assembly import watch_folder
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.service.test_api import TOKENS, access_of
@@ -61,6 +65,7 @@ def test_holding_and_releasing_leave_and_take_a_file(service: Service, tmp_path:
     assert not (folder / "hold").exists()
     assert service.post("/v1/fabrics/pair/roll-back").status_code == 202
     assert (folder / "roll-back").exists()
+    assert (folder / "hold").exists()
 
 
 def test_a_watch_that_does_not_run_is_not_rolled_back(service: Service, tmp_path: Path):
@@ -89,3 +94,8 @@ def test_planners_look_and_operators_hold(tmp_path: Path):
         headers = {"Authorization": f"Bearer {TOKENS['alice'][0]}"}
         assert client.get("/v1/fabrics", headers=headers).status_code == 200
         assert client.post("/v1/fabrics/pair/hold", json={}, headers=headers).status_code == 403
+
+
+def test_names_of_files_are_those_of_the_watch():
+    assert (fabrics.FORMAT, fabrics.HOLD, fabrics.ROLL_BACK) == (records.FORMAT, records.HOLD, records.ROLL_BACK)
+    assert watch_folder(Home(Path("/data")), "pair") == Path("/data/watch/pair")
