@@ -15,7 +15,7 @@ from PIL import Image
 
 IMAGES = Path(__file__).parents[1] / "images"
 VIEWS = ("design", "bound", "find", "compare", "launch", "campaign", "fabric", "jobs", "api")
-WIDTH, COLOURS = 900, 32
+WIDTH, COLOURS = 900, 96
 
 
 def take(folder: Path) -> None:
@@ -29,7 +29,7 @@ def shrink(source: Path, target: Path) -> None:
     with Image.open(source) as image:
         height = round(image.height * WIDTH / image.width)
         small = image.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-        small.quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+        small.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":
