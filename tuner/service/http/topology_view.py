@@ -42,7 +42,8 @@ class Connections:
         number = np.empty(len(order), dtype=np.int64)
         number[order] = np.arange(len(order))
         of_link = number[pair.ravel()]
-        bandwidth = np.bincount(of_link, weights=[float(link.bandwidth) for link in links])
+        rates = np.array([float(link.bandwidth) for link in links])
+        bandwidth: NDArray[np.float64] = np.bincount(of_link, weights=rates).astype(np.float64)
         ends = key[first[order]]
         return Connections(ends // topology.node_count, ends % topology.node_count, bandwidth, of_link)
 
