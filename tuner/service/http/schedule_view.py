@@ -64,7 +64,8 @@ def _loads_by_step(traffic: Traffic, connections: Connections) -> list[NDArray[n
     shards = traffic.topology.compute_count / traffic.denominator
     width = len(connections.src)
     return [
-        np.bincount(connections.of_link, traffic.link_amounts(step) * shards, minlength=width) for step in traffic.steps
+        np.bincount(connections.of_link, traffic.link_amounts(step) * shards, minlength=width).astype(np.float64)
+        for step in traffic.steps
     ]
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.reports.topology import able_text, describe_topology
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkSource, built_network
@@ -83,9 +82,3 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
     except CheckFailed as error:
         return document | {"picture": None, "why": str(error)}
     return document | {"picture": picture, "why": None}
-
-
-def drawn_topology(spec: str) -> dict[str, Any]:
-    """Return nodes and connections of the network of a file or spec of this machine; see `nodes_view`."""
-    topology = load_topology(spec)
-    return {"nodes": nodes_view(topology), "connections": Connections.of(topology).rows()}
