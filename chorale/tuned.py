@@ -74,14 +74,14 @@ class TuningResult(TuneReport):
         """Return a pandas frame with a row for each trial and size: parameters, state, microseconds and speed-up."""
         import pandas as pd  # noqa: PLC0415 - MLflow brings it, and it takes half a second
 
+        final = {ranked.trial.number: ranked.sizes for ranked in self.ranked_trials}
         rows: list[dict[str, Any]] = []
         for trial in self.trials:
             facts = {"trial": trial.number, "state": trial.state, **trial.candidate.parameters}
             if not isinstance(trial, CompleteTrial):
                 rows.append(facts)
-        for ranked in self.ranked_trials:
-            facts = {"trial": ranked.trial.number, "state": "complete", **ranked.trial.candidate.parameters}
-            for size in ranked.sizes:
+                continue
+            for size in final.get(trial.number, trial.sizes):  # of equal programs the final comparison has one
                 measured = {"time_us": size.median_s * 1e6, "speedup": size.speedup}
                 rows.append({**facts, "size_bytes": size.size_bytes, **measured})
         return pd.DataFrame(sorted(rows, key=lambda row: (row["trial"], row.get("size_bytes", 0))))

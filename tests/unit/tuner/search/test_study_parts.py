@@ -19,8 +19,8 @@ from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuned import TuningResult
 from chorale.tuner import Home, SizesSampler
-from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.search.history import GAINS
 from chorale.tuner.search.search import REPEAT_OF
 from chorale.tuner.search.study_records import REASON, SENSIBLE
@@ -41,7 +41,7 @@ class Tuner:
             monkeypatch.setattr(f"chorale.tuner.launch.tune.{name}", lambda *_: None)
         monkeypatch.setattr("chorale.campaigns.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
 
-    def __call__(self, trials: int = 6, **keys: Any) -> TuneReport:
+    def __call__(self, trials: int = 6, **keys: Any) -> TuningResult:
         defaults = {"sizes": "4KiB,64KiB", "search": SEARCH, "repeats": 2, "parallel": 1}
         return ch.tune("ring:4", runner="simulated", trials=trials, **{**defaults, **keys})
 
@@ -135,6 +135,23 @@ def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:
     assert [trial.user_attrs["chorale.trial_id"] for _, trial in seen] == [trial.trial_id for trial in report.trials]
     assert all(trial.state == TrialState.COMPLETE and trial.value for _, trial in seen)
     assert [len(study.trials) for study, _ in seen][-1] == len(seen[0][0].trials)
+
+
+def test_the_result_has_the_answer_the_table_the_study_and_every_trial(tuned: Tuner, tmp_path: Path) -> None:
+    result = tuned(4, storage=InMemoryStorage())
+    assert list(result.best) == [4096, 65536]
+    assert all(row["time_us"] > 0 and row["baseline_time_us"] > 0 for row in result.best.values())
+    assert len(result.study.trials) == len(result.trials) == 4
+    frame = result.to_frame()
+    complete = frame[frame["state"] == "complete"]
+    assert sorted(set(frame["trial"])) == [trial.number for trial in result.trials]
+    assert set(complete["size_bytes"]) == {4096, 65536}
+    assert (complete["speedup"] > 0).all()
+    assert result.table.ranks == 4
+    assert ch.load_table(str(result.save_table(tmp_path / "job.table"))).programs.keys() == result.table.programs.keys()
+    assert "ring:4" in repr(result)
+    assert "64KiB" in result._repr_html_()
+    assert result.plot().save(tmp_path / "times.svg")
 
 
 def test_a_callback_ends_the_search(tuned: Tuner) -> None:
