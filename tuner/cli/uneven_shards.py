@@ -37,11 +37,11 @@ class ShardsRequest:
 FOREST_ONLY = "forest"
 
 
-def require_trees(method: str, given: Mapping[str, object]) -> None:
+def require_trees(method: str, options: Mapping[str, object]) -> None:
     """Refuse a method or options, by their flags, that sizes of shards do not go with."""
     if method not in ("auto", FOREST_ONLY):
         raise InvalidInput("--shards goes with the method forest, or none", method, "write forest")
-    flag = next((name for name, value in given.items() if value), None)
+    flag = next((name for name, value in options.items() if value), None)
     if flag is not None:
         raise InvalidInput("--shards goes with --collective, --objective, --seed and -o", flag, f"leave out {flag}")
 

@@ -85,7 +85,7 @@ def solve(
     `max_iterations` whatever the gap is then. O(sources * links) per iteration; about 32 bytes of memory per source and
     link.
     """
-    method = Iteration(problem, start)
+    method = PrimalDualIteration(problem, start)
     best = _Best(problem, method.point.flows, method.point.prices)
     for _ in range(0, max_iterations, ITERATIONS_PER_CHECK):
         best.offer(method.point)
@@ -97,7 +97,7 @@ def solve(
     return best.flows, best.prices
 
 
-class Iteration:
+class PrimalDualIteration:
     """The iteration: a point, its anchor, and the weight that balances primal against dual steps."""
 
     def __init__(self, problem: Commodities, start: Point | None) -> None:

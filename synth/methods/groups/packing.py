@@ -21,7 +21,7 @@ from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group, require_groups
-from chorale.synth.methods.groups.trees import Floats, PricedPaths, Way, cheapest_way
+from chorale.synth.methods.groups.trees import Floats, PricedPaths, Routing, cheapest_way
 from chorale.synth.topology.topology import Topology
 
 MAX_ROUNDS = 80
@@ -46,7 +46,7 @@ class GroupPacking:
 
     groups: tuple[Group, ...]
     commodities: tuple[Commodity, ...]
-    ways: tuple[tuple[Way, ...], ...]
+    ways: tuple[tuple[Routing, ...], ...]
     shares: tuple[Floats, ...]
     prices: NDArray[np.int64]
     lower: Fraction
@@ -62,7 +62,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
     commodities = commodities_of(chosen)
     links = topology.links
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
-    ways: list[list[Way]] = [[] for _ in commodities]
+    ways: list[list[Routing]] = [[] for _ in commodities]
     center = 1.0 / widths / len(widths)
     best_lower, best_prices, prices = 0.0, center, center
     for _ in range(MAX_ROUNDS):
@@ -114,7 +114,7 @@ def _links_back(topology: Topology) -> NDArray[np.int64] | None:
 
 
 def _master(
-    commodities: Sequence[Commodity], ways: Sequence[Sequence[Way]], widths: Floats
+    commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
 ) -> tuple[list[Floats], Floats, float]:
     """Return the best shares of the ways so far, prices of links, and the time."""
     links, columns = len(widths), [len(each) for each in ways]
@@ -141,12 +141,12 @@ def _master(
 
 
 def _used(
-    ways: Sequence[Sequence[Way]], shares: Sequence[Floats]
-) -> tuple[tuple[tuple[Way, ...], ...], tuple[Floats, ...]]:
+    ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
+) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
     """Return the ways that carry anything, equal ones once, and their shares, which add up to 1."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
-        merged: dict[Way, float] = {}
+        merged: dict[Routing, float] = {}
         for way, share in zip(listed, parts.tolist(), strict=True):
             if share > _LEAST_SHARE:
                 merged[way] = merged.get(way, 0.0) + share

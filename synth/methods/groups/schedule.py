@@ -13,7 +13,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group
 from chorale.synth.methods.groups.packing import Commodity, GroupPacking
-from chorale.synth.methods.groups.trees import Edge, Way
+from chorale.synth.methods.groups.trees import Edge, Routing
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -115,7 +115,7 @@ class _Piece:
     """Units `first` to `last` - 1 of the commodity of `root` take a way."""
 
     root: int
-    way: Way
+    way: Routing
     first: int
     last: int
 

@@ -67,7 +67,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Way:
+class Routing:
     """One way to move a unit of a commodity. levels: steps that its edges are in."""
 
     edges: tuple[Edge, ...]
@@ -82,22 +82,22 @@ class Way:
         return 1 + max(edge.depth for edge in self.edges)
 
 
-def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Way:
+def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Routing:
     """Return the cheapest way for the root or source at place `root` of `group`. O(ranks^3), for allreduce to ^4."""
     members = np.array(group.ranks)
     cost = paths.distance[np.ix_(members, members)]
     name = group.collective.name
     if name == CollectiveName.ALLTOALL:
         others = [place for place in range(len(members)) if place != root]
-        return Way(tuple(Edge(0, root, place, _path(paths, group, root, place), target=place) for place in others))
+        return Routing(tuple(Edge(0, root, place, _path(paths, group, root, place), target=place) for place in others))
     if name == CollectiveName.ALLGATHER:
-        return Way(tuple(_outward(group, paths, cheapest_tree(cost, root), root, 0)))
+        return Routing(tuple(_outward(group, paths, cheapest_tree(cost, root), root, 0)))
     if name == CollectiveName.REDUCE_SCATTER:
-        return Way(tuple(_inward(group, paths, cheapest_tree(cost.T, root), root)))
+        return Routing(tuple(_inward(group, paths, cheapest_tree(cost.T, root), root)))
     up, down, root = _cheapest_pair(cost)
     inward = _inward(group, paths, up, root)
     height = 1 + max(edge.depth for edge in inward)
-    return Way((*inward, *_outward(group, paths, down, root, height)))
+    return Routing((*inward, *_outward(group, paths, down, root, height)))
 
 
 def _cheapest_pair(cost: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:

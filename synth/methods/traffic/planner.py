@@ -147,7 +147,7 @@ def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> Traffic
 def _improved(start: TrafficPlan, gap: Fraction) -> TrafficPlan:
     """Return the plan after as many iterations as it takes."""
     topology, matrix, problem, counts = start.topology, start.matrix, start.problem, start.chunks
-    method = first_order.Iteration(problem, _point(problem, start.flows, start.bound.prices))
+    method = first_order.PrimalDualIteration(problem, _point(problem, start.flows, start.bound.prices))
     best = start
     for _ in range(0, REPLAN_ITERATIONS, first_order.ITERATIONS_PER_CHECK):
         method.advance(first_order.ITERATIONS_PER_CHECK)
