@@ -38,8 +38,8 @@ class ChoraleCommand(TyperCommand):
         required = [parameter for parameter in self.params if parameter.required]
         if not required:
             return
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
-            values, _, _ = self.make_parser(probe).parse_args(list(args))
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
             names = _listed([_name(item) for item in missing])

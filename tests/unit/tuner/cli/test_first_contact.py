@@ -78,6 +78,13 @@ def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixtur
     assert "bfb, ring" in done.stderr
 
 
+def test_an_unknown_option_is_named_before_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "run", "x.parquet", "--nothing", "foo")
+    assert done.code == 2
+    assert "No such option: --nothing" in done.stderr
+    assert "--nothing" in chorale(capsys, "lower", "--nothing").stderr
+
+
 def test_rates_of_links_in_either_unit(capsys: pytest.CaptureFixture[str]) -> None:
     simulated = ("simulate", "ring", "ring:4", "--sizes", "1M", "--json")
     in_mbit = chorale(capsys, *simulated, "--link-mbps", "12.5").document
