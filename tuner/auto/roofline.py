@@ -10,6 +10,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
@@ -21,6 +22,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.contest import MeasuredContest, contest
 from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
+from chorale.tuner.reports.in_network import in_network_document
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.quantities import algbw_text, seconds_text
 
@@ -45,6 +47,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "fabric": _fabric(fabric),
         "collective": ALLREDUCE.name.value,
         "bound": {"time_per_byte": str(bound.value), "algbw": float(1 / bound.value)},
+        "in_network": _in_network(topology),
         "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
         "library": LIBRARY_METHOD if len(schedules) > 1 else None,
@@ -55,6 +58,14 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "seconds": time.monotonic() - started_s,
     }
     return document, best
+
+
+def _in_network(topology: Topology) -> dict[str, Any] | None:
+    """Return the certified bound with switches that multicast and add; None where none does."""
+    bound = in_network_bound(topology, ALLREDUCE)
+    if bound is not None:
+        check_certificate(topology, ALLREDUCE, bound.to_json(topology))
+    return in_network_document(topology, bound)
 
 
 def next_commands(fabric: DiscoveredFabric) -> list[str]:
@@ -72,6 +83,9 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
     table = Table(title=f"{document['collective']} on {fabric['spec']}", show_header=False)
     table.add_row("fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}")
     table.add_row("proven bound", _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
+    if document["in_network"] is not None:
+        acting = document["in_network"]["time_per_byte"]
+        table.add_row("with switches that add", f"{_algbw(acting, fabric['bandwidth_unit'])} (synth --in-network)")
     for name, costs in document["schedules"].items():
         part = f"{costs['of_bound']:.0%} of the bound"
         label = "a library's ring" if name == document["library"] else f"this schedule ({name})"
