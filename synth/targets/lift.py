@@ -21,8 +21,11 @@ from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_assembly import body_of
-from chorale.synth.targets.xml_document import MAX_ELEMENTS, MAX_TEXT_BYTES, read_document
+from chorale.synth.targets.xml_document import MAX_TEXT_BYTES, read_document
 from chorale.synth.topology.topology import Topology
+
+MAX_COLUMN_ELEMENTS = 2**24
+"""Elements of a text that is read as columns, some 100 bytes of memory each."""
 
 
 def lift(text: bytes) -> Program:
@@ -79,7 +82,7 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
 
 
 def _read_canonical(text: bytes) -> XmlDocument:
-    if len(text) > MAX_TEXT_BYTES or text.count(b"<") - text.count(b"</") > MAX_ELEMENTS:
+    if len(text) > MAX_TEXT_BYTES or text.count(b"<") - text.count(b"</") > MAX_COLUMN_ELEMENTS:
         raise NotCanonicalError
     values, end = read_root(text)
     target = _target_of(values)

@@ -16,7 +16,9 @@ from chorale.synth.programs.program import ProgramViolation, RankProgram
 from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
 from chorale.synth.targets.step_text import MAX_VALUE_CHARACTERS, block_lines
 
-MAX_TEXT_BYTES = 256 * 2**20
+MAX_TEXT_BYTES = 2**30
+"""The largest program that is read at all, as columns."""
+MAX_PARSED_BYTES = 256 * 2**20
 MAX_ELEMENTS = 1_000_000
 MAX_ATTRIBUTES = 16
 MAX_TAG_BYTES = 2**21  # more than 16 such values, and of comments
@@ -35,7 +37,7 @@ TargetChooser = Callable[[Mapping[str, str]], XmlTarget]
 
 
 def read_document(
-    text: bytes, choose: TargetChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
+    text: bytes, choose: TargetChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_PARSED_BYTES
 ) -> tuple[XmlTarget, RawProgram]:
     """Return the target of `text` and its contents; InvalidInput for anything that is not such a document.
 

@@ -174,6 +174,8 @@ def builtin(expressions: Expressions, node: ast.Call) -> Value:
     if name in ("int", "float"):
         kind = INTEGER if name == "int" else REAL
         return Value(converted(values[0], kind), kind)
+    if name in ("exp", "log"):  # of the module math
+        return Value(f"std::{name}({converted(values[0], REAL)})", REAL)
     if name == "abs":
         return Value(f"std::abs({values[0].text})", scalar(values[0]))
     raise TranslationError(f"no function that kernels know: {name}")

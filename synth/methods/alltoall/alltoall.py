@@ -8,6 +8,7 @@ one dimension only; all pairs pay for it what they pay in that factor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import cast, get_args
 
@@ -18,8 +19,9 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall import first_order, linear_program
 from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
-from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
+from chorale.synth.methods.alltoall.price_descent import PricedSolution, priced_solution
 from chorale.synth.methods.alltoall.rate import (
     AllToAllRate,
     BoundsListener,
@@ -28,7 +30,7 @@ from chorale.synth.methods.alltoall.rate import (
     fine_prices,
     integer_prices,
 )
-from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
+from chorale.synth.methods.alltoall.reduction import MergedProblem, Reduction, merged_problem
 from chorale.synth.methods.alltoall.routing import fine_units
 from chorale.synth.names import name_among
 from chorale.synth.topology.expansions import cartesian_product
@@ -56,7 +58,7 @@ def rate_of_product(topology: Topology, factors: Sequence[Topology], rates: Sequ
     """Return the rate of the product of `factors` from theirs; exact where theirs are."""
     ranks = topology.compute_count
     shares = [(rate, ranks // factor.compute_count) for factor, rate in zip(factors, rates, strict=True)]
-    method: RateMethod = "pdhg" if any(rate.method == "pdhg" for rate in rates) else "lp"
+    method = min((rate.method for rate in rates), key=("pdhg", "prices", "lp").index)
     lower = min(rate.lower / others for rate, others in shares)
     return AllToAllRate(lower, min(rate.upper / others for rate, others in shares), method)
 
@@ -75,6 +77,8 @@ METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
 """Variables up to which the linear program is solved as such."""
+MAX_FLOWS = 2**26
+"""Flow variables that methods store which store them, 40 bytes each."""
 MAX_ITERATIONS = 20_000
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
@@ -90,10 +94,10 @@ def alltoall_rate(
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
     Products take the rates of their factors. Known symmetries and colour refinement shrink the linear program; up to
-    50000 variables it is solved as such ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ
-    by at most the fraction `gap`. `method` chooses one of them. The bounds are computed in whole numbers on the
-    network itself, whatever the solver did. Data may pass through ranks and switches. Raises InvalidInput for too
-    large a network.
+    50000 variables it is solved as such ("lp"), beyond that by a descent in link prices ("prices") and, where this
+    stalls, by a first-order method ("pdhg"), until the bounds differ by at most the fraction `gap`. `method` chooses
+    one of them. The bounds are computed in whole numbers on the network itself, whatever the solver did. Data may pass
+    through ranks and switches. Raises InvalidInput for too large a network.
     """
     if gap < 0:
         raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
@@ -101,9 +105,22 @@ def alltoall_rate(
     if factors:
         rates = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
         return rate_of_product(topology, factors, [rates[factor.id] for factor in factors])
-    reduction = reduced_problem(topology, commodities_of(topology))
+    merged = merged_problem(topology, commodities_of(topology))
+    if method == "prices" or (method is None and merged.least_columns() > MAX_PROGRAM_VARIABLES):
+        solution = priced_solution(merged.small, gap, report)
+        if method == "prices" or solution.gap <= gap or merged.small.cells > MAX_FLOWS:
+            return certify_prices(merged, solution)
+    _require_flows(merged, topology.spec)
+    reduction = merged.reduction()
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+
+
+def _require_flows(merged: MergedProblem, spec: str) -> None:
+    """Refuse a problem for which flow variables would take too much memory."""
+    if merged.small.cells > MAX_FLOWS:
+        rule = f"a method that stores flows needs at most {MAX_FLOWS} pairs of a source and a link"
+        raise InvalidInput(rule, f"{merged.small.cells} in {spec}", "choose the method prices")
 
 
 def parse_method(text: str | None) -> RateMethod | None:
@@ -129,6 +146,9 @@ def approximate(
             return linear_program.solve(reduction)
         except Unavailable:  # numerical trouble: every network has an optimum
             return _first_order(reduction, gap, report)
+    if method == "prices":
+        solution = priced_solution(reduction.small, gap, report)
+        return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
     return _first_order(reduction, gap, report)
 
 
@@ -146,19 +166,30 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
     return AllToAllRate(balanced(flows, fine_units(full.node_count, denominator), upper)[0], upper, method)
 
 
+def certify_prices(merged: MergedProblem, solution: PricedSolution) -> AllToAllRate:
+    """Return exact bounds on the full problem from flows that follow prices. O(sources * links * log links)."""
+    full = merged.full
+    flows = replace(solution.flows, problem=full, prices=solution.flows.prices[merged.merged])
+    upper = _best_bound(full, merged.merged, [integer_prices(solution.prices)])[0]
+    return AllToAllRate(flows.rate(fine_units(full.node_count)), upper, "prices")
+
+
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
-    bounds: list[tuple[Fraction, NDArray[np.int64]]] = []
-    candidates = [
-        integer_prices(solution.prices),
-        np.ones(len(solution.prices), dtype=np.int64),
-    ]  # equal ones bound too
+    """Return the exact bound by the solver's prices, or by equal ones if these are better, and int64[C] prices."""
+    candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity
     if int(capacity.max()) > _WIDE * int(capacity.min()):
         candidates.append(fine_prices(solution.prices, reduction.full.node_count))
+    return _best_bound(reduction.full, reduction.merged, candidates)
+
+
+def _best_bound(
+    full: Commodities, merged: NDArray[np.int32], candidates: Sequence[NDArray[np.int64]]
+) -> tuple[Fraction, NDArray[np.int64]]:
+    bounds: list[tuple[Fraction, NDArray[np.int64]]] = []
     for prices in candidates:
-        whole = prices[reduction.merged]
-        bound = distance_bound(reduction.full, whole)
+        whole = prices[merged]
+        bound = distance_bound(full, whole)
         if bound is not None:
             bounds.append((bound, whole))
     return min(bounds, key=lambda pair: pair[0])

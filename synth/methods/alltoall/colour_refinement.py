@@ -20,6 +20,7 @@ from chorale.synth.topology.topology import Topology
 
 Colours = NDArray[np.uint64]
 EMPTY = np.int64(-1)
+_MANY_CELLS = 2**24
 
 
 class ColourTable:
@@ -98,6 +99,8 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
     seen = 0
     while (count := count_colours(rows) + count_colours(capacities)) > seen:
         seen = count
+        if problem.cells > _MANY_CELLS and _are_all_apart(problem, rows, capacities):
+            break
         next_rows, next_capacities = np.empty_like(rows), np.zeros_like(capacities)
         _round(
             problem.src, problem.dst, problem.link_class, problem.sources, problem.weights, rows, capacities,
@@ -105,6 +108,12 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
         )  # fmt: skip
         rows, capacities = next_rows, next_capacities
     return rows, capacities
+
+
+def _are_all_apart(problem: Commodities, rows: Colours, capacities: Colours) -> bool:
+    """Whether no two sources and no two classes of links have a colour in common: further rounds merge nothing."""
+    of_sources = rows[np.arange(len(problem.sources)), problem.sources]
+    return count_colours(of_sources) == len(of_sources) and count_colours(capacities) == len(capacities)
 
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:

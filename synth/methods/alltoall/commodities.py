@@ -15,9 +15,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.topology import Topology
 
-MAX_CELLS = 2**26
+MAX_CELLS = 2**28
 """Pairs of a source and a link."""
-_BYTES_PER_CELL = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +73,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
     """Return the problem of `topology`, with sources and links merged along the symmetries that it carries.
 
     Each symmetry is checked exactly before it is used; with `symmetric` False none is. O(symmetries * L log L).
-    Raises InvalidInput where more than 2^26 pairs of a source and a link would remain.
+    Raises InvalidInput where more than 2^28 pairs of a source and a link would remain.
     """
     links = topology.links
     kept = np.flatnonzero(links.src != links.dst).astype(np.int32)  # self-loops carry nothing
@@ -105,12 +104,10 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
 
 
 def require_cells(spec: str, sources: int, links: int) -> None:
-    """Refuse a problem that would take too much memory and time."""
-    cells = sources * links
-    if cells > MAX_CELLS:
-        gib = _BYTES_PER_CELL * cells / 2**30
+    """Refuse a problem that would take too much time and memory."""
+    if sources * links > MAX_CELLS:
         rule = f"all-to-all rates need at most {MAX_CELLS} pairs of a source and a link, after known symmetries"
-        value = f"{sources} sources x {links} links in {spec}, up to {gib:.0f} GiB"
+        value = f"{sources} sources x {links} links in {spec}"
         raise InvalidInput(rule, value, "choose a smaller network, or one whose family knows its symmetries")
 
 

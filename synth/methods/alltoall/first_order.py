@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.methods.alltoall.flow_kernels import hop_counts, shortest_flows
@@ -29,6 +30,10 @@ from chorale.synth.methods.alltoall.routing import Router, fine_units
 Floats = NDArray[np.float64]
 
 ITERATIONS_PER_CHECK = 40
+_CELLS_AT_ONCE = 2**20
+"""Variables that one thread takes at a time; the results of smaller problems do not depend on this."""
+_FAR, _SELDOM = 3, 3
+"""Bounds of large problems that are more than so many times too far apart are certified so many times less often."""
 _COLUMN_NORM = 3.0
 """Entries of a column: two ends and a load."""
 _ENOUGH, _SOME = 0.2, 0.8
@@ -82,13 +87,14 @@ def solve(
     """Return (flows float64[K, links], prices float64[C] per link) whose certified bounds differ by at most `gap`.
 
     Begins at `start`, by default along the fewest hops. Bounds are certified every 40 iterations. Ends after
-    `max_iterations` whatever the gap is then. O(sources * links) per iteration; about 32 bytes of memory per source and
-    link.
+    `max_iterations` whatever the gap is then. O(sources * links) per iteration, side by side in threads; about 32
+    bytes of memory per source and link.
     """
     method = PrimalDualIteration(problem, start)
     best = _Best(problem, method.point.flows, method.point.prices)
-    for _ in range(0, max_iterations, ITERATIONS_PER_CHECK):
-        best.offer(method.point)
+    for check in range(-(-max_iterations // ITERATIONS_PER_CHECK)):
+        if check % _SELDOM == 0 or problem.cells <= _CELLS_AT_ONCE or best.is_within(gap * _FAR):
+            best.offer(method.point)
         if report is not None and best.upper is not None:
             report(best.lower, best.upper)
         if best.is_within(gap):
@@ -105,6 +111,7 @@ class PrimalDualIteration:
         self.capacity = problem.class_capacity / problem.scale
         self.degree = np.maximum(1, np.diff(problem.incoming) + np.diff(problem.outgoing)).astype(np.float64)
         self.ranks = float(problem.weights.sum())
+        self.blocks = blocks(len(problem.sources), max(1, _CELLS_AT_ONCE // max(1, problem.link_count)))
         self.point = self._along_fewest_hops() if start is None else start.copy()
         self.anchor = self.point.copy()
         self.weight = self._dual_norm(self.point) / self._primal_norm(self.point)
@@ -134,12 +141,22 @@ class PrimalDualIteration:
         """Do one iteration and return the length of the step."""
         problem, point, anchor = self.problem, self.point, self.anchor
         blend = (self.run + 1) / (self.run + 2)
+
+        def part(block: slice) -> tuple[Floats, float, float]:
+            loads = np.zeros(len(self.capacity))
+            lengths = _iterate(
+                problem.src, problem.incoming, problem.sources[block], problem.weights[block], problem.link_class,
+                problem.demand_of(block), self.weight / self.degree, 1.0 / (_COLUMN_NORM * self.weight), blend,
+                point.flows[block], point.potentials[block], point.prices, anchor.flows[block],
+                anchor.potentials[block], loads,
+            )  # fmt: skip
+            return loads, *lengths
+
         loads = np.zeros(len(self.capacity))
-        primal, dual = _iterate(
-            problem.src, problem.incoming, problem.sources, problem.weights, problem.link_class, problem.demand,
-            self.weight / self.degree, 1.0 / (_COLUMN_NORM * self.weight), blend,
-            point.flows, point.potentials, point.prices, anchor.flows, anchor.potentials, loads,
-        )  # fmt: skip
+        primal = dual = 0.0
+        for of_block, primal_length, dual_length in in_threads(part, self.blocks):
+            loads += of_block
+            primal, dual = primal + primal_length, dual + dual_length
         moved = point.prices + self.weight / self.ranks * loads / problem.class_size
         prices = _project(moved, self.capacity, problem.class_size)
         dual += self.ranks / self.weight * float(np.sum(problem.class_size * (prices - point.prices) ** 2))

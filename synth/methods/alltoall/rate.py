@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
-RateMethod = Literal["lp", "pdhg"]
+RateMethod = Literal["lp", "pdhg", "prices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
 """Hears the best (lower, upper) so far."""
 
 
+_SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
 """The dearest link costs this many integer units; a multiple of 1 to 16, so that simple ratios stay exact."""
 
@@ -86,9 +88,14 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
     """
     sums = np.empty(len(problem.sources), dtype=np.int64)
     of_link = prices[problem.link_class].astype(np.float64)  # whole numbers: exact below 2^53
-    _distance_sums(
-        problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand, problem.sources, sums
-    )
+
+    def part(block: slice) -> None:
+        _distance_sums(
+            problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand_of(block),
+            problem.sources[block], sums[block],
+        )  # fmt: skip
+
+    in_threads(part, blocks(len(sums), _SOURCES_AT_ONCE))
     paid = sum(int(weight) * int(total) for weight, total in zip(problem.weights, sums, strict=True))
     if paid == 0:
         return None

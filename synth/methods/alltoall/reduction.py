@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.methods.alltoall.colour_refinement import Colours, ColourTable, column_colours, refine
+from chorale.synth.methods.alltoall.colour_refinement import (
+    Colours,
+    ColourTable,
+    column_colours,
+    count_colours,
+    refine,
+)
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.topology.topology import Topology
 
@@ -54,8 +60,44 @@ class Reduction:
             yield block, class_flow[self._table.number(colours)]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedProblem:
+    """`full` as it was, `small` with one source per class and links in classes; no classes of flow variables yet.
+
+    chosen: int[K'], which sources of `full` those of `small` are; `merged` as in `Reduction`
+    """
+
+    full: Commodities
+    small: Commodities
+    chosen: NDArray[np.integer]
+    merged: NDArray[np.int32]
+    _row_colours: Colours
+    _capacity_colours: Colours
+
+    def least_columns(self) -> int:
+        """Return a lower bound on `Reduction.column_count`: a row of each class but the sources' has a variable."""
+        return count_colours(self._row_colours[self.chosen]) - len(self.chosen)
+
+    def reduction(self) -> Reduction:
+        """Return the whole reduction. O(sources of `small` * links) time and memory."""
+        rows, columns = ColourTable(2**12), ColourTable(2**12)
+        row_colours = self._row_colours[self.chosen]
+        row_classes = rows.number(row_colours)
+        every = slice(0, len(self.small.sources))
+        column_classes = columns.number(column_colours(self.full, row_colours, self._capacity_colours, every))
+        return Reduction(
+            self.full, self.small, row_classes, rows.count, column_classes, columns.count, self.merged,
+            self._row_colours, self._capacity_colours, columns,
+        )  # fmt: skip
+
+
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     """Return the reduction of `full`, the problem of `topology`, by colour refinement."""
+    return merged_problem(topology, full).reduction()
+
+
+def merged_problem(topology: Topology, full: Commodities) -> MergedProblem:
+    """Return `full`, the problem of `topology`, with sources and links merged by colour refinement."""
     row_colours, capacity_colours = refine(topology, full)
     capacities = ColourTable(len(capacity_colours))
     merged = capacities.number(capacity_colours)
@@ -71,14 +113,7 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
         merged,
         capacities.count,
     )
-    rows, columns = ColourTable(2**12), ColourTable(2**12)
-    row_classes = rows.number(row_colours[kept[order]])
-    every = slice(0, len(small.sources))
-    column_classes = columns.number(column_colours(full, row_colours[kept[order]], capacity_colours, every))
-    return Reduction(
-        full, small, row_classes, rows.count, column_classes, columns.count, merged, row_colours, capacity_colours,
-        columns,
-    )  # fmt: skip
+    return MergedProblem(full, small, kept[order], merged, row_colours, capacity_colours)
 
 
 def _small(

@@ -1,0 +1,29 @@
+"""Kernels release the interpreter lock: independent calls of them run on all cores of the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """Return `[function(part) for part in parts]`; how many cores there are changes nothing but the time."""
+    threads = min(len(parts), _cores())
+    if threads <= 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, parts))
+
+
+def blocks(count: int, size: int) -> list[slice]:
+    """Return slices of `size` elements that cover `count` of them; the last may be shorter."""
+    return [slice(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,96 @@
+"""Prices whose flows are even: bounds against the exact optimum, exact loads against approximate ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.alltoall import alltoall
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.alltoall.price_descent import PricedFlows, priced_solution
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from tests.strategies import networks
+
+
+def random_regular(nodes: int, degree: int, seed: int) -> Topology:
+    graph = nx.random_regular_graph(degree, nodes, seed=seed)
+    links = Links.build(Link(*ends) for edge in sorted(graph.edges()) for ends in (edge, edge[::-1]))
+    return Topology(f"random {nodes}", tuple(map(str, range(nodes))), nodes, links)
+
+
+def test_a_random_network_is_solved_to_the_gap_within_a_few_passes():
+    passes = []
+    rate = alltoall_rate(random_regular(96, 6, 1), Fraction(1, 200), "prices", lambda *bounds: passes.append(bounds))
+    assert rate.method == "prices"
+    assert 0 <= rate.gap <= Fraction(1, 200)
+    assert len(passes) <= 40
+
+
+def test_the_bounds_enclose_the_optimum():
+    topology = random_regular(24, 4, 3)
+    exact, priced = alltoall_rate(topology, method="lp"), alltoall_rate(topology, method="prices")
+    assert priced.lower <= exact.upper
+    assert exact.lower <= priced.upper
+
+
+@settings(max_examples=20, deadline=None)
+@given(networks(2, 6), st.integers(0, 2**32 - 1))
+def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
+    problem = commodities_of(topology, symmetric=False)
+    prices = np.random.default_rng(seed).uniform(0.1, 2.0, len(problem.class_size))
+    flows = PricedFlows(problem, prices, 0.2)
+    by_source = flows.of_sources()
+    for source, flow in zip(problem.sources, by_source, strict=True):
+        arrived = np.bincount(problem.dst, weights=flow, minlength=problem.node_count)
+        left = np.bincount(problem.src, weights=flow, minlength=problem.node_count)
+        wanted = problem.demand[0].astype(float)
+        wanted[source] -= wanted.sum()
+        assert np.allclose(arrived - left, wanted)
+    loads, paid, smooth = flows.summed()
+    assert np.allclose(loads, problem.weights @ by_source)
+    assert smooth <= paid + 1e-9
+    per_link = np.bincount(problem.link_class, weights=loads) / problem.class_size / problem.class_capacity
+    assert float(flows.rate(720720)) == pytest.approx(1 / (problem.scale * per_link.max()), rel=1e-4)
+
+
+def test_cold_flows_take_only_the_cheapest_paths():
+    topology = random_regular(24, 4, 5)
+    problem = commodities_of(topology)
+    rng = np.random.default_rng(0)
+    prices = rng.uniform(0.5, 2.0, len(problem.class_size))
+    graph = nx.DiGraph()
+    for link, (tail, head) in enumerate(zip(problem.src.tolist(), problem.dst.tolist(), strict=True)):
+        graph.add_edge(tail, head, weight=prices[problem.link_class[link]])
+    lengths = dict(nx.all_pairs_dijkstra_path_length(graph))
+    loads, paid, _ = PricedFlows(problem, prices, 1e-6).summed()
+    assert paid == pytest.approx(sum(lengths[one][other] for one, other in permutations(range(24), 2)))
+    assert loads @ prices[problem.link_class] == pytest.approx(paid)
+
+
+def test_it_gives_up_where_it_stalls():
+    problem = commodities_of(parse_topology("genkautz:3,40"))
+    passes = []
+    solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds))
+    assert solution.gap > 0
+    assert len(passes) < 120
+
+
+def test_sources_that_are_merged_count_as_often_as_they_are():
+    whole = alltoall_rate(parse_topology("torus:4x4"), method="prices")
+    assert whole.lower <= Fraction(1, 8) <= whole.upper
+
+
+def test_too_many_flows_are_refused_by_methods_that_store_them(monkeypatch):
+    monkeypatch.setattr(alltoall, "MAX_FLOWS", 100)
+    with pytest.raises(InvalidInput, match="a method that stores flows"):
+        alltoall_rate(random_regular(24, 4, 3), method="pdhg")
