@@ -72,7 +72,7 @@ def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
         (["ring:3", "--chunks", "2"], "--chunks is for a schedule; got --chunks 2 without a file"),
         (["ring:3", "-o", "a.json", "--chunks", "0"], "chunks per shard must be 1 to 4096; got 0"),
         (["torus:40x40", "-o", "a.json"], "an all-to-all schedule must have at most 512 ranks"),
-        (["without(torus:100x100;node=0)"], "all-to-all rates need at most 67108864 pairs of a source and a link"),
+        (["without(torus:100x100;node=0)"], "all-to-all rates need at most 268435456 pairs of a source and a link"),
         (["nope:3"], "unknown topology family 'nope'"),
         (["file:islands.json"], "every node must have a path to every other; got no path from a to c"),
     ],
