@@ -141,7 +141,7 @@ def test_the_kind_of_mpi_is_that_of_the_test_programs(site: Site) -> None:
         assert site.document(f"{name}.json")["environment"]["nodes"] == "n3,n2"
     failures = {kind: site.document(f"{kind}.json")["failure"]["message"] for kind in kinds[1:]}
     assert "unsupported PMI version PMIx" in failures["pmix"]
-    assert "the test programs print 8 tables of 1 ranks" in failures["none"]  # each rank is alone
+    assert "of 1 ranks instead of 1 of 8: build them with MPI=1" in failures["none"]  # each rank is alone
     assert "Couldn't find the specified plugin name for mpi/nothing" in failures["nothing"]
     for kind in ("pmix", "nothing"):
         assert "set `mpi` to the one that the test programs were built for; srun has pmix, none, " in failures[kind]
