@@ -230,7 +230,7 @@ def test_a_broken_campaign_is_refused_beside_its_text(page: Page):
     page.get_by_label("Campaign, as YAML").fill(
         "name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated, link_mbps: 9}\n"
     )
-    expect(page.get_by_label("Network")).to_have_value("ring:4")  # the form follows the text
+    expect(page.get_by_label("Network", exact=True)).to_have_value("ring:4")  # the form follows the text
     page.get_by_label("Seed").fill("3")
     expect(page.get_by_label("Campaign, as YAML")).to_have_value("".join(EDITED))  # and keeps what it does not have
 
@@ -248,7 +248,7 @@ def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
     state.write_text(json.dumps(cube_state(soon_s, is_cut=False)))
     page.goto("/#fabrics")
     page.get_by_role("link", name="cube").click()
-    expect(page.get_by_text("all links are healthy")).to_be_visible()
+    expect(page.get_by_text("all links are healthy").first).to_be_visible()
     state.write_text(json.dumps(cube_state(soon_s, is_cut=True)))
     expect(page.get_by_text("link 0>1 is dead, link 1>0 is dead").first).to_be_visible()
     expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached()
@@ -273,7 +273,7 @@ def test_the_api_can_be_explored_offline(page: Page):
 
 def test_the_keyboard_reaches_everything(page: Page):
     page.goto("/#design")
-    expect(page.get_by_text("degree 4")).to_be_visible()
+    expect(page.locator("p", has_text="degree 4")).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     for _ in range(2):

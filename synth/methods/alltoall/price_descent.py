@@ -21,7 +21,7 @@ from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.methods.alltoall.price_kernels import (
     BUCKETS,
     Floats,
-    Network,
+    PricedNetwork,
     add_priced_loads,
     add_whole_loads,
 )
@@ -95,10 +95,10 @@ class PricedFlows:
             add_priced_loads(rows, self.problem.sources[block], once, prices, width, self.temperature, row)
         return flows
 
-    def _network(self) -> tuple[Network, Floats, float]:
+    def _network(self) -> tuple[PricedNetwork, Floats, float]:
         problem = self.problem
         heads = problem.dst[problem.outgoing_links]
-        network = Network(
+        network = PricedNetwork(
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, heads, problem.demand
         )
         prices = self.prices[problem.link_class]
@@ -145,7 +145,7 @@ class _Curvature:
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
             rest -= parts[-1] * change
-        scale = _FIRST_SCALE
+        scale: Floats | float = _FIRST_SCALE
         if self.steps:
             scale = (self.steps[-1] @ self.changes[-1]) / (self.changes[-1] @ (self.changes[-1] / point.shares))
         rest = scale * rest / point.shares

@@ -25,7 +25,7 @@ _COLDEST = 30.0
 """Paths that cost this many temperatures more than the cheapest carry nothing."""
 
 
-class Network(NamedTuple):
+class PricedNetwork(NamedTuple):
     """Links by their ends: `incoming` and `src` by head; `outgoing`, `outgoing_links` and `heads` by tail.
 
     demand: int64[1 or sources, nodes]
@@ -39,7 +39,7 @@ class Network(NamedTuple):
     demand: Matrix[np.int64]
 
 
-class Search(NamedTuple):
+class PriceSearch(NamedTuple):
     """Work space of a search: distances, nodes that wait in buckets (doubly linked lists), nodes by distance."""
 
     distance: Floats
@@ -52,8 +52,8 @@ class Search(NamedTuple):
 
 
 @inlined
-def _work_space(node_count: int) -> Search:
-    return Search(
+def _work_space(node_count: int) -> PriceSearch:
+    return PriceSearch(
         np.empty(node_count, dtype=np.float64),
         np.full(BUCKETS, _NONE, dtype=np.int32),
         np.empty(node_count, dtype=np.int32),
@@ -65,7 +65,7 @@ def _work_space(node_count: int) -> Search:
 
 
 @inlined
-def _take_out(search: Search, node: int) -> None:
+def _take_out(search: PriceSearch, node: int) -> None:
     before, after = search.previous[node], search.next[node]
     if before == _NONE:
         search.first[search.bucket[node]] = after
@@ -77,7 +77,7 @@ def _take_out(search: Search, node: int) -> None:
 
 
 @inlined
-def _put_in(search: Search, node: int, bucket: int) -> None:
+def _put_in(search: PriceSearch, node: int, bucket: int) -> None:
     after = search.first[bucket]
     search.first[bucket] = node
     search.next[node] = after
@@ -88,7 +88,7 @@ def _put_in(search: Search, node: int, bucket: int) -> None:
 
 
 @inlined
-def _search(network: Network, prices: Floats, source: int, width: float, search: Search) -> None:
+def _search(network: PricedNetwork, prices: Floats, source: int, width: float, search: PriceSearch) -> None:
     """Fill `search.distance`, the price of the cheapest path from `source`; `prices` by tail, up to BUCKETS - 2 widths.
 
     Source: Meyer and Sanders, "Delta-stepping" (2003), one node after the other.
@@ -119,7 +119,7 @@ def _search(network: Network, prices: Floats, source: int, width: float, search:
 
 
 @inlined
-def _sort(search: Search) -> None:
+def _sort(search: PriceSearch) -> None:
     """Fill `search.order`: nodes by distance, in bins first."""
     distance, order, bins = search.distance, search.order, search.bins
     node_count = len(distance)
@@ -144,7 +144,9 @@ def _sort(search: Search) -> None:
 
 
 @inlined
-def _weigh(network: Network, prices: Floats, temperature: float, search: Search, weight: Floats, total: Floats) -> None:
+def _weigh(
+    network: PricedNetwork, prices: Floats, temperature: float, search: PriceSearch, weight: Floats, total: Floats
+) -> None:
     """Fill the weights of links, 0 where they lead to no farther node, and their sums by node; `prices` by head."""
     distance, order = search.distance, search.order
     total[order[0]] = 1.0
@@ -162,7 +164,7 @@ def _weigh(network: Network, prices: Floats, temperature: float, search: Search,
 
 
 @inlined
-def _by_tail(network: Network, prices: Floats) -> Floats:
+def _by_tail(network: PricedNetwork, prices: Floats) -> Floats:
     sorted_prices = np.empty(len(prices), dtype=np.float64)
     for position in range(len(prices)):
         sorted_prices[position] = prices[network.outgoing_links[position]]
@@ -171,7 +173,7 @@ def _by_tail(network: Network, prices: Floats) -> Floats:
 
 @compiled
 def add_priced_loads(
-    network: Network,
+    network: PricedNetwork,
     sources: Nodes,
     weights: NDArray[np.int64],
     prices: Floats,
@@ -213,7 +215,7 @@ def add_priced_loads(
 
 @compiled
 def add_whole_loads(
-    network: Network,
+    network: PricedNetwork,
     sources: Nodes,
     weights: NDArray[np.int64],
     prices: Floats,
