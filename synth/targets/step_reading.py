@@ -268,7 +268,7 @@ def _count(text: Bytes, position: int) -> tuple[int, int]:
     """Return a number of at most nine digits, without needless zeros, and where it ends."""
     value, end = 0, position
     while end < len(text) and ZERO <= text[end] <= NINE:
-        value = value * BASE + text[end] - ZERO
+        value = value * BASE + int(text[end]) - ZERO  # a byte alone would overflow as Python
         end += 1
         if end - position > LONGEST_NUMBER:
             raise ValueError("a number must have at most nine digits")

@@ -9,16 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels.compiled import in_python
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.columns import BUFFERS, columns_held
 from chorale.synth.programs.program import BufferRef, Op, Wait
 from chorale.synth.targets import step_text
 from chorale.synth.targets.canonical_text import NotCanonicalError, read_rank, read_ranks, read_root
-from chorale.synth.targets.lift import fitting_targets, read_xml
+from chorale.synth.targets.lift import fitting_targets, lift, read_xml
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.targets.xml_document import rank_text
 from tests.reference.fitting_by_reading import fitting_by_reading, read_by_parser
 from tests.reference.program_text import rank_text as reference_text
-from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.lowering.programs import exchange_schedule, lowered
 from tests.unit.synth.programs.random_columns import ranks
 
 MADE = [
@@ -169,3 +172,12 @@ def test_what_differs_from_the_form_is_left_to_the_parser(what):
     with pytest.raises(NotCanonicalError):
         read_ranks(text.replace(old, new, 1), FIRST, single_wait=True)
     assert len(read_ranks(text, FIRST, single_wait=True)) == 3
+
+
+@pytest.mark.parametrize("target", ["oneccl-xml", "msccl-xml"])
+def test_numbers_beyond_a_byte_are_read_without_machine_code(target):
+    program = lower(exchange_schedule(300), LoweringOptions(target))
+    text = target_named(target).emit(program).encode()
+    with in_python():
+        assert lift(text).chunks == 300
+        assert {rank.output_chunks for rank in lift(text).ranks} == {300}
