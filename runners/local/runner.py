@@ -17,7 +17,7 @@ from chorale.runners.api.validation import RequestFault, memory_shortage, valida
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.execution.switch_processes import on_switch_processes, switch_facts
 from chorale.runners.fabric.honesty import dishonest_size
-from chorale.runners.local.placement import EMULATED, RankLocations, placement_of
+from chorale.runners.local.placement import EMULATED, PLACES, RankLocations, placement_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
@@ -26,6 +26,7 @@ from chorale.runners.plans.library import plan_library
 from chorale.runners.process_launch.base import LOOPBACK
 from chorale.runners.process_launch.slurm import node_facts
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 
 MAX_NODES = 512
@@ -100,6 +101,8 @@ class LocalRunner:
         where: str | None = None,
         fabric: str | None = None,
     ) -> None:
+        if where not in (None, *PLACES):
+            raise unknown_name("place to run", str(where), PLACES)
         if link_mbps is not None and where not in (None, EMULATED):
             raise InvalidInput("only emulated links have a rate to choose", f"{link_mbps} on {where}", "leave it out")
         if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:

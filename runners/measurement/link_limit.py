@@ -40,8 +40,11 @@ class LinkLimit:
 
 
 def link_limit(topology: Topology, collective: Collective, environment: Mapping[str, Any]) -> LinkLimit | None:
-    """Return the limit for what ran in `environment`; None where the rate of the links is not known."""
-    network = model_of_run(topology, environment.get("link_mbps"))
+    """Return the limit for what ran in `environment`.
+
+    None where the rate of the links is not known, and for collectives of one's own, which have no bound.
+    """
+    network = None if collective.custom else model_of_run(topology, environment.get("link_mbps"))
     return None if network is None else _limit(topology, collective, network)
 
 

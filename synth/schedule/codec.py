@@ -27,7 +27,7 @@ from chorale.synth.schedule.schedule import (
 )
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricPart, SymmetricSchedule
 from chorale.synth.schedule.symmetric_trees import SymmetricTrees
-from chorale.synth.topology.formats.files import from_json, to_json
+from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 FORMAT = "chorale-schedule/1"

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.topology_specs import load_topology

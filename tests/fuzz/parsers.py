@@ -28,7 +28,8 @@ from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parq
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_unchecked
-from chorale.synth.topology.formats.files import from_bytes, to_json
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign

@@ -14,7 +14,7 @@ import pytest
 
 from chorale.runners.ray.tasks import memory_limit
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.service.access import TooManyRequests
 from chorale.tuner.service.jobs.limits import JobLimits, built_network

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.tuner.auto.fabric_discovery import discover
 from chorale.tuner.auto.roofline import roofline, roofline_table
 from chorale.tuner.cli.options import AsJson

@@ -12,7 +12,8 @@ import typer
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.topology.formats.files import dumped_machine, from_bytes, to_json
+from chorale.synth.topology.formats.files import dumped_machine, from_bytes
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS

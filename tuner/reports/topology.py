@@ -7,7 +7,7 @@ from typing import Any
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
-from chorale.synth.topology.formats.files import ability_members
+from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
-from chorale.synth.topology.formats.files import ability_members
+from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.slurm_tree import SlurmNodes
 from chorale.synth.topology.topology import Topology

@@ -10,7 +10,8 @@ from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRe
 from chorale.runners.measurement.driver import measure_in_rungs, measure_once
 from chorale.runners.measurement.link_limit import link_limit
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
+from chorale.synth.custom_collective import CustomCollective, RequiredChunk
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner
@@ -38,6 +39,11 @@ def test_the_rate_is_of_the_fastest_link_where_bandwidths_have_a_unit() -> None:
 def test_without_a_rate_there_is_no_limit() -> None:
     assert link_limit(HYPERCUBE, ALLGATHER, {}) is None
     assert link_limit(HYPERCUBE, ALLGATHER, {"link_mbps": None}) is None
+
+
+def test_a_collective_of_ones_own_has_no_limit() -> None:
+    moved = custom_collective(CustomCollective("move", 8, 1, 1, (RequiredChunk(0, 0, ((1, 0),)),)))
+    assert link_limit(HYPERCUBE, moved, {"link_mbps": 100.0}) is None
 
 
 class Paced(FakeRunner):

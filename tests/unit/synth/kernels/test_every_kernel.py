@@ -33,6 +33,8 @@ from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_tr
 from chorale.synth.methods.forest.warm_start import reused_trees
 from chorale.synth.methods.method import Options
 from chorale.synth.methods.swing import swing_latency
+from chorale.synth.methods.traffic.matrix import zipf_matrix
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
@@ -82,6 +84,7 @@ def exchanges() -> None:
         alltoall_rate(network, Fraction(1, 10), method)
     alltoall_rate(parse_topology("torus:3x3"), Fraction(1, 10))
     verify(alltoall_schedule(network))
+    plan_traffic(network, zipf_matrix(4, 1.0, seed=0))
     ColourTable(1).number(np.arange(40, dtype=np.uint64) % np.uint64(7))
 
 

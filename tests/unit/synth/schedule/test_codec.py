@@ -17,7 +17,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
 

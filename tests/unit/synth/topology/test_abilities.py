@@ -11,7 +11,9 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.formats.files import from_bytes, from_json, from_networkx, to_json, to_networkx
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.json_document import from_json, to_json
+from chorale.synth.topology.formats.networkx_graph import from_networkx, to_networkx
 from chorale.synth.topology.isomorphism import Coloured
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import transpose

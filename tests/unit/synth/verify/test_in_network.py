@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chorale.experiments.ours.random_fabrics import random_able_fabric
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
@@ -22,7 +23,6 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.switch_functions import replace_abilities
 from chorale.synth.verify.verify import inspect, verify
 from tests.reference.in_network_replay import is_right
-from tests.reference.random_fabrics import random_able_fabric
 
 # A switch between three ranks: links 0>3, 1>3, 2>3 and back.
 STAR = parse_topology("able(switch:3,10)")

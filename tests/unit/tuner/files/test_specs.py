@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 
 

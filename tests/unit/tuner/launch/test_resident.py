@@ -16,7 +16,7 @@ import yaml
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.detached import LaunchState, detached_name

@@ -17,7 +17,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.build_cache import verified_from_cache

@@ -84,11 +84,6 @@ def test_a_job_is_stored_as_the_earlier_version_stored_it(document: dict[str, An
     ("path", "body", "key"),
     [
         ("syntheses", {"topology": "ring:4", "method": "bfb", "collective": "allreduce"}, EARLIER_KEY),
-        (
-            "bounds",
-            {"topology": "a100:2"},
-            "4cd6b83aaa026b1989baee13d819992d68e7163107d33fefc93cb55badd9f0c8",
-        ),
         ("finds", {"nodes": 16, "degree": 4}, "8c6329da93416e832eab8ccae2a29bad686943262767dbf4992b3e72120239d1"),
     ],
 )
@@ -100,6 +95,17 @@ def test_results_of_an_earlier_version_are_given_out(tmp_path: Path, path: str, 
     with start_service(tmp_path, backend) as client:
         answer = client.post(f"/v1/{path}", json=body)
     assert (answer.status_code, answer.json()["cached"], answer.json()["result"]) == (200, "yes", key)
+
+
+def test_bounds_of_a_version_that_knew_no_switches_that_add_are_computed_anew(tmp_path: Path):
+    store = JobStore(tmp_path)
+    store.save_result(
+        "4cd6b83aaa026b1989baee13d819992d68e7163107d33fefc93cb55badd9f0c8", "any", None, {"stored": True}, {}
+    )
+    store.close()
+    with start_service(tmp_path, FakeTaskBackend()) as client:
+        answer = client.post("/v1/bounds", json={"topology": "a100:2"})
+    assert (answer.status_code, answer.json()["cached"]) == (202, "no")
 
 
 RING = {"topology": "ring:4", "method": "bfb"}

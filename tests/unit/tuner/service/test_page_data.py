@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import to_json
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.service.access import TooManyRequests

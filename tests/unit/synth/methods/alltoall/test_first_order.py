@@ -39,8 +39,8 @@ def test_it_stops_after_the_most_iterations(monkeypatch):
     reported = []
     problem = commodities_of(parse_topology("genkautz:3,40"))
     iterations = []
-    step = first_order.Iteration._step
-    monkeypatch.setattr(first_order.Iteration, "_step", lambda method: iterations.append(1) or step(method))
+    step = first_order.PrimalDualIteration._step
+    monkeypatch.setattr(first_order.PrimalDualIteration, "_step", lambda method: iterations.append(1) or step(method))
     first_order.solve(problem, Fraction(0), 120, lambda lower, upper: reported.append((lower, upper)))
     assert len(iterations) == 120
     assert reported

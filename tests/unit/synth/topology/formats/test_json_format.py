@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import from_bytes, from_json, json_number, to_json
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.json_document import from_json, json_number, to_json
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import MIXED, strongly_connected_topologies
 

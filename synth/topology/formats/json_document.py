@@ -1,0 +1,159 @@
+"""Topologies from and to JSON in the format chorale-topology/1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.abilities import ABILITY_KEYS
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.topology import Topology
+
+FORMAT = "chorale-topology/1"
+_WAY_OUT = f"follow the format {FORMAT} in the guide"
+_MAX_TEXT = 200
+
+
+def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
+    """Return the checked topology in `content`. Numbers are read exactly: 0.1 means one tenth.
+
+    Raises InvalidInput naming the field; unknown and repeated keys are errors.
+    """
+    document = _load(content)
+    _require_keys(document, "the document", ("format", "name", "bandwidth_unit", "nodes", "links"))
+    if document["format"] != FORMAT:
+        raise InvalidInput(f"format must be {FORMAT}", repr(document["format"]), _WAY_OUT)
+    _text(document["name"], "name")
+    nodes = [_node(item, f"nodes[{index}]") for index, item in enumerate(_list(document["nodes"], "nodes"))]
+    links = [_link(item, f"links[{index}]") for index, item in enumerate(_list(document["links"], "links"))]
+    return assemble_topology(spec, document["bandwidth_unit"], nodes, links)
+
+
+def to_json(topology: Topology) -> dict[str, Any]:
+    """Return `topology` as a JSON-able document that `from_json` reads back to the same content id."""
+    ids = topology.node_ids
+    return {
+        "format": FORMAT,
+        "name": topology.spec[:_MAX_TEXT],
+        "bandwidth_unit": topology.bandwidth_unit,
+        "nodes": [
+            {"id": name, "kind": topology.node_kind(node)} | ability_members(topology, node)
+            for node, name in enumerate(ids)
+        ],
+        "links": [
+            {
+                "src": ids[link.src],
+                "dst": ids[link.dst],
+                "bandwidth": json_number(link.bandwidth),
+                "latency_s": json_number(link.latency_s),
+            }
+            for link in topology.links
+        ],
+    }
+
+
+def ability_members(topology: Topology, node: int) -> dict[str, Any]:
+    """Return the members that say what a node can do in JSON: none for compute nodes and switches that pass on."""
+    ability = topology.abilities.get(node)
+    if ability is None:
+        return {}
+    members: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
+    if ability.reduce_bandwidth is not None:
+        members["reduce_bandwidth"] = json_number(ability.reduce_bandwidth)
+    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
+    return members | {key: list(names) for key, names in lists.items() if names}
+
+
+def json_number(value: Fraction) -> int | float | str:
+    """Return `value` as a JSON number if one means exactly `value`, else as text "p/q"."""
+    if value.denominator == 1:
+        return int(value)
+    return float(value) if Fraction(repr(float(value))) == value else rational_text(value)
+
+
+class _Decimal(str):
+    """The text of a JSON number with a point or an exponent, kept exact."""
+
+    __slots__ = ()
+
+
+def _load(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(
+            content, parse_float=_Decimal, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+        )
+    except InvalidInput:
+        raise
+    except json.JSONDecodeError as error:
+        value = f"{error.msg} at line {error.lineno} column {error.colno}"
+        raise InvalidInput("a topology file must be valid JSON", value, "correct the file") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, endless nesting
+        raise InvalidInput("a topology file must be valid JSON", error, "correct the file") from None
+    return _object(document, "the document")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidInput("a number in a topology file must be finite", name, "correct the file")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    twice = first_repeated(key for key, _ in pairs)
+    if twice is not None:
+        raise InvalidInput("a key must appear once in a JSON object", twice, "remove the second one")
+    return dict(pairs)
+
+
+def _node(item: object, where: str) -> NamedNode:
+    members = _object(item, where)
+    _require_keys(members, where, ("id", "kind"), ABILITY_KEYS)
+    abilities = {key: members[key] for key in ABILITY_KEYS if members.get(key) is not None}
+    return NamedNode(_text(members["id"], f"{where}.id"), members["kind"], abilities)
+
+
+def _link(item: object, where: str) -> NamedLink:
+    members = _object(item, where)
+    _require_keys(members, where, ("src", "dst", "bandwidth"), ("latency_s", "bidirectional"))
+    latency_s = members.get("latency_s", 0)
+    bidirectional = members.get("bidirectional", False)
+    if isinstance(bidirectional, bool):
+        src, dst = _text(members["src"], f"{where}.src"), _text(members["dst"], f"{where}.dst")
+        return NamedLink(src, dst, members["bandwidth"], latency_s, bidirectional)
+    raise InvalidInput(f"{where}.bidirectional must be true or false", repr(bidirectional), _WAY_OUT)
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise InvalidInput(f"{where} must be a JSON object", _kind_of(value), _WAY_OUT)
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise InvalidInput(f"{where} must be a JSON array", _kind_of(value), _WAY_OUT)
+
+
+def _text(value: object, where: str) -> str:
+    if isinstance(value, str) and not isinstance(value, _Decimal) and len(value) <= _MAX_TEXT:
+        return value
+    raise InvalidInput(f"{where} must be text of at most {_MAX_TEXT} characters", repr(value), _WAY_OUT)
+
+
+def _require_keys(
+    members: Mapping[str, Any], where: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
+    missing = [key for key in needed if key not in members]
+    if missing:
+        raise InvalidInput(f"{where} must have the key {missing[0]}", f"{where} without it", _WAY_OUT)
+    unknown = [key for key in members if key not in needed and key not in optional]
+    if unknown:
+        allowed = ", ".join(needed + optional)
+        raise InvalidInput(f"{where} must have known keys only", repr(unknown[0]), f"use {allowed}")
+
+
+def _kind_of(value: object) -> str:
+    return "null" if value is None else f"a {type(value).__name__.lstrip('_')}"
