@@ -157,6 +157,7 @@ class LaunchWork:
     def _judged(self, workers: Workers) -> MeasuringOutcome:
         best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
         best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
+        self.tracker.await_opening(UPLOAD_PATIENCE_S)
         verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
         self.overhead.end_phase(PROMOTION)
         return MeasuringOutcome(best=best, verdicts=verdicts)

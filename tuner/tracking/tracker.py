@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillBusy
 from importlib.metadata import version
 from typing import TypeVar
@@ -103,6 +103,10 @@ class Tracker:
             load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
             self._opening = self._thread.submit(self._guarded, self._open)
         return self._opening
+
+    def await_opening(self, patience_s: float) -> None:
+        """Wait for `patience_s` until it has been tried to connect, as two threads must not make tables at once."""
+        wait([self.start()], patience_s)
 
     @property
     def is_empty(self) -> bool:

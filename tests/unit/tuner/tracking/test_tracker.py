@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,20 @@ def test_runs_that_were_made_twice_are_one_again(home: Home) -> None:
     kept = mlflow.runs(experiment_id, LAUNCH_ID, "launch", TRIAL_ID)
     assert kept == {"trial": RunState(doubles[1], finished=True)}
     assert [run.info.run_id for run in runs_in_mlflow(home)] == [doubles[1]]
+
+
+def test_the_opening_can_be_waited_for(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens MLflow beside a tracker waits first: tables made by two threads at once fail for both."""
+    tracker, events = Tracker(home, small_campaign(), load_topology("ring:4"), store), []
+    genuine = MlflowStore.experiment
+
+    def slow(self: MlflowStore, name: str) -> str:
+        time.sleep(0.5)
+        events.append("opened")
+        return genuine(self, name)
+
+    monkeypatch.setattr(MlflowStore, "experiment", slow)
+    tracker.await_opening(60.0)
+    events.append("waited")
+    tracker.finish([], None, "FINISHED", 60.0)
+    assert events == ["opened", "waited"]
