@@ -23,6 +23,6 @@ def torus_specs(nodes: int) -> list[str]:
 
 
 def node_counts(least: int) -> list[Any]:
-    """Return the parameters `least` to 64; those above 24 that are not 27, 32, 36, 48 or 64 are slow tests."""
-    often = {*range(least, 25), 27, 32, 36, 48, 64}
+    """Return the parameters `least` to 64; those above 24 that are not 27, 32 or 36 are slow tests."""
+    often = {*range(least, 25), 27, 32, 36}
     return [pytest.param(nodes, marks=() if nodes in often else (pytest.mark.slow,)) for nodes in range(least, 65)]

@@ -12,8 +12,15 @@ from chorale.experiments.bench.benchmark import BenchmarkOutcome
 from chorale.synth.errors import InvalidInput
 from tests.command import chorale
 
+LONG = {"programs", "ranks", "replan", "scale"}
+"""Benchmarks that compute for seconds."""
+BENCHMARKS = [
+    pytest.param(benchmark, id=benchmark.name, marks=[pytest.mark.slow] if benchmark.name in LONG else [])
+    for benchmark in suite.BENCHMARKS
+]
 
-@pytest.mark.parametrize("benchmark", suite.BENCHMARKS, ids=lambda benchmark: benchmark.name)
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_facts_are_those_expected(benchmark, monkeypatch):
     monkeypatch.setattr(starts, "_REPEATS", 1)
     rows = list(suite.rows_of(benchmark))

@@ -93,7 +93,14 @@ def test_report_names_the_case_that_is_next(kept):
     assert case_name((3, "x")) == "3, x"
 
 
-@pytest.mark.parametrize("name", ["swing-table-2", "direct-connect-figure-18", "frontier-all", "swing-figure-15"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "swing-table-2",
+        "swing-figure-15",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("direct-connect-figure-18", "frontier-all")),
+    ],
+)
 def test_every_executor_gives_the_same_rows(name, kept):
     opened = ProcessExecutor(2)
     try:

@@ -31,6 +31,7 @@ def test_runs_are_those_of_the_programs():
     assert len({(run.program, run.buffer_bytes, run.size_bytes) for run in mi250_runs()}) == len(mi250_runs()) == 90
 
 
+@pytest.mark.slow
 def test_errors_are_as_documented(rows):
     assert all(row["holds"] for row in rows)
     fitted = [abs(row["error"]) for row in rows if row["buffer_bytes"] == 2**20]

@@ -50,7 +50,14 @@ def test_there_is_one_experiment_for_each_figure():
     assert len(FIGURES) == 9
 
 
-@pytest.mark.parametrize("name", ["swing-figure-9", "swing-figure-11", "swing-figure-12", "swing-figure-15"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "swing-figure-9",
+        "swing-figure-12",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("swing-figure-11", "swing-figure-15")),
+    ],
+)
 def test_findings_come_out_as_stated(name):
     check(name)
 
@@ -124,6 +131,7 @@ def test_measures():
     assert median_gain(curves[0]) == quantiles(gains[0][:-1], n=2)[0]
 
 
+@pytest.mark.slow
 def test_plots_are_repeatable(tmp_path):
     for name in (SMALL, "swing-figure-12"):
         rows = rows_of(name)

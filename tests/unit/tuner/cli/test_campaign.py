@@ -79,6 +79,7 @@ def test_a_damaged_first_line_comes_back_from_its_copy(journal: Path, home: Home
     assert (refused.code, refused.stderr.count("\n")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_trial_recorded_twice_is_recorded_once(journal: Path, capsys: Any) -> None:
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
@@ -102,9 +103,11 @@ def break_file(path: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "repair"),
     [
-        ("garbage", True),
         ("endless", False),
-        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("garbage", False), ("folder", True))],
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("garbage", True), ("garbage", False), ("folder", True))
+        ],
         *[pytest.param(*case, marks=pytest.mark.slow) for case in (("endless", True), ("folder", False))],
     ],
 )
@@ -143,6 +146,7 @@ def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:
     assert os.path.exists(journal)
 
 
+@pytest.mark.slow
 def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Home, capsys: Any) -> None:
     """The final comparison, which names it, stays."""
     lines = journal.read_bytes().splitlines(keepends=True)

@@ -29,7 +29,14 @@ def test_the_document_of_the_contract(capsys):
     assert sum(v for v in document["stages"].values()) == pytest.approx(document["seconds"])
 
 
-@pytest.mark.parametrize("options", [("-n", 24, "-d", 3), ("-n", 18, "-d", 4, "--bidirectional"), ("-n", 8, "-d", 2)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-n", 24, "-d", 3),
+        ("-n", 18, "-d", 4, "--bidirectional"),
+        pytest.param(("-n", 8, "-d", 2), marks=pytest.mark.slow),
+    ],
+)
 def test_synth_reproduces_every_row(capsys, options):
     document = chorale(capsys, "find", *options, "--json").document
     assert document["frontier"]

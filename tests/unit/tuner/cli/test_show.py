@@ -64,7 +64,7 @@ def test_rates_and_the_buffer_are_options(capsys, files):
     assert slow["time_us"] > plain.document["time_us"] + 2000
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", pytest.param("pdf", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("which", [0, 1])
 def test_pictures_repeat(capsys, tmp_path, files, suffix, which):
     path = files("forest", "ring:4", "allreduce", "oneccl-xml")[which]

@@ -47,6 +47,7 @@ def test_the_estimate_holds_what_earlier_launches_took(home: Home) -> None:
     assert "the launch takes about" in lines_of(campaign, after)
 
 
+@pytest.mark.slow
 def test_launches_under_other_conditions_and_damaged_ones_say_nothing(home: Home) -> None:
     campaign = small_campaign()
     topology = load_topology(campaign.topology)

@@ -78,6 +78,7 @@ def test_a_second_launch_begins_with_what_the_first_learned(measured: tuple[Home
     assert max(speedups[point] for point in tried(second)[:3]) >= 0.98 * max(speedups.values())
 
 
+@pytest.mark.slow
 def test_a_resumed_launch_goes_on_with_its_priors(measured: tuple[Home, TuneReport], tmp_path: Path) -> None:
     home = copied(measured[0], tmp_path)
     twin = copied(measured[0], tmp_path / "twin")

@@ -103,7 +103,7 @@ def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
     assert "faster than version 1 side by side at 64KiB" in version.tags[REASON]
 
 
-@pytest.mark.parametrize("factor", [10.0, 1e3])
+@pytest.mark.parametrize("factor", [10.0, pytest.param(1e3, marks=pytest.mark.slow)])
 def test_a_better_record_alone_does_not_move_the_alias(home: Home, factor: float) -> None:
     rings_first(home)
     report = run(home, campaign(["bfb"]), runner=SlowerTogether(factor))
@@ -137,6 +137,7 @@ def test_no_comparison_leaves_the_alias_where_it_is(home: Home) -> None:
     assert champion(home).version == "1"
 
 
+@pytest.mark.slow
 def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
     run(home, small_campaign(search={"methods": ["bfb"]}))
     rings_first(home)
@@ -145,6 +146,7 @@ def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
     assert champion(home).version == "2"
 
 
+@pytest.mark.slow
 def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home: Home) -> None:
     rings_first(home)
     runner = FakeRunner()

@@ -85,6 +85,7 @@ def test_the_run_of_a_launch_says_who_when_and_how_it_went(home: Home) -> None:
     assert at_size["best_speedup_by_size"] == pytest.approx(max(trial.sizes[1].speedup for trial in report.trials))
 
 
+@pytest.mark.slow
 def test_names_of_models_differ_at_sight_and_older_names_stay(home: Home) -> None:
     run(home)
     client = load_mlflow().MlflowClient(home.mlflow_uri)
@@ -218,6 +219,7 @@ def test_a_resumed_launch_must_compare(home: Home) -> None:
     run(home, small_campaign(search={"methods": ["bfb"], "channels": [4]}), resume=True)
 
 
+@pytest.mark.slow
 def test_the_comparison_at_the_end_has_its_own_limit_of_time(home: Home) -> None:
     launches = {}
     for minutes in (1e-9, 1.0):
@@ -302,6 +304,7 @@ def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -
     assert best.version.run_id == report.tracked.parent_run_id
 
 
+@pytest.mark.slow
 def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -> None:
     search = {"methods": ["bfb", "ring"], "channels": [1, 2, 4]}
     report = run(home, small_campaign(search=search, second_objective="blocks", budget={"trials": 100}))
@@ -313,6 +316,7 @@ def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -
     assert front[-1]["blocks"] == min(trial.blocks for trial in trials)
 
 
+@pytest.mark.slow
 def test_a_campaign_replays_recorded_measurements_beside_the_vendors_library(home: Home) -> None:
     campaign = small_campaign(
         topology="mi250half:2",

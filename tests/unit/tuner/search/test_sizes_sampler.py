@@ -43,7 +43,7 @@ def bowl(trial: Trial) -> float:
     return (trial.suggest_float("x", -5, 5) - 1) ** 2 + (trial.suggest_float("y", -5, 5) + 2) ** 2
 
 
-@pytest.mark.parametrize("objective", [conditional, bowl])
+@pytest.mark.parametrize("objective", [bowl, pytest.param(conditional, marks=pytest.mark.slow)])
 def test_smooth_functions_are_searched_far_better_than_at_random(objective: Objective) -> None:
     ours = [studied(SizesSampler(seed=seed), objective, 20).best_value for seed in range(3)]
     chance = [studied(RandomSampler(seed=seed), objective, 20).best_value for seed in range(3)]
@@ -246,13 +246,16 @@ PRIORS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PRIORS)
+@pytest.mark.parametrize(
+    "kind", ["study", *(pytest.param(kind, marks=pytest.mark.slow) for kind in sorted(PRIORS.keys() - {"study"}))]
+)
 def test_a_prior_says_where_to_begin_and_what_to_expect(kind: str) -> None:
     warm = [studied(SizesSampler(seed=seed, prior=PRIORS[kind]()), bowl, 8).best_value for seed in range(3)]
     cold = [studied(SizesSampler(seed=seed), bowl, 8).best_value for seed in range(3)]
     assert median(warm) < median(cold)
 
 
+@pytest.mark.slow
 def test_a_prior_that_is_wrong_costs_little() -> None:
     wrong = [(point, -value) for point, value in PAIRS]
     assert median(studied(SizesSampler(seed=seed, prior=wrong), bowl, 20).best_value for seed in range(3)) < 0.5

@@ -160,6 +160,7 @@ def test_a_callback_ends_the_search(tuned: Tuner) -> None:
     assert report.ranked_trials  # the final comparison comes nevertheless
 
 
+@pytest.mark.slow
 def test_a_grid_of_others_ends_the_search_when_it_is_used_up(tuned: Tuner) -> None:
     grid = {
         "method": ["bfb", "ring"],
@@ -231,6 +232,7 @@ def test_no_program_that_a_pruner_ended_is_measured_under_another_name(tuned: Tu
     assert sum(len(trial.intermediate_values) == 1 for trial in trials) == len(measured)
 
 
+@pytest.mark.slow
 def test_a_pruner_that_never_prunes_gives_the_results_of_none(tuned: Tuner) -> None:
     class Never(BasePruner):
         def prune(self, study: Study, trial: FrozenTrial) -> bool:
@@ -242,6 +244,7 @@ def test_a_pruner_that_never_prunes_gives_the_results_of_none(tuned: Tuner) -> N
     assert len(times[0]) == 4
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_infeasible_in_the_study(tuned: Tuner) -> None:
     """Wrong results are broken constraints; so are points of the grid that no target takes, where a sampler asks."""
 

@@ -127,6 +127,7 @@ def test_published_rate_of_a_large_unsymmetric_network():
     assert float(rate.upper) >= 8.01e-4 - 5e-7
 
 
+@pytest.mark.slow
 def test_a_published_rate_that_no_flow_can_reach():
     """The paper prints 8.12e-4; prices prove that 7.9e-4 is out of reach."""
     rate = alltoall_rate(parse_topology("line(circulant:16,3,4;3)"), gap=Fraction(1, 20))

@@ -61,7 +61,7 @@ def test_genkautz(data):
     assert (loops == 0) == (m % (d + 1) == 0)
 
 
-@pytest.mark.parametrize("d", [2, 3, 4, 8])
+@pytest.mark.parametrize("d", [4, *(pytest.param(d, marks=pytest.mark.slow) for d in (2, 3, 8))])
 def test_bfb_on_generalized_kautz_needs_at_most_one_step_more_than_the_moore_bound(d):
     for m in range(d + 1, 120):
         steps, factor = bfb_cost(f"genkautz:{d},{m}")

@@ -43,7 +43,7 @@ def assert_lossless(network: ForestNetwork, patience: int) -> None:
     assert_paths_are_real(split)
 
 
-@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize("patience", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_nothing_is_lost_at_the_optimum(patience: int) -> None:
     for seed in SEEDS:
         network = optimal_network(random_fabric(seed))
@@ -51,7 +51,7 @@ def test_nothing_is_lost_at_the_optimum(patience: int) -> None:
         assert_lossless(network, patience)
 
 
-@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize("patience", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_whole_trees_are_kept_or_a_switch_with_more_out_than_in_is_named(patience: int) -> None:
     refused = unbalanced = 0
     for seed in SEEDS:
