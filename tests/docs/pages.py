@@ -31,11 +31,14 @@ NOT_RUN = {
 """Commands whose words are only checked, with the reason; a refusal that a page prints is always checked."""
 
 SLOW = {
+    "algorithms/groups.md",
+    "algorithms/in-network.md",
     "concepts/cost-model.md",
     "guide/first-campaign.md",
     "guide/gpus.md",
     "guide/measure.md",
     "guide/mlflow.md",
+    "guide/programs.md",
     "guide/tables.md",
     "guide/training.md",
     "guide/tune-your-cluster.md",
@@ -43,7 +46,7 @@ SLOW = {
     "reference/recorded-measurements.md",
     "reference/reproduction.md",
 }
-"""Pages whose commands take longer than about ten seconds."""
+"""Pages whose commands take longer than about ten seconds, but for the tour."""
 
 WITHOUT_RAY = {"guide/tour.md"}
 """Pages whose campaigns build and measure in the process of the test; other pages and tests/integration start Ray."""

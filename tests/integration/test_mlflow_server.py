@@ -24,6 +24,7 @@ def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneR
     return tune(campaign, topology, home, resume, lambda: InlineWorkers(runner), progress)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def state_of(client: httpx2.Client, job: dict[str, Any]) -> str:
     return str(client.get(f"/v1/jobs/{job['id']}").json()["state"])
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_after_the_service_was_killed(tmp_path):
     body = {"topology": "mi250:40", "method": "forest"}
     with serving(tmp_path, free_port()) as (client, process):

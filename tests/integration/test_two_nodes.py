@@ -23,6 +23,7 @@ def run_script(name: str, folder: Path, timeout_s: float, *arguments: str) -> di
     return json.loads(finished.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
     found = run_script("two_nodes", tmp_path, 110)

@@ -21,11 +21,8 @@ def _mark(version: Version) -> pytest.MarkDecorator:
 
 
 needs_oneccl = _mark(DEFAULT_VERSION)
-EVERY_VERSION = [pytest.param(version, marks=_mark(version)) for version in VERSIONS]
-"""Every version of oneCCL, for a fixture; skipped where its parts are missing."""
-
 VERSION_PARAMS = [
     pytest.param(version, marks=[_mark(version), *([] if version == DEFAULT_VERSION else [pytest.mark.slow])])
     for version in VERSIONS
 ]
-"""The same, but all but the default among the slow tests."""
+"""Every version of oneCCL, skipped where its parts are missing; all but the default are slow tests."""

@@ -64,8 +64,7 @@ def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) ->
 
 @pytest.mark.parametrize(
     "check",
-    [live_kit.a_killed_rank_is_a_crash_that_names_it, live_kit.a_stopped_rank_is_a_timeout_that_names_it],
-    ids=lambda check: check.__name__,
+    params(live_kit.CHECKS[:2], pytest.mark.alone, {live_kit.a_killed_rank_is_a_crash_that_names_it}),
 )
 def test_faults_on_a_fabric(check: Callable[[live_kit.LiveFactory], None], ring: EmulatedFabric) -> None:
     check(lambda: LocalRunner(where="fabric", fabric=ring.name))
@@ -161,6 +160,7 @@ def test_gloo_goes_over_the_links_of_a_fabric(ring: EmulatedFabric) -> None:
     assert outcome.results[library_result("gloo")][0].min_s > 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_rank_that_is_killed_in_gloo_is_to_blame(ring: EmulatedFabric) -> None:
     request = RunRequest(

@@ -85,6 +85,7 @@ def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> 
     assert not _inside_after(ring, 5.0)
 
 
+@pytest.mark.slow
 def test_a_rank_that_stalls_is_named_beside_the_blocks_of_another(ring: EmulatedFabric) -> None:
     endless = request_of(with_deadlock(RING, 1), timeout_s=4.0)
     with MpiRunner(NAME) as runner:

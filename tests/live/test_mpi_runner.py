@@ -51,6 +51,8 @@ def connected() -> Iterator[MpiRunner]:
         yield running
 
 
+FAULTS = {live_kit.a_killed_rank_is_a_crash_that_names_it}
+"""Tried in each run; the others each time with ranks of our own, in test_local_runner.py."""
 IN_EACH_RUN = (
     runner_kit.programs_are_measured_side_by_side_at_every_size,
     runner_kit.every_element_type_is_exact,
@@ -58,15 +60,16 @@ IN_EACH_RUN = (
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
     runner_kit.another_topology_may_follow,
 )
-CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN)
+BY_THEMSELVES = {runner_kit.every_element_type_is_exact, runner_kit.another_topology_may_follow}
+"""Of engines that connect by themselves, tried in each run."""
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, IN_EACH_RUN))
 def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", params(runner_kit.CHECKS, pytest.mark.alone, BY_THEMSELVES))
 def test_conformance_where_engines_are_connected_by_themselves(
     check: Callable[[runner_kit.Factory], None], connected: MpiRunner
 ) -> None:
@@ -77,7 +80,7 @@ def test_traces(shared: MpiRunner) -> None:
     runner_kit.traces_say_what_every_step_took(lambda: Lent(shared))
 
 
-@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone))
+@pytest.mark.parametrize("check", params(live_kit.CHECKS, pytest.mark.alone, FAULTS))
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
     assert not descendants()

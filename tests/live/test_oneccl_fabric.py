@@ -22,7 +22,7 @@ from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.checks import params
 from tests.live.on_fabrics import LINK_MBPS, OnAnyFabric, require_fabrics, ring_of_four
-from tests.live.oneccl import EVERY_VERSION, needs_oneccl
+from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
 
 pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
@@ -41,7 +41,7 @@ FAST = {
 CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, FAST)
 
 
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@pytest.mark.parametrize("version", VERSION_PARAMS)
 def test_the_interpreter_builds_with_every_version(home: Path, version: Version) -> None:
     assert os.access(build_interpreter(home, version), os.X_OK)
 
@@ -58,7 +58,7 @@ def ring() -> Iterator[EmulatedFabric]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("version", EVERY_VERSION)
+@pytest.mark.parametrize("version", VERSION_PARAMS)
 def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path, version: Version) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more, and none less.

@@ -74,6 +74,7 @@ def test_each_size_runs_the_algorithm_that_the_table_says(capsys, tmp_path):
     assert bits(**exported(capsys, tmp_path, ("ring", "recursive_doubling"))) == (ring[0], doubling[1])
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_is_chosen_while_mpi_runs_is_the_one_that_runs():
     ring, doubling, usual = forced("ring"), forced("recursive_doubling"), bits()
     found = all_bits(("ring", "recursive_doubling", "ring"), {})

@@ -23,12 +23,15 @@ def _check(limit_s: float, *arguments: str) -> str:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("seed", "transport"), [("20", "engine"), ("21", "batched")])
+@pytest.mark.parametrize(
+    ("seed", "transport"), [("20", "engine"), pytest.param("21", "batched", marks=pytest.mark.slow)]
+)
 def test_random_collectives_give_what_gloo_gives(seed: str, transport: str) -> None:
     said = _check(190, "--count", "150", "--seed", seed)
     assert f"150 of 150 by {transport}: 0 failures" in said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_peers_of_a_killed_rank_end_with_an_error() -> None:
     assert "2 of 2 by batched: 0 failures" in _check(110, "--count", "2", "--seed", "22", "--kill")

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.live.job.ray_actors import LENGTH, RANKS
 
 
+@pytest.mark.slow
 def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.live.job.ray_actors", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
