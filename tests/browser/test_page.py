@@ -190,7 +190,7 @@ def test_a_campaign_is_followed_to_its_end_and_its_best_taken_along(page: Page):
     expect(page.get_by_text("Valid: 8 ranks, 24 configurations, up to 8 trials.")).to_be_visible()
     assert accessible(page) == []
     photographed(page, "launch")
-    page.get_by_role("button", name="Launch").click()
+    page.get_by_role("button", name="Launch", exact=True).click()
     expect(page.get_by_text("8 of 8")).to_be_visible(timeout=150_000)
     expect(page.get_by_role("table").first).to_contain_text("x")
     expect(page.locator("figure[data-drawn]")).to_have_count(4)  # by size, in time, parameters, importances
@@ -225,7 +225,7 @@ def test_a_broken_campaign_is_refused_beside_its_text(page: Page):
     page.get_by_label("Campaign, as YAML").fill("name: x\n")
     expect(page.get_by_role("alert").last).to_contain_text("topology")
     page.get_by_label("Campaign, as YAML").fill("name: [")
-    page.get_by_role("button", name="Launch").click()
+    page.get_by_role("button", name="Launch", exact=True).click()
     expect(page.get_by_role("alert").last).to_contain_text("YAML")
     page.get_by_label("Campaign, as YAML").fill(
         "name: x\ntopology: ring:4\nrepeats: 9\nrunner: {kind: simulated, link_mbps: 9}\n"
