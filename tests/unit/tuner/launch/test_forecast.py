@@ -26,6 +26,7 @@ def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
     return "\n".join(plan_lines(campaign_plan(campaign, load_topology(campaign.topology)) | {"estimate": estimate}))
 
 
+@pytest.mark.slow
 @pytest.mark.alone  # it compares durations
 def test_the_estimate_holds_what_earlier_launches_took(home: Home) -> None:
     campaign = small_campaign(topology="hypercube:3", budget={"trials": 100})
