@@ -67,6 +67,10 @@ test-slurm: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
+# Each property on twenty times the examples that `make test` tries.
+properties: setup
+	CHORALE_EXAMPLES=800 $(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile tests/unit
+
 # The engine under sanitizers: random programs of eight ranks, and words that are no programs.
 sanitizers: setup
 	$(BIN)/python -m pytest tests/native

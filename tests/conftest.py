@@ -31,8 +31,10 @@ os.environ.pop("RAY_ADDRESS", None)
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 # Wall-clock deadlines would make tests fail on a busy machine; in CI the same examples are drawn every time.
-settings.register_profile("chorale", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+EXAMPLES = int(os.environ.get("CHORALE_EXAMPLES", "40"))
+"""Examples of each property that does not say how many: `make properties` tries more."""
+settings.register_profile("chorale", deadline=None, max_examples=EXAMPLES)
+settings.register_profile("ci", deadline=None, max_examples=EXAMPLES, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "chorale")
 
 # Warnings of other people's code about other people's code, by their beginning.
