@@ -15,7 +15,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow test-slurm sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
