@@ -64,6 +64,7 @@ def mpi_launch_of(
     started this process several times; Unavailable without MPI, or if there is no such network.
     """
     require_network_kind(where)
+    require_one_process()
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     command = (*_RANK, str(ranks)) if command is None else tuple(command)
@@ -73,7 +74,6 @@ def mpi_launch_of(
         return _in_fabric(mpiexec, found, command)
     has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
     if has_cluster and where != FABRIC and fabric is None:
-        require_one_process()
         return _on_cluster(mpiexec, ranks, command, hosts)
     rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"

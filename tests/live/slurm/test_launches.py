@@ -18,7 +18,7 @@ GPUS = (
     "chorale --quiet run ring8.parquet --runner msccl --sizes 1M --repeats 1 --set runtime=executor "
     "--set shared_folder=$PWD/jobs --timeout 120"
 )
-MPI = "chorale --quiet run ring8.parquet --runner mpi --sizes 64K --repeats 2 --timeout 120"
+MPI = "chorale --quiet run ring8.parquet --runner mpi --where cluster --sizes 64K --repeats 2 --timeout 120"
 LAUNCHERS = {
     "srun": f"{GPUS} --set launcher=srun --set hosts=n3,n2",
     "mpich": f"{GPUS} --set launcher=mpich --set hosts=n3,n2",

@@ -65,6 +65,14 @@ def _until_ranks(argv: tuple[str, ...]) -> tuple[str, ...]:
     return argv[: argv.index("/bin/sh")]
 
 
+@pytest.mark.usefixtures("_fabric")
+@pytest.mark.parametrize("where", [None, "fabric", "loopback", "cluster"])
+def test_one_of_several_processes_starts_no_ranks(monkeypatch: pytest.MonkeyPatch, where: str | None) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
+    with pytest.raises(InvalidInput, match="must be started once; got 8 times"):
+        mpi_launch_of(RING, where, None, None)
+
+
 def test_loopback_needs_nothing() -> None:
     found = mpi_launch_of(RING, "loopback", None, None)
     assert _until_ranks(found.argv) == ("mpiexec", "-hosts", "localhost", "-n", "4")

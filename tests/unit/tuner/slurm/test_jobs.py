@@ -143,6 +143,30 @@ def test_signals_reach_the_command_and_its_end_is_waited_for(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (130, "stopped\n"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("prologue", "work"),
+    [("kill -USR1 $$", "exit 7"), ("true", "kill -USR1 $PPID; sleep 1"), ("true", "kill -USR1 $$")],
+    ids=["before the command", "before it takes signals", "without waiting"],
+)
+def test_a_campaign_that_is_stopped_before_it_takes_signals_requeues(tmp_path: Path, prologue: str, work: str) -> None:
+    profile = SlurmProfile(command=str(tmp_path / "chorale"), prologue=[f"cd {tmp_path}", prologue])
+    script = _job(tmp_path, ("tune", "c.yaml"), resumes=True).script(profile)
+    tools = {"chorale": work, "scontrol": SCONTROL, "sleep": "exec /bin/sleep $(( $1 > 9 ? 0 : $1 ))"}
+    done = _shell(script, tmp_path, tools, STATE="RUNNING")
+    assert done.returncode == 130, done.stderr
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+
+
+def test_a_campaign_that_is_stopped_while_ray_starts_requeues(tmp_path: Path) -> None:
+    profile = SlurmProfile(prologue=[f"cd {tmp_path}"], command="chorale")
+    job = SlurmJob("chorale-x", ("tune", "c.yaml"), tmp_path, tmp_path / "a home", JobShape(2, 4, ray=True), True)
+    scontrol = f'case $* in *hostnames*) printf "n1\\nn2\\n" ;; *) {SCONTROL} ;; esac'
+    tools = {"scontrol": scontrol, "srun": "exit 0", "python3": "kill -USR1 $PPID; exec /bin/sleep 5"}
+    done = _shell(job.script(profile), tmp_path, tools | {"sleep": "exit 0"}, STATE="RUNNING")
+    assert done.returncode == 130, done.stderr
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+
+
 def test_containers_stand_before_the_command(tmp_path: Path) -> None:
     job = _job(tmp_path, ("run", "x"))
     apptainer = {"kind": "apptainer", "image": "a.sif", "mounts": ["/data"], "options": ["--nv"]}
