@@ -98,13 +98,22 @@ def follow_job(name: str) -> bool:
     raise typer.Exit(code)
 
 
-def stop_job(name: str) -> bool:
-    """Cancel the latest job called `name`, whose command then stops in order; False where there is none that runs."""
-    from chorale.tuner.slurm.submission import cancel, job_state, submitted  # noqa: PLC0415 - only who stops pays for it
+def stop_job(name: str, in_named_cluster: bool) -> bool:
+    """Cancel the latest job called `name`, whose command then stops in order; False where none was submitted.
+
+    False, too, for one that has ended where a Ray cluster is named, which may have a launch; else CheckFailed.
+    """
+    from chorale.tuner.slurm.submission import cancel, is_unfinished, job_state, submitted  # noqa: PLC0415 - as above
 
     job = submitted(Home.from_environment().root / "slurm", name)
-    if job is None or job_state(job.job_id)[0] in ("", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"):
+    if job is None:
         return False
+    state, _ = job_state(job.job_id)
+    if not is_unfinished(state):
+        if in_named_cluster:
+            return False
+        ended = f"job {job.job_id} has ended" + (f" ({state})" if state else "")
+        raise CheckFailed("a job must be there to be stopped", ended, "see `--follow`, or go on with --slurm --resume")
     cancel(job)
     people.print(f"job {job.job_id} is cancelled; go on with --slurm --resume", highlight=False)
     return True

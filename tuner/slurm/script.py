@@ -19,6 +19,9 @@ STOP_VARIABLE = "CHORALE_STOP_S"
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
 """Set where a script goes on with a campaign that was stopped."""
 
+CODE_SUFFIX = ".code"
+"""Of the file beside the output of a job in which its script leaves its exit code."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
@@ -42,13 +45,15 @@ class SlurmJob:
         """Return the batch script; same job and profile, same text."""
         uses_ray = self.shape.ray or self.tasks > 1
         ray_name = "$SLURM_ARRAY_JOB_ID" if self.tasks > 1 else "$SLURM_JOB_ID"
+        output = f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}"
         return render_script(
             TEMPLATE,
             requests=[*self._requests(profile), *profile.requests()],
             title=f"chorale {self.arguments[0]} --slurm",
             prologue=profile.prologue,
             bin=None if profile.command or profile.container else str(Path(this_command()).parent),
-            output=f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}.out",
+            output=f"{output}.out",
+            code_file=f"{output}{CODE_SUFFIX}",
             variables=self._variables(profile),
             ray=uses_ray,
             ray_folder=str(self.home / "slurm"),

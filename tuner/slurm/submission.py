@@ -13,10 +13,15 @@ from pathlib import Path
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.read_write import write_file
+from chorale.tuner.slurm.script import CODE_SUFFIX
 
 _ANSWER_LIMIT_S = 60.0
 _POLL_S = 2.0
+_SILENCE_LIMIT_S = 300.0
 _UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
+FORGOTTEN = ""
+"""Instead of the state of a job that ended so long ago (`MinJobAge`) that Slurm knows it no more."""
+
 INTERRUPTED = 130
 _MISSING = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
 
@@ -71,22 +76,49 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
     """
     shown = 0
     while True:
-        state, code = job_state(job.job_id)
+        state, code = _state_at_last(job.job_id)
         text = _read(job.messages)
         show(text[shown:])
         shown = len(text)
-        if state not in _UNFINISHED:
-            return INTERRUPTED if state == "CANCELLED" else code or (0 if state in ("COMPLETED", "") else 1)
+        if not is_unfinished(state):
+            return _code_left(job) if state == FORGOTTEN else _exit_code(state, code)
         time.sleep(_POLL_S)
 
 
+def _state_at_last(job_id: str) -> tuple[str, int]:
+    """Return what `job_state` does, also where Slurm does not answer for a while, as when its controller restarts."""
+    deadline_s = time.monotonic() + _SILENCE_LIMIT_S
+    while True:
+        try:
+            return job_state(job_id)
+        except Unavailable:
+            if shutil.which("scontrol") is None or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_POLL_S)
+
+
+def is_unfinished(state: str) -> bool:
+    """Whether a job in this state runs, or will."""
+    return state in _UNFINISHED
+
+
+def _exit_code(state: str, code: int) -> int:
+    return INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1)
+
+
+def _code_left(job: SubmittedJob) -> int:
+    """Return the exit code that the script of a job has written at its end; 1 for one that did not get there."""
+    text = _read(str(Path(job.output).with_suffix(CODE_SUFFIX))).strip()
+    return int(text) if text.isdigit() else 1
+
+
 def job_state(job_id: str) -> tuple[str, int]:
-    """Return state and exit code of a job, of the first task of an array; no state for one that Slurm has forgotten."""
+    """Return state and exit code of a job, of the first task of an array; `FORGOTTEN` where Slurm has forgotten it."""
     try:
         line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
     except Unavailable as error:
         if "Invalid job id" in str(error):
-            return "", 0
+            return FORGOTTEN, 0
         raise
     tasks = [dict(word.partition("=")[::2] for word in text.split()) for text in line.splitlines() if text.strip()]
     first = min(tasks, key=lambda task: int(task.get("ArrayTaskId", "0").partition("-")[0] or 0))
