@@ -1,5 +1,8 @@
 # Every target works from a fresh clone: it sets up .venv first where needed.
-PYTHON ?= $(shell for name in python3.11 python3.12 python3.13; do command -v $$name && break; done)
+# The first that starts and can make environments: a name on the PATH may be a stub, or lack its module venv.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
+	$$name -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& command -v $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -20,6 +23,7 @@ CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 setup: $(KERNELS)
 
 $(INSTALLED): pyproject.toml constraints.txt hashes.txt
+	@test -n '$(PYTHON)' || { echo 'Python 3.11, 3.12 or 3.13 with the module venv is needed: install one, or say make PYTHON=PATH' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	rm -f $(REPORTS)
 	$(PIP) --report $(VENV)/pip.json --upgrade pip

@@ -126,7 +126,7 @@ def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options
         value = ", ".join(sorted(set(options) - set(LoweringOptions.__dataclass_fields__)))
         way_out = f"choose from {', '.join(LoweringOptions.__dataclass_fields__)}"
         raise InvalidInput("a lowering option must exist", value, way_out) from None
-    return CheckedProgram.of(build_program(verified, lowering))
+    return CheckedProgram.of(build_program(verified, lowering), verified.schedule.topology)
 
 
 def simulate(

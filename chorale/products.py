@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chorale.runners.api.base import Measurement
-from chorale.runners.api.units import format_size
+from chorale.runners.api.units import format_size, parse_size
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.schedules import LoweredProgram
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing
+from chorale.tuner.costs.program_costs import simulate_program, usual_buffer_bytes
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.plots.picture import Picture
@@ -171,15 +173,32 @@ class DesignedSchedule(VerifiedSchedule):
 class CheckedProgram(LoweredProgram):
     """A program that was read back and executed symbolically, and its text as the runtime reads it."""
 
+    topology: Topology
+
     @staticmethod
-    def of(program: LoweredProgram) -> CheckedProgram:
-        """Return `program` with these methods."""
-        return _with_methods(CheckedProgram, LoweredProgram, program)
+    def of(program: LoweredProgram, topology: Topology) -> CheckedProgram:
+        """Return `program` of a schedule on `topology` with these methods."""
+        checked = _with_methods(CheckedProgram, LoweredProgram, program)
+        checked.__dict__["topology"] = topology
+        return checked
 
     def save(self, path: str | Path) -> Path:
         """Write the text to `path`; return the path."""
         write_file(str(path), self.text.encode())
         return Path(path)
+
+    def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
+        """Return a drawing: which rank sends when at one size, by the flow model, and how busy links are.
+
+        link_gbps: Gbit/s of a link of capacity 1, on networks without bandwidths of their own
+        """
+        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
+
+        program, topology = self.program, self.topology
+        size_bytes = parse_size(size) if isinstance(size, str) else size
+        network = Pricing.of({**DEFAULTS, "link_gbps": str(link_gbps)}, None).network(topology)
+        trace = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program))
+        return Picture(lambda path: plot_program(program, topology, network, size_bytes, trace, path))
 
     def __repr__(self) -> str:
         program = self.program

@@ -67,6 +67,7 @@ def test_the_ways_on_from_a_schedule(folder: Path) -> None:
     program = schedule.lower("MSCCL")
     assert program.save("a.xml").read_text() == program.text
     assert repr(program).startswith("<msccl-xml allreduce: 4 ranks")
+    assert program.plot("1MiB").svg.lstrip().startswith("<?xml")
     run = schedule.run("1MiB", "simulated", link_mbps=100_000)
     assert run.algbw[2**20] == pytest.approx(2**20 / run.times[2**20] / 1e9)
     assert "1MiB in " in repr(run)

@@ -1,4 +1,4 @@
-"""`chorale campaign`: look after the files of campaigns."""
+"""`chorale campaign`: list, pause and resume campaigns, and look after their files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,76 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.choices import campaign_name
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import Table
 
-campaign_app = CommandLine(help="Check and repair the files of campaigns: journals, Optuna's and MLflow's.")
+campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
 Name = Annotated[str, typer.Argument(metavar="NAME", parser=campaign_name, help="Campaign, as its file names it.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
+]
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.add_typer(campaign_app, name="campaign")
+
+
+@campaign_app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List the campaigns of the data folder, with the state of the newest launch of each.
+
+    Example: chorale campaign list
+    """
+    from chorale.tuner.launch.campaign_list import campaign_rows  # noqa: PLC0415 - pydantic takes its time
+
+    rows = campaign_rows(Home.from_environment())
+    if as_json:
+        emit_json({"campaigns": rows})
+    elif not rows:
+        results.print("no campaigns yet: `chorale tune examples/quickstart.yaml` runs one")
+    else:
+        table = Table("campaign", "collective", "network", "launches", "trials", "state")
+        for row in rows:
+            network, trials = row["topology"] or "", f"{row['complete']} of {row['trials']}"
+            table.add_row(row["campaign"], row["collective"], network, str(row["launches"]), trials, row["state"])
+        results.print(table)
+
+
+@campaign_app.command("pause")
+def pause_command(name: Name, address: Address = None) -> None:
+    """End a launch that lives in a Ray cluster or in a job of Slurm, in order; `resume` goes on with it.
+
+    A launch in a terminal is paused by Ctrl-C there.
+
+    Example: chorale campaign pause quickstart
+    """
+    _stop(name, address)
+
+
+@campaign_app.command("cancel")
+def cancel_command(name: Name, address: Address = None) -> None:
+    """End a launch that lives in a Ray cluster or in a job of Slurm; trials that finished are kept.
+
+    Example: chorale campaign cancel quickstart
+    """
+    _stop(name, address)
+
+
+@campaign_app.command("resume")
+def resume_command(name: Name, address: Address = None, as_json: AsJson = False) -> None:
+    """Go on with the newest launch of a campaign in this process, by the campaign that its journal has.
+
+    Example: chorale campaign resume quickstart
+    """
+    from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - Ray and Optuna take seconds
+    from chorale.tuner.launch.campaign_list import launched_campaign  # noqa: PLC0415 - as above
+
+    campaign = launched_campaign(Home.from_environment(), name)
+    show(run_launch(campaign, load_topology(campaign.topology), True, address), as_json)
 
 
 @campaign_app.command("check")
@@ -67,6 +127,15 @@ def repair_command(name: Name, launch: LaunchNumber = None, as_json: AsJson = Fa
         _say(as_json, line)
     if not after.document["ok"]:
         raise CheckFailed("a repaired launch must be whole", after.document["problems"][0], "report this")
+
+
+def _stop(name: str, address: str | None) -> None:
+    """End the launch of campaign `name`: a job of Slurm, or one in a Ray cluster."""
+    if stop_job(job_name(name)):
+        return
+    from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
+
+    watch_launch(None, name, address, as_json=False)
 
 
 def _say(as_json: bool, line: str) -> None:

@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Run a job and write down which collectives it calls, at which sizes, how often and how long they take.",
     ),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
-    "campaign": ("campaign", "Check and repair the files of campaigns: journals, Optuna's and MLflow's."),
+    "campaign": ("campaign", "List, pause and resume campaigns; check and repair their files."),
     "replay": (
         "replay",
         "Replay campaigns on recorded runs: the search and the answers of `chorale tune`, with times from the record.",

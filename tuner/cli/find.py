@@ -28,6 +28,7 @@ from chorale.tuner.config.executors import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document, sizes_table
+from chorale.tuner.reports.quantities import seconds_text
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 
 Seeds = Annotated[
@@ -98,7 +99,7 @@ def find(
         emit_json(document)
     else:
         results.print(table(document))
-        people.print(f"{document['seconds']:.2f} s")
+        people.print(f"took {seconds_text(document['seconds'])}")
 
 
 def _base_set(name: str) -> BaseSet:

@@ -17,10 +17,11 @@ from chorale.synth.targets.lift import LiftResult, read_program
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.lower import PredictedSize, program_table
 from chorale.tuner.cli.network_options import LinkGbps
-from chorale.tuner.cli.options import AsJson, CollectiveFile, PlotFile
+from chorale.tuner.cli.options import AsJson, CollectiveFile, PlotFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import Fix, explained, sound_enough, verdict_document, write_bounded
 from chorale.tuner.files.collective_files import load_collective
+from chorale.tuner.files.program_files import network_of_program
 from chorale.tuner.files.program_output import read_program_text
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def lift(
     file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
-    spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
+    spec: SpecOfProgram = None,
     collective_file: CollectiveFile = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
     fix: Fix = False,
@@ -55,8 +56,9 @@ def lift(
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
     require_plot_format(plot)
-    topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
-    reading = read_program(read_program_text(file, MAX_TEXT_BYTES), topology, load_collective(collective_file))
+    size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
+    topology = network_of_program(file, collective) if spec is None else load_topology(spec)
+    reading = read_program(read_program_text(file, MAX_TEXT_BYTES), topology, collective)
     violations = reading.verdict.violations
     if fix:
         write_bounded(file, reading.verdict, output)
@@ -68,7 +70,7 @@ def lift(
     document["order_of_additions"] = None if violations else additions_document(reading.program)
     right = prediction(reading.program, topology, size_bytes, link_gbps) if not violations else None
     document["predicted"] = right
-    title = f"{file} on {spec}: {'right' if not violations else 'NOT right'}"
+    title = f"{file} on {topology.spec}: {'right' if not violations else 'NOT right'}"
     if plot is not None:
         _plot(reading, behind, title, plot)
     if as_json:

@@ -32,7 +32,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.lowering import advice, prediction
-from chorale.tuner.reports.quantities import fact_text
+from chorale.tuner.reports.quantities import fact_label, fact_text
 from chorale.tuner.reports.show import program_facts
 
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
@@ -227,5 +227,5 @@ def program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
         if name not in _SEPARATE and value is not None:
-            table.add_row(name.replace("_", " "), fact_text(name, value, unit))
+            table.add_row(fact_label(name), fact_text(name, value, unit))
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +29,8 @@ def emit_json(document: Mapping[str, Any]) -> None:
 def set_verbosity(quiet: bool, verbose: bool) -> None:
     """Choose what people see: `quiet` leaves errors and results only, `verbose` adds debug lines."""
     people.quiet = quiet
+    if not verbose:
+        warnings.showwarning = _show_warning
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
     handler = _LazyHandler(verbose)
     handler.addFilter(_hide_secrets)
@@ -35,6 +38,11 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     logging.getLogger("chorale").setLevel(level)
     # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
     logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
+
+
+def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    """Print a warning of Python's as one notice, without the line of code that it comes from."""
+    people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
 
 
 class _LazyHandler(logging.Handler):

@@ -52,8 +52,8 @@ def register(app: typer.Typer) -> None:
 
 def simulate(
     what: FileOrMethod,
-    sizes: Sizes,
     spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
+    sizes: Sizes = "4KiB:1GiB:x8",
     collective: CollectiveName = None,
     alpha_us: AlphaUs = None,
     link_latency_us: LinkLatencyUs = None,

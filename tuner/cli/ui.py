@@ -1,4 +1,4 @@
-"""`chorale ui`: MLflow's web pages over the default store, on this machine only."""
+"""`chorale ui`: MLflow's web pages over the default store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.redaction import redacted
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
+from chorale.tuner.service.loopback import is_loopback
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def ui(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 5000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one of this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 5000,
 ) -> None:
     """Show campaigns, trials and registered schedules in the browser until interrupted.
 
@@ -33,7 +37,9 @@ def ui(
     from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - as other commands
 
     secret = password_file(home)
-    address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    address = f"http://{host}:{port}/#/experiments?workflowType=machine_learning"
     people.print(f"{redacted(uri)} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
     people.print(f"user {USER}, password in {secret}", soft_wrap=True, highlight=False)
-    serve_pages(home, port)
+    if not is_loopback(host):
+        people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
+    serve_pages(home, host, port)

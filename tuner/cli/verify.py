@@ -25,7 +25,7 @@ from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table
-from chorale.tuner.reports.quantities import fact_text
+from chorale.tuner.reports.quantities import fact_label, fact_text
 
 
 def register(app: typer.Typer) -> None:
@@ -151,21 +151,13 @@ def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | 
     return document
 
 
-_LABELS = {
-    "latency_s": "latency, s",
-    "largest": "most on a link",
-    "smallest": "least on a link",
-    "total": "on all links",
-}
-
-
 def _table(title: str, document: Mapping[str, Any], unit: str) -> Table:
     table = Table(title=title, show_header=False)
     for rule, message in verdict_rows(document, most=len(document["violations"])):
         table.add_row(rule, message)
     if document.get("max_bytes") is not None:
-        table.add_row("max bytes", str(document["max_bytes"]))
+        table.add_row(fact_label("max_bytes"), fact_text("max_bytes", document["max_bytes"], unit))
     for part in ("cost", "link_loads", "order_of_additions"):
         for name, value in (document.get(part) or {}).items():
-            table.add_row(_LABELS.get(name, name.replace("_", " ")), fact_text(name, value, unit))
+            table.add_row(fact_label(name), fact_text(name, value, unit))
     return table

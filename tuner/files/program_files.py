@@ -83,6 +83,11 @@ def load_unchecked(
     return network or load_topology(_spec_of(path, lifted.program, any_network)), lifted
 
 
+def network_of_program(path: str, collective: CustomCollective | None = None) -> Topology:
+    """Return the network that the name of a program file says, see `load_code`."""
+    return load_unchecked(path, None, collective=collective)[0]
+
+
 def _spec_of(path: str, program: AnyProgram, any_network: bool) -> str:
     """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
     words = program.name.split()

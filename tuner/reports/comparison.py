@@ -21,7 +21,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
 from chorale.tuner.reports.lazy_rich import Table
-from chorale.tuner.reports.quantities import fact_text
+from chorale.tuner.reports.quantities import fact_label, fact_text
 from chorale.tuner.reports.show import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
@@ -164,7 +164,7 @@ def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
         terms.add_column(heading)
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         texts = ("" if side.get(name) is None else fact_text(name, side[name], unit) for side in sides)
-        terms.add_row(name.replace("_", " "), *texts)
+        terms.add_row(fact_label(name), *texts)
     times = Table(title="time by size, us")
     for heading in ("size", "first", "second", "first / second"):
         times.add_column(heading, justify="right")

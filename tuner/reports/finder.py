@@ -15,6 +15,7 @@ from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.files.read_write import read_file, write_file
 from chorale.tuner.reports.lazy_rich import Table, ruled_table
+from chorale.tuner.reports.quantities import with_fraction
 
 _BATCH = 16
 """Seeds between two writes of the record."""
@@ -45,6 +46,7 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
     return bases
 
 
+_CAPTION = "bandwidth time: × size / node bandwidth"
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
@@ -74,17 +76,17 @@ def find_table(document: Mapping[str, Any]) -> Table:
     table = ruled_table(title=title, show_footer=True)
     bound = document["bound"]
     table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
-    table.add_column("T_B (M/B)", footer=bound["bandwidth_factor"], no_wrap=True)
-    table.add_column("", footer=_decimal(bound["bandwidth_factor"]), no_wrap=True)
+    table.add_column("bandwidth time", footer=_factor_text(bound["bandwidth_factor"]), no_wrap=True)
+    table.caption = _CAPTION
     best = document.get("best")
     if best is not None:
-        table.caption = "us: allreduce of the workload; the fastest in bold"
+        table.caption += "; us: allreduce of the workload, the fastest in bold"
         table.add_column("us", justify="right", no_wrap=True)
     table.add_column("optimal", footer="(bounds)", no_wrap=True)
     table.add_column("method", no_wrap=True)
     table.add_column("spec", overflow="fold")
     for row in document["frontier"]:
-        cells = [str(row["steps"]), row["bandwidth_factor"], _decimal(row["bandwidth_factor"])]
+        cells = [str(row["steps"]), _factor_text(row["bandwidth_factor"])]
         if best is not None:
             cells.append(f"{row['allreduce_us']:.1f}")
         checked = "" if row["confirmed"] else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
@@ -114,15 +116,21 @@ def sizes_document(
 
 def sizes_table(document: Mapping[str, Any]) -> Table:
     """Return the same as a table: one row for every row of a frontier."""
-    table = ruled_table()
-    for heading in ("nodes", "steps", "T_B (M/B)", "optimal", "method"):
+    table = ruled_table(caption=_CAPTION)
+    for heading in ("nodes", "steps", "bandwidth time", "optimal", "method"):
         table.add_column(heading, no_wrap=True)
     table.add_column("spec", overflow="fold")
     for size in document["sizes"]:
         for index, row in enumerate(size["frontier"]):
             nodes = "" if index else str(size["nodes"])
             bold = "bold" if row["spec"] == size.get("best", {}).get("spec") else None
-            cells = (str(row["steps"]), row["bandwidth_factor"], _optimal(row), row["method"], row["spec"])
+            cells = (
+                str(row["steps"]),
+                _factor_text(row["bandwidth_factor"]),
+                _optimal(row),
+                row["method"],
+                row["spec"],
+            )
             table.add_row(nodes, *cells, style=bold)
     return table
 
@@ -155,9 +163,9 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
 
 
 def _optimal(row: Mapping[str, Any]) -> str:
-    names = [name for key, name in (("moore_optimal", "steps"), ("bandwidth_optimal", "T_B")) if row[key]]
+    names = [name for key, name in (("moore_optimal", "steps"), ("bandwidth_optimal", "bandwidth")) if row[key]]
     return ", ".join(names)
 
 
-def _decimal(factor: str) -> str:
-    return f"{float(Fraction(factor)):.4f}"
+def _factor_text(factor: str) -> str:
+    return with_fraction(f"{float(Fraction(factor)):.4f}", Fraction(factor))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from chorale.runners.api.units import format_size
 from chorale.synth.identity import rational_text
 
 _BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
@@ -72,6 +73,11 @@ def speed_text(time_ratio: float) -> str:
     return f"{time_ratio:.3g}× slower than"
 
 
+def fact_label(name: str) -> str:
+    """Return what people read beside a fact of a document: its key in words."""
+    return _LABELS.get(name, name.replace("_", " "))
+
+
 def fact_text(name: str, value: Any, unit: str) -> str:
     """Return a fact of a document for people: costs in their units, ids shortened; `unit` of the bandwidths."""
     if value is None:
@@ -90,5 +96,29 @@ _TEXTS: Mapping[str, Callable[[Any, str], str]] = {
     "schedule": lambda value, _unit: short_id(value),
     "bandwidth_factor": lambda value, _unit: bandwidth_time_text(Fraction(value)),
     "time_per_byte": lambda value, unit: time_per_byte_text(Fraction(value), unit),
-    "algbw": lambda value, unit: f"{value:.4g} {'× link rate' if unit == 'link' else unit}",
+    "algbw": lambda value, unit: f"{decimal(value)} × link rate" if unit == "link" else f"{value:.4g} {unit}",
+    "digest": lambda value, _unit: short_id(value),
+    "size_bytes": lambda value, _unit: format_size(value),
+    "max_bytes": lambda value, _unit: format_size(value),
+    "time_us": lambda value, _unit: seconds_text(value / 1e6),
+    "latency_s": lambda value, _unit: seconds_text(value) if value else "0",
+}
+_LABELS: Mapping[str, str] = {
+    "bandwidth_factor": "bandwidth time",
+    "size_bytes": "buffer size",
+    "max_bytes": "right up to",
+    "time_us": "predicted time",
+    "latency_s": "latency",
+    "largest": "most on a link",
+    "smallest": "least on a link",
+    "total": "on all links",
+    "threadblocks_max": "thread blocks, most",
+    "steps_max": "steps of a block, most",
+    "scratch_chunks_max": "scratch chunks, most",
+    "fixed": "sums: same bits in every run",
+    "same_on_all_ranks": "sums: same bits on all ranks",
+    "independent_of_position": "sums: one order for all chunks",
+    "orders": "sums: different orders",
+    "depth": "sums: additions in a row",
+    "digest": "sums: id of the orders",
 }

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_loads
 from chorale.tuner.reports.lazy_rich import Table
-from chorale.tuner.reports.quantities import fact_text
+from chorale.tuner.reports.quantities import fact_label, fact_text
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def show_table(title: str, document: Mapping[str, Any]) -> Table:
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
     for name, value in flat.items():
         if not isinstance(value, (dict, list)) and value is not None:
-            table.add_row(name.replace("_", " "), fact_text(name, value, unit))
+            table.add_row(fact_label(name), fact_text(name, value, unit))
     table.add_row("links", _links_text(document["links"]))
     for way in document.get("ways", []):
         what = "sums" if way["sums"] else "data"

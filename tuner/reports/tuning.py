@@ -159,7 +159,8 @@ def approach_line(report: TuneReport) -> str:
     soon = approach(report.trials)
     if soon is None:
         return ""
-    return f"within {100 * NEAR:g} % of the best of all trials after {soon.trials} trials, {soon.seconds:.3g} s"
+    trials = "1 trial" if soon.trials == 1 else f"{soon.trials} trials"
+    return f"within {100 * NEAR:g} % of the best of all trials after {trials}, {soon.seconds:.3g} s"
 
 
 def prior_lines(report: TuneReport) -> Iterator[str]:

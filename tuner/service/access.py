@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -139,16 +138,6 @@ class Access:
         if not self._limiter.hit(RateLimitItemPerMinute(caller.requests_per_minute), caller.name):
             rule = f"a token may send at most {caller.requests_per_minute} requests a minute"
             raise TooManyRequests(rule, "more", "wait a minute, or poll less often")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def digest_of(token: str) -> str:

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file
-from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of, is_loopback
+from chorale.tuner.service.access import Access, Caller, CallerRole, digest_of
+from chorale.tuner.service.loopback import is_loopback
 
 TOKEN_PREFIX = "chorale-"  # noqa: S105  # not a secret: it makes leaked tokens easy to find
 TOKEN_BYTES = 32

@@ -19,7 +19,6 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.private_store import create_database
 
 USER = "chorale"
-HOST = "127.0.0.1"
 HEALTH = "/health"
 """Answers without a password: it says that a server runs, and nothing more."""
 
@@ -49,8 +48,8 @@ def password_file(home: Home) -> Path:
     return path
 
 
-def serve_pages(home: Home, port: int) -> None:
-    """Serve the pages on 127.0.0.1 until SIGINT or SIGTERM, without another process. Unavailable if it cannot listen.
+def serve_pages(home: Home, host: str, port: int) -> None:
+    """Serve the pages on `host` until SIGINT or SIGTERM, without another process. Unavailable if it cannot listen.
 
     What is secret in the address of the store stays in this process.
     """
@@ -59,13 +58,13 @@ def serve_pages(home: Home, port: int) -> None:
     import uvicorn  # noqa: PLC0415 - only this command pays for it
 
     settings = uvicorn.Config(
-        application, HOST, port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S
+        application, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S
     )
     try:
         uvicorn.Server(settings).run()
     except SystemExit as error:  # how uvicorn says that it cannot listen
-        way_out = "choose another --port, or look at the lines above"
-        raise Unavailable("MLflow's pages need a free port", f"{HOST}:{port}", way_out) from error
+        way_out = "choose another --port or --host, or look at the lines above"
+        raise Unavailable("MLflow's pages need a free port", f"{host}:{port}", way_out) from error
 
 
 class PasswordGate:

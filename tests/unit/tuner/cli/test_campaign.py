@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.campaign_list import launched_campaign
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.trials.store import Store
@@ -41,6 +43,25 @@ def damage(journal: Path, number: int, content: bytes) -> None:
     lines = journal.read_bytes().splitlines(keepends=True)
     lines[number - 1] = content
     journal.write_bytes(b"".join(lines))
+
+
+def test_campaigns_are_listed(journal: Path, capsys: Any) -> None:
+    [row] = chorale(capsys, "campaign", "list", "--json").document["campaigns"]
+    assert (row["campaign"], row["launches"], row["trials"], row["state"]) == ("small", 1, 6, "ended")
+    assert "small" in chorale(capsys, "campaign", "list").stdout
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:3]))  # the launch, and two of its trials
+    [row] = chorale(capsys, "campaign", "list", "--json").document["campaigns"]
+    assert (row["trials"], row["state"]) == (2, "unfinished")
+    journal.write_bytes(b"no journal\n")
+    [row] = chorale(capsys, "campaign", "list", "--json").document["campaigns"]
+    assert row["state"] == "damaged"
+
+
+def test_a_campaign_goes_on_by_its_journal(journal: Path, home: Home) -> None:
+    assert launched_campaign(home, "small") == small_campaign()
+    with pytest.raises(InvalidInput, match="campaign list"):
+        launched_campaign(home, "large")
 
 
 def test_whole_files_are_whole(journal: Path, capsys: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixtur
     done = chorale(capsys, "best", "--collective", "all-reduce")
     assert "needs --topology and --size; got --collective all-reduce; --topology: Network, such as" in done.stderr
     done = chorale(capsys, "simulate")
-    assert "needs FILE|METHOD and --sizes" in done.stderr
+    assert "needs FILE|METHOD; got nothing" in done.stderr
     assert "bfb, ring" in done.stderr
 
 
@@ -176,6 +177,41 @@ def test_costs_are_told_in_units_that_people_know(capsys: pytest.CaptureFixture[
     torus = chorale(capsys, "synth", "torus:4x4", "--quiet").stdout
     assert "0.94 × size / node bandwidth (15/16)" in torus
     assert "4.27 × link rate (64/15)" in torus
+
+
+@pytest.mark.usefixtures("made")
+def test_what_is_known_of_a_program_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("lower", "made.parquet", "-o", "again.xml"), ("lift", "made.xml"), ("verify", "made.xml")):
+        said = " ".join(chorale(capsys, *command, "--quiet").stdout.split())
+        assert "sums: " not in said  # an allgather adds nothing
+    said = " ".join(chorale(capsys, "show", "made.xml", "--quiet").stdout.replace("│", " ").split())
+    assert "buffer size 16MiB" in said
+    assert "predicted time 31" in said
+    chorale(capsys, "synth", "bfb", "ring:4", "--collective", "allreduce", "-o", "sum.parquet")
+    said = " ".join(chorale(capsys, "lower", "sum.parquet", "-o", "sum.xml", "--quiet").stdout.split())
+    assert "sums: same bits in every run yes" in said
+    assert "thread blocks, most" in said
+
+
+@pytest.mark.usefixtures("made")
+def test_a_program_that_names_its_network_needs_no_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "made.xml on torus:4x4: right" in chorale(capsys, "lift", "made.xml").stdout
+    Path("other.xml").write_text(Path("made.xml").read_text().replace("torus:4x4", "nothing"))
+    done = chorale(capsys, "lift", "other.xml")
+    assert (done.code, "add --spec" in done.stderr or "unknown topology" in done.stderr) == (2, True)
+
+
+def test_a_simulation_has_sizes_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = chorale(capsys, "simulate", "ring", "a100:2", "--json").document["results"]
+    assert [row["size_bytes"] for row in rows] == [2**size for size in range(12, 31, 3)]
+
+
+def test_a_warning_of_python_is_one_notice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # and back after this test
+    for flags, said in (((), "warning: kernels are old\n"), (("--quiet",), "")):
+        chorale(capsys, "token", "list", *flags)
+        warnings.showwarning("kernels are old", RuntimeWarning, "synth/kernels/library.py", 1)
+        assert capsys.readouterr().err == said
 
 
 def test_no_command_says_what_it_used_to() -> None:

@@ -1,0 +1,106 @@
+"""The wheel in new environments, one for each Python that Chorale supports and this machine has.
+
+    python -m tests.packaging.pythons [3.12 3.13]
+
+Prints what each step took and said; exit code 1 if one fails. A version that is not here is named, and is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.packaging.build import ROOT, build_wheel
+
+VERSIONS = ("3.11", "3.12", "3.13")
+DEMO_LIMIT_S = 60
+_STEP_LIMIT_S = 300
+_IMPORT = "import time; start = time.perf_counter(); import chorale; print(f'{time.perf_counter() - start:.4f} s')"
+_PRODUCT = """
+import chorale as ch
+schedule = ch.topology("a100:2").synthesize("allreduce")
+print(schedule, schedule.lower("msccl-xml").save("a.xml"))
+"""
+COMMANDS = {
+    "version": ("chorale", "--version"),
+    "import": ("python", "-c", _IMPORT),
+    "doctor": ("chorale", "doctor", "--json"),
+    "synth": ("chorale", "synth", "a100:2", "-o", "a.parquet"),
+    "shipped example": ("chorale", "tune", "examples/quickstart.yaml", "--dry-run"),
+    "python": ("python", "-c", _PRODUCT),
+    "demo": ("chorale", "demo", "--json"),
+}
+"""Step -> what is called in the environment."""
+ALSO_FINE = {"doctor": {3}, "shipped example": {3}}
+"""Exit codes of steps that need the extra `tune`: they say what to install."""
+
+
+def interpreter(version: str) -> Path | None:
+    """Return a Python of `version` that starts: from the PATH, else from pyenv's folder; None if there is none."""
+    named = [shutil.which(f"python{version}")]
+    installed = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*"))
+    for path in (*named, *(str(folder / "bin" / "python") for folder in installed)):
+        if (
+            path is not None
+            and subprocess.run([path, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+        ):
+            return Path(path)
+    return None
+
+
+def install(python: Path, wheel: Path, folder: Path) -> None:
+    """Make a new environment in `folder` and install `wheel` and what it needs into it, in the pinned versions."""
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt"]
+    subprocess.run([*pip, wheel], check=True, timeout=_STEP_LIMIT_S)
+
+
+def failures(version: str, wheel: Path, folder: Path) -> Iterator[str]:
+    """Print the steps of one Python; yield those that failed."""
+    python = interpreter(version)
+    if python is None:
+        print(f"Python {version}: not on this machine")
+        return
+    environment, work = folder / "environment", folder / "work"
+    work.mkdir(parents=True)
+    start = time.monotonic()
+    install(python, wheel, environment)
+    print(f"Python {version}: installed in {time.monotonic() - start:.1f} s", flush=True)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CHORALE"))}
+    variables |= {"PATH": f"{environment / 'bin'}:{variables['PATH']}", "HOME": str(work)}
+    for step, command in COMMANDS.items():
+        start = time.monotonic()
+        done = subprocess.run(
+            command, cwd=work, env=variables, capture_output=True, text=True, check=False, timeout=_STEP_LIMIT_S
+        )
+        took_s = time.monotonic() - start
+        said = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
+        print(f"  {step}: {took_s:.1f} s, exit code {done.returncode}; {said[0][:90]}", flush=True)
+        if done.returncode not in {0, *ALSO_FINE.get(step, ())}:
+            yield f"{version} {step}: exit code {done.returncode}: {done.stderr.strip()[-500:]}"
+        if step == "demo" and took_s > DEMO_LIMIT_S:
+            yield f"{version} {step}: {took_s:.0f} s, more than {DEMO_LIMIT_S}"
+
+
+def main() -> int:
+    """Try every version that was asked for; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("versions", nargs="*", default=VERSIONS, help="3.11, 3.12 or 3.13; default: all")
+    versions = parser.parse_args().versions
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = build_wheel(Path(folder))
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+        failed = [fault for version in versions for fault in failures(version, wheel, Path(folder) / version)]
+    print("\n".join(failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
