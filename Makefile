@@ -18,7 +18,7 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow pythons test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -67,6 +67,10 @@ test-in-pairs:
 # taken down again: as root. Where it cannot run the tests say what is missing.
 test-slurm: setup
 	$(BIN)/python -m pytest -m slow tests/live/slurm -n 0 --durations 15
+
+# The wheel in new environments, one for each other Python that is here.
+pythons: setup
+	$(BIN)/python -m tests.packaging.pythons 3.12 3.13
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

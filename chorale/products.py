@@ -229,8 +229,14 @@ class PredictedTimes(dict[int, float]):
 
         return Picture(lambda path: plot_goodput(self.title, {"predicted": self.rows()}, path))
 
+    def _texts(self) -> dict[str, str]:
+        return {format_size(size): seconds_text(time_s) for size, time_s in self.items()}
+
+    def __repr__(self) -> str:
+        return f"<{self.title}, predicted: {'; '.join(f'{size} in {text}' for size, text in self._texts().items())}>"
+
     def _repr_html_(self) -> str:
-        return _html({format_size(size): seconds_text(time_s) for size, time_s in self.items()}, self.title)
+        return _html(self._texts(), self.title)
 
 
 class MeasuredRun(Measurement):

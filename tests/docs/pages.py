@@ -19,6 +19,7 @@ NOT_RUN = {
     r"chorale watch\b": "needs a fabric that is up; tests/live/watch has one",
     r"chorale serve(?! --make-token)": "serves until it is stopped; tests/integration starts it",
     r"chorale ui\b": "serves until it is stopped",
+    r"chorale (demo|auto)\b": "measures for a minute; tests/unit/tuner/auto and tests/packaging/pythons.py do",
     r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",
     r"chorale fabric exec 0 -- ip route": "needs a fabric that is up; tests/live has one",
     r"chorale run .*--runner (oneccl|mpi|local .*--where fabric)\b": "needs a fabric that is up; tests/live has one",
@@ -34,7 +35,6 @@ SLOW = {
     "algorithms/groups.md",
     "algorithms/in-network.md",
     "concepts/cost-model.md",
-    "guide/first-campaign.md",
     "guide/gpus.md",
     "guide/measure.md",
     "guide/mlflow.md",
@@ -43,12 +43,13 @@ SLOW = {
     "guide/training.md",
     "guide/tune-your-cluster.md",
     "reference/benchmarks.md",
+    "reference/campaigns.md",
     "reference/recorded-measurements.md",
     "reference/reproduction.md",
 }
 """Pages whose commands take longer than about ten seconds, but for the tour."""
 
-WITHOUT_RAY = {"guide/tour.md"}
+WITHOUT_RAY = {"guide/first-hour.md"}
 """Pages whose campaigns build and measure in the process of the test; other pages and tests/integration start Ray."""
 
 

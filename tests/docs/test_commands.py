@@ -20,14 +20,14 @@ README = ROOT / "README.md"
 
 
 def test_the_readme(tmp_path, monkeypatch, capsys, home):
-    """It says everything within two screens; its commands are some of the tour's, and its Python runs."""
+    """It says everything within two screens; its commands are some of those of the first hour, and its Python runs."""
     monkeypatch.chdir(tmp_path)
     text = README.read_text()
     assert len(text.splitlines()) <= 90
-    tour = [command.text for command in commands_of((ROOT / "docs/guide/tour.md").read_text())]
+    first_hour = [command.text for command in commands_of((ROOT / "docs/guide/first-hour.md").read_text())]
     commands = [command.text for command in commands_of(text)]
     assert [line.split()[1] for line in commands] == ["synth", "verify", "run", "lower", "table"]
-    assert set(commands) <= set(tour)  # tests/docs/test_pages.py runs those
+    assert set(commands) <= set(first_hour)  # tests/docs/test_pages.py runs those
     [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})  # our own documentation
     method, algbw, gap = capsys.readouterr().out.split()

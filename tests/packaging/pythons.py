@@ -1,4 +1,4 @@
-"""The wheel in new environments, one for each Python that Chorale supports and this machine has.
+"""The wheel in new environments, one for each Python that Chorale supports and this machine has, and as a tool.
 
     python -m tests.packaging.pythons [3.12 3.13]
 
@@ -38,6 +38,7 @@ COMMANDS = {
     "demo": ("chorale", "demo", "--json"),
 }
 """Step -> what is called in the environment."""
+INSTALLERS = {"uv": ("tool", "install"), "pipx": ("install",)}
 ALSO_FINE = {"doctor": {3}, "shipped example": {3}}
 """Exit codes of steps that need the extra `tune`: they say what to install."""
 
@@ -89,6 +90,28 @@ def failures(version: str, wheel: Path, folder: Path) -> Iterator[str]:
             yield f"{version} {step}: {took_s:.0f} s, more than {DEMO_LIMIT_S}"
 
 
+def tool_failures(wheel: Path, folder: Path) -> Iterator[str]:
+    """Install the wheel as a tool with uv and with pipx, where they are; yield what failed."""
+    variables = os.environ | {"HOME": str(folder), "UV_TOOL_DIR": str(folder / "uv"), "PIPX_HOME": str(folder / "pipx")}
+    for tool, words in INSTALLERS.items():
+        if shutil.which(tool) is None:
+            print(f"{tool}: not on this machine")
+            continue
+        binaries = folder / f"{tool}-bin"
+        variables |= {"UV_TOOL_BIN_DIR": str(binaries), "PIPX_BIN_DIR": str(binaries)}
+        start = time.monotonic()
+        done = subprocess.run(
+            [tool, *words, wheel], env=variables, capture_output=True, text=True, check=False, timeout=_STEP_LIMIT_S
+        )
+        if done.returncode:
+            yield f"{tool}: {done.stderr.strip()[-500:]}"
+            continue
+        said = subprocess.run([binaries / "chorale", "--version"], capture_output=True, text=True, check=False).stdout
+        print(f"{tool} {' '.join(words)}: {time.monotonic() - start:.1f} s; {said.strip()}", flush=True)
+        if not said.startswith("chorale "):
+            yield f"{tool}: the command does not start"
+
+
 def main() -> int:
     """Try every version that was asked for; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,6 +121,7 @@ def main() -> int:
         wheel = build_wheel(Path(folder))
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         failed = [fault for version in versions for fault in failures(version, wheel, Path(folder) / version)]
+        failed += tool_failures(wheel, Path(folder) / "tools")
     print("\n".join(failed))
     return 1 if failed else 0
 

@@ -62,6 +62,7 @@ def test_the_ways_on_from_a_schedule(folder: Path) -> None:
     times = schedule.simulate("1MiB:16MiB:x4", link_gbps=100)
     assert list(times) == [2**20, 2**22, 2**24]
     assert times == ch.simulate(schedule, "1MiB:16MiB:x4", link_gbps=100)
+    assert repr(times).startswith("<biring allreduce on ring:4, predicted: 1MiB in ")
     assert times.plot().svg.lstrip().startswith("<?xml")
     assert times.plot().save("times.png").read_bytes().startswith(b"\x89PNG")
     program = schedule.lower("MSCCL")
