@@ -188,7 +188,8 @@ def test_what_is_known_of_a_program_is_told_in_words(capsys: pytest.CaptureFixtu
     assert "buffer size 16MiB" in said
     assert "predicted time 31" in said
     chorale(capsys, "synth", "bfb", "ring:4", "--collective", "allreduce", "-o", "sum.parquet")
-    said = " ".join(chorale(capsys, "lower", "sum.parquet", "-o", "sum.xml", "--quiet").stdout.split())
+    lowered = chorale(capsys, "lower", "sum.parquet", "-o", "sum.xml", "--quiet").stdout
+    said = " ".join(lowered.replace("│", " ").split())
     assert "sums: same bits in every run yes" in said
     assert "thread blocks, most" in said
 
