@@ -15,9 +15,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.methods.bfb.network import BfbNetwork, network_of, problems_of
+from chorale.synth.methods.bfb.network import MAX_HOPS, BfbNetwork, network_of, problems_of
 from chorale.synth.methods.bfb.node_batches import least_loads
-from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
 
@@ -179,6 +179,14 @@ _FEW = 8
 """Representatives pay off if their searches are at most one in so many of all."""
 
 
+MAX_NODES_WITHOUT_SYMMETRIES = 2**14
+"""Up to so many nodes a network is scored at every node; that takes time in the square of their number."""
+
+
+class TooLargeToScore(InvalidInput):
+    """The cost of BFB on a network is not computed, because that would take too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class BfbScore:
     """Steps of the BFB allgather, and T_B in M / B."""
@@ -192,7 +200,8 @@ def bfb_score(topology: Topology) -> BfbScore:
 
     For a regular direct-connect topology of unit links: T_B = (degree / N) * sum over steps of the largest load. Nodes
     that known symmetries (each checked) take to one another are solved once; else low diameters and degrees take
-    the kernel on bits, all others that of BFB. Raises InvalidInput for anything else than such a topology.
+    the kernel on bits, all others that of BFB. Raises InvalidInput for anything else than such a topology, and its
+    subclass TooLargeToScore for a large one without enough symmetries.
     """
     degree = topology.degree
     if degree is None or topology.node_bandwidth is None:
@@ -206,6 +215,9 @@ def _loads(topology: Topology, degree: int) -> list[Fraction]:
     representatives = _representatives(topology)
     if len(representatives) * (degree + 1) * _FEW <= topology.node_count:
         return _loads_of(topology, representatives)
+    if topology.node_count > MAX_NODES_WITHOUT_SYMMETRIES:
+        rule = f"a network of more than {MAX_NODES_WITHOUT_SYMMETRIES} nodes needs symmetries for a score of BFB"
+        raise TooLargeToScore(rule, topology.spec, "use fewer nodes, or a network with symmetries")
     if degree <= MAX_DEGREE:
         tails = topology.links.src.reshape(-1, degree).copy()
         loads = low_diameter_loads(tails, representatives)
@@ -224,14 +236,12 @@ def low_diameter_loads(tails: NDArray[np.int32], chosen: NDArray[np.int64]) -> l
 
 def _representatives(topology: Topology) -> NDArray[np.int64]:
     """Return one node of every orbit of the known symmetries."""
-    checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
-    orbit = orbits(topology.node_count, checked)
-    return np.unique(orbit, return_index=True)[1].astype(np.int64)
+    return np.unique(checked_orbits(topology), return_index=True)[1].astype(np.int64)
 
 
 def _loads_of(topology: Topology, chosen: NDArray[np.int64]) -> list[Fraction]:
     """Return the largest loads over the `chosen` nodes, by the same kernel with rows for them and their tails only."""
-    network = network_of(topology)
+    network = network_of(topology, every_pair=False)
     problems = _problems_of_some(topology, network, chosen)
     steps = int(problems.rows[: len(chosen)].max())
     top, bottom, _, _ = least_loads(0, len(chosen), problems, steps)
@@ -243,7 +253,10 @@ def _problems_of_some(topology: Topology, network: BfbNetwork, chosen: NDArray[n
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)
     targets, row_of_tail = np.unique(network.tails[links], return_inverse=True)
-    rows = distances_to(topology, np.concatenate([chosen, targets])).astype(np.uint16)
+    hops = distances_to(topology, np.concatenate([chosen, targets]))
+    if int(hops.max()) >= MAX_HOPS:
+        raise TooLargeToScore(f"scores of BFB count up to {MAX_HOPS} hops", int(hops.max()), "use fewer nodes")
+    rows = hops.astype(np.uint16)
     offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
     offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])
     tails = (row_of_tail + len(chosen)).astype(np.int32)

@@ -142,6 +142,8 @@ def _prediction(candidate: TopologyCandidate, executor: Executor) -> Prediction 
     """Return the exact cost from that of a smaller network, if the candidate is an expansion of one."""
     if candidate.method == "expand":
         return predict_allgather(candidate.spec, executor)
+    if candidate.nodes > candidate.degree * MAX_EXPANDED_RANKS:
+        return None
     base = _line_base(candidate.spec)
     if base is None or candidate.degree > MAX_DEGREE:
         return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import BaseSources
+from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
 from chorale.synth.finder.candidate import TopologyCandidate, frontier
 from chorale.synth.finder.confirmation import (
     Confirmation,
@@ -51,12 +52,16 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier by rising steps, and how many candidates it was chosen from."""
+    """The frontier by rising steps, and how many candidates it was chosen from.
+
+    left_out: how many were left out because the exact cost of so large a network without symmetries takes too long
+    """
 
     query: FinderQuery
     frontier: tuple[FrontierPoint, ...]
     considered: int
     scored: int
+    left_out: int
 
 
 def find(
@@ -79,8 +84,7 @@ def find(
     sources = BaseSources(scores, query.bases, query.bidirectional, extra_bases or {})
     enter("constructions")
     candidates = SeparateConstructions(sources).candidates(query.nodes, query.degree)
-    scores.compute(specs_to_score(candidates), executor, enter("scores"))
-    groups = frontier(with_exact_costs(candidates, scores))
+    groups, kept = _exact_frontier(candidates, scores, executor, enter("scores"))
     check_claims(groups, scores, executor)
     chosen = break_ties(groups, executor, enter("all-to-all rates"))
     skipped: list[Confirmation] = ["none"] * len(chosen)
@@ -89,7 +93,28 @@ def find(
         FrontierPoint(candidate, _diameter(candidate), confirmation, len(group) - 1)
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
-    return FinderResult(query, tuple(rows), len(candidates), len(scores))
+    return FinderResult(query, tuple(rows), len(candidates), len(scores), len(candidates) - kept)
+
+
+def _exact_frontier(
+    candidates: Sequence[TopologyCandidate], scores: ScoreCache, executor: Executor, progress: Progress | None
+) -> tuple[list[tuple[TopologyCandidate, ...]], int]:
+    """Return the frontier of exact costs among candidates that can be scored, and how many these are.
+
+    Above `MAX_NODES_WITHOUT_SYMMETRIES` stored schedules are left out, too, whose diameters would take as long.
+    """
+    few = [one for one in candidates if one.method == "bfb" or one.nodes <= MAX_NODES_WITHOUT_SYMMETRIES]
+    while True:
+        groups: list[tuple[TopologyCandidate, ...]] = []
+        needed = specs_to_score(few)
+        scores.compute(needed, executor, progress)
+        if not any(map(scores.is_too_large, needed)):
+            groups = frontier(with_exact_costs(few, scores))
+            scores.compute([one.spec for group in groups for one in group if one.method == "bfb"], executor)
+        kept = [one for one in few if one.method != "bfb" or not scores.is_too_large(one.spec)]
+        if len(kept) == len(few):
+            return groups, len(few)
+        few = kept
 
 
 def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter: Stage) -> list[Confirmation]:

@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-import numpy as np
-
-from chorale.synth.distinct import distinct
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, bfb_score, low_diameter_loads
+from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, TooLargeToScore, bfb_score
+from chorale.synth.finder.kautz_kernels import kautz_loads
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 
@@ -21,18 +19,12 @@ from chorale.synth.topology.spec import parse_topology
 def kautz_score(degree: int, nodes: int) -> BfbScore:
     """Return the score of genkautz:degree,nodes: links from x to -degree x - a modulo nodes for a = 1, …, degree.
 
-    Building the topology would take longer than scoring it. x to -1 - x keeps all links, and so does a shift by
-    nodes / gcd(nodes, degree + 1): one node of each orbit is enough.
+    Up to `MAX_DEGREE` from the arithmetic of the graph, in time that grows about as its number of nodes.
     """
     if degree > MAX_DEGREE:
         return bfb_score(parse_topology(f"genkautz:{degree},{nodes}"))
-    node = np.arange(nodes)
-    target = (-degree * node[:, None] - np.arange(1, degree + 1)) % nodes
-    by_target = np.argsort(target, axis=None, kind="stable")
-    tails = (by_target // degree).astype(np.int32).reshape(nodes, degree)
-    period = nodes // math.gcd(nodes, degree + 1)
-    chosen = distinct(np.minimum(node % period, (-1 - node) % period))
-    loads = low_diameter_loads(tails, chosen)
+    top, bottom = kautz_loads(degree, nodes, math.gcd(degree, nodes))
+    loads = [Fraction(int(p), int(q)) for p, q in zip(top, bottom, strict=True)]
     return BfbScore(len(loads), Fraction(degree, nodes) * sum(loads))
 
 
@@ -44,12 +36,17 @@ class ScoreCache:
 
     def __init__(self) -> None:
         self._scores: dict[str, BfbScore] = {}
+        self._too_large: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._scores)
 
+    def is_too_large(self, spec: str) -> bool:
+        """Whether the score of `spec` was asked for and would take too long."""
+        return spec in self._too_large
+
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`, computed here unless it is cached."""
+        """Return the score of `spec`, computed here unless it is cached. Raises TooLargeToScore."""
         if spec not in self._scores:
             self._scores[spec] = bfb_score_of(spec)
         return self._scores[spec]
@@ -57,12 +54,13 @@ class ScoreCache:
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
         """Compute the scores of all `specs` that are not cached yet on `executor`.
 
-        A task is one topology, or, of many, every 64th.
+        A task is one topology, or, of many, every 64th. Those that would take too long are `is_too_large` afterwards.
         """
-        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._scores]
+        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._scores and spec not in self._too_large]
         batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
         for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):
-            self._scores.update(zip(batch, scores, strict=True))
+            self._scores |= {spec: score for spec, score in zip(batch, scores, strict=True) if score is not None}
+            self._too_large |= {spec for spec, score in zip(batch, scores, strict=True) if score is None}
 
 
 def bfb_score_of(spec: str) -> BfbScore:
@@ -74,5 +72,12 @@ def bfb_score_of(spec: str) -> BfbScore:
     return bfb_score(parse_topology(spec))
 
 
-def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore]:
-    return [bfb_score_of(spec) for spec in specs]
+def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore | None]:
+    """Return the scores, None for those that would take too long."""
+    scores: list[BfbScore | None] = []
+    for spec in specs:
+        try:
+            scores.append(bfb_score_of(spec))
+        except TooLargeToScore:
+            scores.append(None)
+    return scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,13 +83,16 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
     return connected_labels(node_count, src, dst)
 
 
+@lru_cache(maxsize=2)
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
     """Return int32 per node: equal for nodes that the known symmetries, each checked, take to one another.
 
-    O(generators * L log degree).
+    The last ones are remembered, since many ask for those of one topology; read-only. O(generators * L log degree).
     """
     checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
-    return orbits(topology.node_count, checked)
+    orbit = orbits(topology.node_count, checked)
+    orbit.flags.writeable = False
+    return orbit
 
 
 def automorphisms_are_transitive(topology: Topology) -> bool:

@@ -99,7 +99,8 @@ class NamedLink(NamedTuple):
 def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links: Sequence[NamedLink]) -> Topology:
     """Return the checked topology; compute nodes are ranked in the order of `nodes`, switches follow in theirs.
 
-    Raises InvalidInput naming the node or link that breaks a rule. O(L log L).
+    Large networks get symmetries that take rank 0 to every rank, where some are found. Raises InvalidInput naming the
+    node or link that breaks a rule. O(L log L), and the search for symmetries.
     """
     if unit not in UNITS:
         raise InvalidInput("bandwidth_unit must be one that is known", repr(unit), f"choose from {', '.join(UNITS)}")
@@ -120,7 +121,13 @@ def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links
         bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
         abilities=_abilities(ordered),
     )
-    return check_topology(topology)
+    return _with_symmetries(check_topology(topology))
+
+
+def _with_symmetries(topology: Topology) -> Topology:
+    from chorale.synth.topology.symmetry_search import with_symmetries_found  # noqa: PLC0415 (only files need it)
+
+    return with_symmetries_found(topology)
 
 
 def _abilities(nodes: Sequence[NamedNode]) -> dict[int, SwitchAbility]:

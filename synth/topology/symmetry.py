@@ -12,6 +12,7 @@ from chorale.synth.lazy_modules import isomorphism
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
 from chorale.synth.topology.distance import distances_from, distances_to
+from chorale.synth.topology.symmetry_search import transitive_symmetries
 from chorale.synth.topology.topology import Topology, transpose
 
 _PROFILE_WORK = 2**28
@@ -24,15 +25,15 @@ def is_vertex_transitive(topology: Topology, search_steps: int = SEARCH_STEPS) -
     """Whether every compute node can be taken to every other by a symmetry; None if undecided.
 
     Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries,
-    each checked; False when nodes differ in their links or distances; else an exact search on small networks
-    (up to 64 nodes and 1024 links, at most `search_steps` comparisons). O(N L) in the middle case.
+    each checked, or that are found; False when nodes differ in their links or distances; else an exact search on small
+    networks (up to 64 nodes and 1024 links, at most `search_steps` comparisons). O(N L) in the middle case.
     """
     if automorphisms_are_transitive(topology):
         return True
-    if _ports_differ(topology):
+    if _ports_differ(topology) or _distances_are_told_apart(topology):
         return False
-    if topology.node_count * len(topology.links) <= _PROFILE_WORK and _distances_differ(topology):
-        return False
+    if topology.switch_count == 0 and transitive_symmetries(topology):
+        return True
     if topology.node_count > _SEARCH_NODES or len(topology.links) > _SEARCH_LINKS:
         return None
     try:
@@ -53,6 +54,11 @@ def _ports_differ(topology: Topology) -> bool:
         if _rows_differ(by_node.reshape(topology.compute_count, -1)):
             return True
     return False
+
+
+def _distances_are_told_apart(topology: Topology) -> bool:
+    """Whether distances differ, as far as they are looked at: on networks that are not too large."""
+    return topology.node_count * len(topology.links) <= _PROFILE_WORK and _distances_differ(topology)
 
 
 def _distances_differ(topology: Topology) -> bool:

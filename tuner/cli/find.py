@@ -16,10 +16,11 @@ from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
+from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
 from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.find import Stage, find_all
 from chorale.synth.finder.find import find as find_topologies
-from chorale.synth.finder.query import MAX_NODES, FinderQuery
+from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
@@ -114,7 +115,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
         raise InvalidInput("--nodes must be a number or a range", text, "write 64 or 5:2000")
     if not colon:
         return [int(first)]
-    possible = range(max(int(first), degree + 1, 2), min(int(last), MAX_NODES) + 1)
+    possible = range(max(int(first), degree + 1, 2), min(int(last), MAX_NODES_WITHOUT_SYMMETRIES) + 1)
     counts = [count for count in possible if not bidirectional or (count * degree % 2 == 0 and degree > 1)]
     if not counts:
         value = f"{text} with degree {degree}"

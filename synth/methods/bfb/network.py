@@ -145,14 +145,15 @@ class BfbNetwork:
             require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
 
 
-def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
+def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bool = True) -> BfbNetwork:
     """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it.
 
-    With `size_bytes`, the bytes of the whole vector, latencies count.
+    With `size_bytes`, the bytes of the whole vector, latencies count. every_pair: whether hop counts between all nodes
+    will be asked for, which large networks have no room for.
     """
     _require_direct(topology)
     nodes = topology.compute_count
-    if nodes * nodes > MAX_PAIRS:
+    if every_pair and nodes * nodes > MAX_PAIRS:
         gib = f"{2 * nodes * nodes / 2**30:.1f} GiB"
         rule = "bfb keeps a table of hop counts of at most 1 GiB"
         way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import gcd
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.bfb_score import loads_of_low_diameter
 from chorale.synth.finder.cayley_search import multiplication_table
 from chorale.synth.finder.cayley_trials import best_generators
+from chorale.synth.finder.kautz_kernels import kautz_loads
 from chorale.synth.kernels.compiled import KERNELS
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
@@ -48,6 +50,7 @@ from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry_search import transitive_symmetries
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from tests.conformance.kernel_comparison import comparing
@@ -73,6 +76,7 @@ def networks() -> None:
         optimum(topology, ALLGATHER)
         for options in (Options(chunks=1), None):
             synthesize("bfb", topology, ALLREDUCE, options, SERIAL)
+    transitive_symmetries(ring(6))
     links = ring(6).links
     hops_between_all(links.incoming_offsets(6), links.src)
 
@@ -120,6 +124,8 @@ def trees_of_a_block() -> None:
 
 def finder() -> None:
     loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), np.arange(3), 3)
+    for degree, nodes in ((2, 7), (4, 10)):
+        kautz_loads(degree, nodes, gcd(degree, nodes))
     table = multiplication_table(SemidirectProduct(3, 2, 2))
     best_generators(table, 2, False, 4, 64, 1)
 
