@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.integration.test_service import free_port, serving, token_of
+from chorale.runners.ray.http_server import HttpServer
+from chorale.tuner.files.home import Home
+from chorale.tuner.service.tokens import local_token
+from tests.browser.local_service import ThreadLaunches, local_api
+from tests.integration.mlflow_server import free_port
 
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+"""The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -23,13 +28,12 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium of this machine; without one, the reason is told (.ci/run installs it)."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        message = "THE PAGE IS NOT TESTED ON THIS MACHINE: there is no chromium; install the package `chromium`"
-        pytest.skip(message)
+        pytest.skip(f"THE PAGE IS NOT TESTED ON THIS MACHINE: there is no chromium; install the package {BROWSERS[0]}")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
@@ -37,21 +41,25 @@ def browser() -> Iterator[Browser]:
 
 
 class Serving(NamedTuple):
-    """A running `chorale serve`: its address, the token of this machine, its data folder."""
+    """A running service: its address, the token of this machine, its data folder."""
 
     url: str
     token: str
-    home: Path
+    home: Home
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[Serving]:
-    """One service for all tests of a file."""
-    port = free_port()
-    home: Path = tmp_path_factory.mktemp("service")
-    shutil.copy(mlflow_template, home / "mlflow.db")
-    with serving(home, port):
-        yield Serving(f"http://127.0.0.1:{port}", token_of(home), home)
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One service for all tests, in this process."""
+    home, launches, port = Home(tmp_path_factory.mktemp("service")), ThreadLaunches(), free_port()
+    server = HttpServer(lambda: local_api(home, launches), "127.0.0.1", port)
+    assert server.problem() == ""
+    with pytest.MonkeyPatch.context() as patched:  # pictures of launches, which the page does not show
+        patched.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
+        patched.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
+        yield Serving(f"http://127.0.0.1:{port}", local_token(home), home)
+        launches.close()
+    server.stop()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ _GROUP_GAP = 0.7
 _ROW_SHARE = 0.5  # of the widest row, for a row of few switches
 _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # of the widest row
 _FAN = 1.2
+_LONGEST_ROW = 16  # of compute nodes at one switch
 
 
 def switched_positions(topology: Topology) -> Positions | None:
@@ -29,11 +30,14 @@ def switched_positions(topology: Topology) -> Positions | None:
 
     Compute nodes stand in a row; switches in rows above by their distance from them, those that lead to nothing but
     compute nodes below if others are above. Where switches of one distance are linked and all are next to
-    compute nodes, they stand on a circle, their compute nodes outside. Other networks: None.
+    compute nodes, they stand on a circle, their compute nodes outside; many compute nodes around their only switch.
+    Other networks: None.
     """
     adjacency = _adjacency(topology)
     if adjacency[: topology.compute_count, : topology.compute_count].nnz:
         return None
+    if topology.switch_count == 1 and topology.compute_count > _LONGEST_ROW:
+        return np.concatenate([_circle(topology.compute_count), [[0.0, 0.0]]])
     level = _levels(adjacency, topology.compute_count)
     src, dst = adjacency.nonzero()
     if np.any(level[src] == level[dst]):

@@ -122,13 +122,13 @@ def _bottleneck(report: BoundReport) -> tuple[int, ...]:
 def bound_table(report: BoundReport) -> Table:
     """Return the table for the terminal, which says why nothing can be faster."""
     topology, bound, best = report.topology, report.bound, report.best
-    unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
+    unit = _unit(topology)
     table = Table(title=f"bound of {report.collective} on {topology.spec}", show_header=False)
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
     table.add_row("time per byte", f"at least {time_per_byte_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
-    table.add_row("because", _reason(report, bound, unit))
+    table.add_row("because", reason(report, bound))
     if best is not None and report.unrestricted is not None:
         _add_trees(table, report, best, report.unrestricted)
     if report.two_phases is not None:
@@ -149,7 +149,7 @@ def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) 
     gain = report.bound.value / bound.value - 1
     verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
     table.add_row(f"{able} that can do more", f"at most {float(1 / bound.value):.6g} {unit} ({verdict})")
-    table.add_row("because", _reason(report, bound, unit))
+    table.add_row("because", reason(report, bound))
 
 
 def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
@@ -181,8 +181,9 @@ def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> No
     )
 
 
-def _reason(report: BoundReport, bound: Bound, unit: str) -> str:
+def reason(report: BoundReport, bound: Bound) -> str:
     """Say what must cross where, over how much bandwidth."""
+    unit = _unit(report.topology)
     topology, name = report.topology, report.collective.name
     if bound.kind in ("received", "sent"):
         groups = (
@@ -221,6 +222,10 @@ def _node_text(topology: Topology, nodes: tuple[int, ...]) -> str:
     ranks = sum(1 for node in nodes if node < topology.compute_count)
     shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
     return f"{_count(ranks, 'rank')} and {_count(len(nodes) - ranks, 'switch')} inside: {shown}"
+
+
+def _unit(topology: Topology) -> str:
+    return "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
 
 
 def _count(number: int, noun: str) -> str:

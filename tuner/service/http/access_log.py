@@ -25,14 +25,21 @@ class Metrics:
             "chorale_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
-            "chorale_request_seconds", "Time to answer.", ("method", "route"), registry=self._registry
+            "chorale_request_seconds",
+            "Time to answer, but for streams of events.",
+            ("method", "route"),
+            registry=self._registry,
         )
         self._registry.register(_JobCollector(counts))
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request. `route` is the pattern, not the path, so that there are few of them."""
+    def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """Count a request. `route` is the pattern, not the path, so that there are few of them.
+
+        seconds: until the end of the answer; None for a stream, which lasts as long as somebody looks at it
+        """
         self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        if seconds is not None:
+            self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
         """Return the exposition format."""
@@ -76,23 +83,25 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         started_s = time.perf_counter()
-        status, location = 500, None
+        status, location, is_stream = 500, None, False
 
         async def recorded(message: Message) -> None:
-            nonlocal status, location
+            nonlocal status, location, is_stream
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 status, location = message["status"], headers.get("location")
+                is_stream = headers.get("content-type", "").startswith("text/event-stream")
             await send(message)
 
         try:
             await self._app(scope, receive, recorded)
         finally:
-            self._record(scope, status, location, time.perf_counter() - started_s)
+            seconds = None if is_stream else time.perf_counter() - started_s
+            self._record(scope, status, location, seconds)
 
-    def _record(self, scope: Scope, status: int, location: str | None, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, location: str | None, seconds: float | None) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.answered(scope["method"], route, status, seconds)
         is_refusal = status in _REFUSALS

@@ -17,7 +17,7 @@ from chorale.tuner.service.http.schedule_view import schedule_view, simulated_tr
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.job_store import Job, JobState
 from chorale.tuner.service.jobs.scheduler import JobScheduler
-from chorale.tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
+from chorale.tuner.service.jobs.tasks import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE
 
 _STORED: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
 _ACCEPTED: dict[str, Any] = {"response_model": JobView, "status_code": status.HTTP_202_ACCEPTED}
@@ -105,7 +105,11 @@ def cancel(job_id: JobId, caller: CurrentPlanner, scheduler: CurrentScheduler) -
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of a result.")]
 FileName = Annotated[str, Path(pattern=r"^[a-z]+\.[a-z]+$", max_length=40, description="One of the result's `files`.")]
 Root = Annotated[int, Query(ge=0, le=2**20)]
-_MEDIA = {SCHEDULE_FILE: "application/vnd.apache.parquet", PROGRAM_FILE: "application/xml"}
+_MEDIA = {
+    SCHEDULE_FILE: "application/vnd.apache.parquet",
+    PROGRAM_FILE: "application/xml",
+    PLAN_FILE: "application/json",
+}
 
 result_router = APIRouter(prefix="/v1/results", tags=["results"])
 

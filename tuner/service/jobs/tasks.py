@@ -23,14 +23,14 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.bound import bound_document, bound_report
+from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.synthesis import proved_document
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.limits import NetworkSource, network_of
 
-SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
+SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,12 @@ def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
 def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
     topology = _topology(task, spec.topology)
     report = bound_report(topology, spec.parsed_collective(), spec.k)
-    return TaskResult(bound_document(report) | {"unit": topology.bandwidth_unit})
+    switches = report.in_network
+    reasons = {
+        "because": reason(report, report.bound),
+        "because_in_network": None if switches is None else reason(report, switches),
+    }
+    return TaskResult(bound_document(report) | reasons | {"unit": topology.bandwidth_unit})
 
 
 def _find(spec: FindSpec, progress: Progress) -> TaskResult:
@@ -160,7 +165,8 @@ def _program(spec: ProgramSpec, schedule: bytes) -> TaskResult:
         "in_place": program.in_place,
         "schedule": verified.schedule.id,
     }
-    return TaskResult(document, {PROGRAM_FILE: built.text.encode()})
+    name = PLAN_FILE if program.target.endswith("-json") else PROGRAM_FILE
+    return TaskResult(document, {name: built.text.encode()})
 
 
 def _price(spec: PriceSpec, schedule: bytes, progress: Progress) -> TaskResult:

@@ -1,5 +1,6 @@
 // Which view is shown, whether the service answers, and what went wrong.
 
+import { address } from "./address.js";
 import { OFFLINE, events, takeToken } from "./api.js";
 import { bound } from "./bound.js";
 import { campaigns } from "./campaigns.js";
@@ -11,7 +12,7 @@ import { jobs } from "./jobs.js";
 
 const VIEWS = { design, bound, find, jobs, compare, campaigns, fabrics };
 const TAB = { bound: "design" };
-let current = new AbortController();
+let current = new AbortController(), before = null;
 
 function alertOf(error) {
   const line = document.getElementById("alert");
@@ -36,30 +37,42 @@ function listen(topics, seen, signal) {
   }, signal).catch(alertOf);
 }
 
-async function show() {
-  takeToken();
-  const [name, ...rest] = location.hash.slice(1).split("/");
-  const view = VIEWS[name] ? name : "design";
-  current.abort();
-  current = new AbortController();
-  const { signal } = current;
-  alertOf(null);
+function tabOf(view) {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${TAB[view] ?? view}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+}
+
+async function show() {
+  takeToken();
+  const { view: name, parts, query } = address();
+  const view = Object.hasOwn(VIEWS, name) ? name : "design";
+  current.abort();
+  current = new AbortController();
+  const { signal } = current;
+  alertOf(name && view !== name ? new Error(`there is no view ${name}; take one of those above`) : null);
+  tabOf(view);
+  document.title = [parts[0]?.slice(0, 24), view[0].toUpperCase() + view.slice(1), "Chorale"].filter(Boolean).join(" · ");
+  if (view !== before) window.scrollTo(0, 0);
+  before = view;
   const main = document.getElementById("main");
   main.replaceChildren();
   let heard = false;
-  const shown = { signal, listen: (topics, seen) => { heard = true; listen(topics, seen, signal); } };
+  const shown = { signal, alert: alertOf, listen: (topics, seen) => { heard = true; listen(topics, seen, signal); } };
   try {
-    await VIEWS[view](main, rest.map(decodeURIComponent), shown);
+    await VIEWS[view](main, { parts, query }, shown);
   } catch (error) {
-    alertOf(error);
+    if (!signal.aborted) alertOf(error);
   }
   if (!heard && !signal.aborted) listen([], () => {}, signal);
 }
 
+// The address names views, so that a link into the page would be taken for one.
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
 window.addEventListener("hashchange", show);
 window.addEventListener("unhandledrejection", (event) => alertOf(event.reason));
 show();

@@ -1,7 +1,8 @@
 // A campaign as a form and as YAML beside it: the form writes the YAML, and reads what is changed there by hand.
 
+import { hashOf } from "./address.js";
 import { catalog, pause, post } from "./api.js";
-import { choice, element, errorOf, field, panel } from "./dom.js";
+import { choice, element, errorOf, field, panel, tell } from "./dom.js";
 import { toYaml } from "./yaml.js";
 
 const FIRST = {
@@ -48,6 +49,7 @@ export function launchPanel(shown) {
   const inputs = FIELDS.map(([, path, , , attributes]) => element("input", { ...attributes, "data-key": path.join(".") }));
   const collective = choice("collective", TUNED, "allreduce"), sampler = choice("sampler", ["default", ...SAMPLERS], "default");
   const runner = element("select", {}), methods = element("fieldset", { class: "ticks wide" }, element("legend", {}, "Methods"));
+  const rows = FIELDS.map(([label], index) => field(label, inputs[index]));
 
   function fill() {
     FIELDS.forEach(([, path, , shownAs], index) => { inputs[index].value = at(campaign, path) === undefined ? "" : shownAs(at(campaign, path)); });
@@ -55,10 +57,21 @@ export function launchPanel(shown) {
     sampler.value = campaign.sampler ?? "default";
     runner.value = campaign.runner?.profile ? `profile ${campaign.runner.profile}` : campaign.runner?.kind ?? "simulated";
     for (const box of methods.querySelectorAll("input")) box.checked = (campaign.search?.methods ?? []).includes(box.value);
+    adapt();
+  }
+
+  // What the runner and the collective have no use for is hidden or cannot be chosen.
+  function adapt() {
+    FIELDS.forEach(([, path], index) => { rows[index].hidden = path[0] === "runner" && runner.value !== "simulated"; });
+    for (const box of methods.querySelectorAll("input")) {
+      box.disabled = !box.dataset.collectives.split(" ").includes(collective.value);
+      if (box.disabled) box.checked = false;
+    }
   }
 
   function read() {
     if (!runner.value) return; // the names have not come yet
+    adapt();
     const [kind, profile] = runner.value.split(" ");
     const isOther = profile ? campaign.runner?.profile !== profile : campaign.runner?.kind !== kind;
     if (isOther) campaign.runner = profile ? { profile } : { kind };
@@ -85,15 +98,23 @@ export function launchPanel(shown) {
     if (signal.aborted || shown.signal.aborted) return null;
     try {
       const checked = await post("/v1/campaigns/checks", { yaml: text.value }, signal);
-      problem.replaceChildren();
+      said(null);
       verdict.textContent = `Valid: ${checked.ranks} ranks, ${checked.points} configurations, up to ${checked.trials} trials.`;
       return checked;
     } catch (error) {
       if (signal.aborted) return null;
       verdict.textContent = "";
-      problem.replaceChildren(error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
+      said(error);
       return null;
     }
+  }
+
+  // What is wrong, below the text and beside the field that it is about.
+  function said(error) {
+    const value = String(error?.facts?.value ?? ""), [key] = value.split(":");
+    const about = error && inputs.find((input) => key === input.dataset.key || key.startsWith(`${input.dataset.key}.`) || value === input.value);
+    for (const input of inputs) tell(input, input === about ? error.message : "");
+    problem.replaceChildren(error === null ? "" : error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
   }
 
   async function readText() {
@@ -102,24 +123,26 @@ export function launchPanel(shown) {
   }
 
   const form = element("form", { class: "fields", input: read },
-    FIELDS.slice(0, 2).map(([label], index) => field(label, inputs[index])), field("Collective", collective), field("Sizes", inputs[2]), field("Runner", runner),
-    FIELDS.slice(3).map(([label], index) => field(label, inputs[index + 3])), field("Sampler", sampler), methods);
+    rows.slice(0, 2), field("Collective", collective), rows[2], field("Runner", runner), rows.slice(3), field("Sampler", sampler), methods);
   text.addEventListener("input", readText);
   const launch = element("button", { type: "button", click: async () => {
+    launch.disabled = true;
     try {
       const { name } = await post("/v1/campaigns", { yaml: text.value });
-      location.hash = `#campaigns/${encodeURIComponent(name)}`;
+      location.hash = hashOf(["campaigns", name]);
     } catch (error) {
-      problem.replaceChildren(error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
+      said(error);
+    } finally {
+      launch.disabled = false;
     }
   } }, "Launch");
 
   catalog().then((names) => {
     runner.replaceChildren(...names.runners.map((name) => element("option", {}, name)), ...names.profiles.map((name) => element("option", {}, `profile ${name}`)));
-    methods.append(...names.methods.filter((one) => one.collectives.includes("allreduce") && one.name !== "auto").map((one) =>
-      element("label", { class: "tick", title: one.summary }, element("input", { type: "checkbox", value: one.name }), one.name)));
+    methods.append(...names.methods.filter((one) => one.collectives.some((name) => TUNED.includes(name)) && one.name !== "auto").map((one) =>
+      element("label", { class: "tick", title: one.summary }, element("input", { type: "checkbox", value: one.name, "data-collectives": one.collectives.join(" ") }), one.name)));
     fill();
-  }).catch(() => {});
+  }).catch(shown.alert);
   const kept = sessionStorage.getItem(KEPT);
   text.value = kept ?? toYaml(campaign);
   if (kept) readText();

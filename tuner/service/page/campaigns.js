@@ -3,9 +3,9 @@
 import { catalog, download, get, post } from "./api.js";
 import { launchPanel } from "./campaign_form.js";
 import { barOption, chart, lineOption, parallelOption } from "./chart.js";
-import { bytes, dataTable, element, facts, number, panel, saveText } from "./dom.js";
+import { bytes, dataTable, duration, element, errorText, facts, number, panel, saveText } from "./dom.js";
 
-export async function campaigns(main, [name], shown) {
+export async function campaigns(main, { parts: [name] }, shown) {
   if (name) watch(main, name, shown);
   else list(main, shown);
 }
@@ -22,12 +22,14 @@ function list(main, shown) {
 
 const COLUMNS = [
   { name: "name", text: (row) => row.name, cell: (row) => element("a", { href: `#campaigns/${encodeURIComponent(row.name)}`, "data-focus": row.name }, row.name) },
-  { name: "state", text: (row) => (row.error ? `${row.state}: ${row.error}` : row.state), cell: (row) => (row.error ? element("span", { class: "error" }, `${row.state}: ${row.error}`) : row.state) },
-  { name: "network", text: (row) => row.topology },
+  { name: "state", text: (row) => (row.error ? `${row.state}: ${row.error}` : row.state), cell: (row) => (row.error ? element("span", { class: "error" }, `${row.state}: ${row.error}`) : row.state), long: true },
+  { name: "network", text: (row) => row.topology, long: true },
   { name: "collective", text: (row) => row.collective },
   { name: "launch", text: (row) => row.launches, number: true },
   { name: "trials", text: (row) => (row.budget ? `${row.trials} of ${row.budget}` : ""), value: (row) => row.trials, number: true },
 ];
+
+const LAUNCH_MS = 20_000; // a launch that is not there by then will not come
 
 const COMMANDS = { mlflow: "chorale ui", optuna: "optuna-dashboard, over the study of the campaign", ray: "ray start --head, then chorale serve --address" };
 const TITLES = { mlflow: "MLflow", optuna: "Optuna", ray: "Ray" };
@@ -48,18 +50,23 @@ function watch(main, name, shown) {
   const trials = dataTable("Newest first", TRIALS, `${name}-trials`);
   main.append(panel(name, head), panel("Best so far", best), panel("Progress and parameters", graphs), panel("Trials", trials));
   const path = `/v1/campaigns/${encodeURIComponent(name)}`;
-  const views = viewsOf(path, graphs);
-  let known = [];
+  const views = viewsOf(path, graphs), leaders = bestOf(path, name, best);
+  let known = [], missing = null;
+  graphs.append(element("p", { class: "hint" }, "Charts come with the first complete trial."));
+  const late = setTimeout(() => { if (missing) head.replaceChildren(element("p", { class: "error" }, errorText(missing))); }, LAUNCH_MS);
+  shown.signal.addEventListener("abort", () => clearTimeout(late));
   head.replaceChildren(element("p", { class: "row" }, element("progress", { "aria-label": "progress" }), "The launch begins."));
   shown.listen([`campaign/${name}`], (_topic, now) => {
     if (now.error?.rule) {
-      if (now.error.status !== 404) head.replaceChildren(element("p", { class: "error" }, `${now.error.rule}; got ${now.error.value}`));
+      if (now.error.status === 404) missing = now.error;
+      else head.replaceChildren(element("p", { class: "error" }, errorText(now.error)));
       return;
     }
+    missing = null;
     known = now.known === 0 ? now.trials : known.concat(now.trials);
     head.replaceChildren(headOf(path, name, now, known));
     if (!now.trials.length && best.childElementCount) return;
-    best.replaceChildren(...bestOf(path, name, now));
+    leaders(now.best);
     views(known);
     trials.show([...known].reverse());
   });
@@ -77,22 +84,29 @@ function headOf(path, name, now, known) {
   ]), element("div", { class: "row" }, now.state === "running" ? act("stop") : known.length < budget ? act("resume") : null, save));
 }
 
-function bestOf(path, name, now) {
-  if (!now.best.length) return [element("p", { class: "hint" }, "No trial is complete yet.")];
-  const file = (row, kind) => element("button", { class: "quiet", "aria-label": `${kind} for ${bytes(row.size_bytes)}`, click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
+// Shows the best of each size in `box`: drawn once, then what is new in it.
+function bestOf(path, name, box) {
+  const file = (row, kind) => element("button", { class: "quiet", "data-focus": `${kind} ${row.size_bytes}`, "aria-label": `${kind} for ${bytes(row.size_bytes)}`, click: () => download(`${path}/trials/${row.trial_id}/${kind}`, `${name}.${kind === "program" ? "xml" : "parquet"}`) }, kind);
   const axes = { x: { label: "buffer size", text: bytes, log: true, base: 2 }, y: { label: "microseconds", unit: "us", text: (value) => number(value, 3), log: true } };
-  const lines = [
-    { name: "best so far", points: now.best.map((row) => [row.size_bytes, row.time_us, row.label]) },
-    { name: "fastest baseline of the same run", points: now.best.map((row) => [row.size_bytes, row.baseline_time_us]) },
-  ];
-  return [dataTable("By size", [
+  const table = dataTable("By size", [
     { name: "size", text: (row) => bytes(row.size_bytes), value: (row) => row.size_bytes, number: true },
-    { name: "best", text: (row) => row.label },
+    { name: "best", text: (row) => row.label, long: true },
     { name: "microseconds", text: (row) => number(row.time_us), value: (row) => row.time_us, number: true },
-    { name: "baseline", text: (row) => number(row.baseline_time_us), value: (row) => row.baseline_time_us, number: true },
+    { name: "baseline, microseconds", text: (row) => number(row.baseline_time_us), value: (row) => row.baseline_time_us, number: true },
     { name: "speed-up", text: (row) => `${row.speedup.toFixed(2)}x`, value: (row) => row.speedup, number: true },
     { name: "", label: "files", text: () => "", cell: (row) => element("span", { class: "row" }, file(row, "schedule"), file(row, "program")) },
-  ], `${name}-best`, false).show(now.best), chart("Time by size", lineOption(lines, axes), 280)];
+  ], `${name}-best`, false);
+  let graph = null;
+  return (rows) => {
+    if (!rows.length) return box.replaceChildren(element("p", { class: "hint" }, "No trial is complete yet."));
+    const option = lineOption([
+      { name: "best so far", points: rows.map((row) => [row.size_bytes, row.time_us, row.label]) },
+      { name: "fastest baseline of the same run", points: rows.map((row) => [row.size_bytes, row.baseline_time_us]) },
+    ], axes);
+    table.show(rows);
+    if (graph) return graph.update(option);
+    return box.replaceChildren(table, (graph = chart("Time by size", option, 280)));
+  };
 }
 
 // Charts of all trials, which keep their zoom while trials come in.
@@ -100,6 +114,7 @@ function viewsOf(path, graphs) {
   const drawn = {};
   const show = (name, title, option, height) => {
     if (drawn[name]) drawn[name].update(option);
+    else if (!Object.keys(drawn).length) graphs.replaceChildren((drawn[name] = chart(title, option, height)));
     else graphs.append((drawn[name] = chart(title, option, height)));
   };
   return async (known) => {
@@ -116,7 +131,7 @@ function viewsOf(path, graphs) {
 function historyOption(complete) {
   let best = 0;
   const leading = complete.map((trial) => [trial.number, (best = Math.max(best, trial.speedup))]);
-  const axes = { x: { label: "trial", text: String }, y: { label: "speed-up over the best baseline", unit: "x", text: (value) => number(value, 3) } };
+  const axes = { x: { label: "trial", text: String, whole: true }, y: { label: "speed-up over the best baseline", unit: "x", text: (value) => number(value, 3) } };
   return lineOption([
     { name: "best so far", points: leading, step: true },
     { name: "each trial", points: complete.map((trial) => [trial.number, trial.speedup, trial.label]), dots: true },
@@ -135,8 +150,8 @@ function dimensionsOf(complete) {
 
 const TRIALS = [
   { name: "trial", text: (trial) => trial.number, number: true },
-  { name: "parameters", text: (trial) => trial.label },
-  { name: "state", text: (trial) => (trial.state === "complete" ? "complete" : `${trial.state}: ${trial.reason}`), cell: (trial) => (trial.state === "complete" ? "complete" : element("span", { class: trial.state === "failed" ? "error" : "hint" }, `${trial.state}: ${trial.reason}`)) },
+  { name: "parameters", text: (trial) => trial.label, long: true },
+  { name: "state", text: (trial) => (trial.state === "complete" ? "complete" : `${trial.state}: ${trial.reason}`), cell: (trial) => (trial.state === "complete" ? "complete" : element("span", { class: trial.state === "failed" ? "error" : "hint" }, `${trial.state}: ${trial.reason}`)), long: true },
   { name: "speed-up", text: (trial) => (trial.speedup === null ? "" : `${trial.speedup.toFixed(3)}x`), value: (trial) => trial.speedup, number: true },
-  { name: "seconds", text: (trial) => trial.seconds.toFixed(2), value: (trial) => trial.seconds, number: true },
+  { name: "took", text: (trial) => duration(trial.seconds), value: (trial) => trial.seconds, number: true },
 ];

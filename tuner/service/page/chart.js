@@ -23,7 +23,7 @@ function themed(option) {
     axisLine: { lineStyle: { color: ink } }, splitLine: { lineStyle: { color: line } },
   });
   const each = (axes) => (Array.isArray(axes) ? axes.map(axis) : axes && axis(axes));
-  const tools = { feature: { ...(option.xAxis ? { dataZoom: { title: { zoom: "zoom", back: "undo" } } } : {}), restore: { title: "reset" }, saveAsImage: { title: "save", name: "chorale" } }, iconStyle: { borderColor: ink }, right: 8, top: 0 };
+  const tools = { feature: { ...(option.xAxis ? { dataZoom: { title: { zoom: "zoom", back: "undo" } } } : {}), restore: { title: "reset" }, saveAsImage: { title: "save", name: "chorale", pixelRatio: 2, backgroundColor: colour("ground") } }, iconStyle: { borderColor: ink }, right: 8, top: 0 };
   return {
     color: COLOURS, backgroundColor: "transparent", textStyle: { color: ink, fontFamily: "system-ui, sans-serif", fontSize: 13 },
     animation: !matchMedia("(prefers-reduced-motion: reduce)").matches, animationDuration: 200, toolbox: tools,
@@ -62,13 +62,15 @@ export function chart(title, option, height = 340) {
   return whole;
 }
 
-const zoom = [{ type: "inside", filterMode: "none" }, { type: "inside", yAxisIndex: 0, filterMode: "none" }];
+// By Ctrl and the wheel, which alone scrolls the page.
+const inside = { type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false };
+const zoom = [inside, { ...inside, yAxisIndex: 0 }];
 
-// series: [{name, points: [[x, y]…], step?, dots?}]; axes: {x: {label, text, log, base?}, y: {…}}
+// series: [{name, points: [[x, y]…], step?, dots?}]; axes: {x: {label, text, log, base?, whole?}, y: {…}}
 export function lineOption(series, axes) {
   const axis = (one) => ({
     type: one.log ? "log" : "value", logBase: one.base ?? 10, name: one.label, nameLocation: "middle", nameGap: one === axes.x ? 28 : 52,
-    scale: true, axisLabel: { formatter: one.text },
+    scale: true, axisLabel: { formatter: one.text }, ...(one.whole ? { minInterval: 1, boundaryGap: ["4%", "4%"] } : {}),
   });
   return {
     legend: {}, grid: { left: 70, right: 24, top: 40, bottom: 48 }, dataZoom: zoom, xAxis: axis(axes.x), yAxis: axis(axes.y),

@@ -1,8 +1,9 @@
 // Ask for a schedule or a bound; the network is drawn while its spec is typed.
 
-import { catalog, finished, get, post } from "./api.js";
+import { address, hashOf, noteAddress } from "./address.js";
+import { catalog, finished, get, post, remove } from "./api.js";
 import { boundOf } from "./bound.js";
-import { bytes, choice, element, errorOf, field, panel } from "./dom.js";
+import { bytes, choice, counted, element, errorOf, field, panel, tell } from "./dom.js";
 import { network } from "./picture.js";
 import { resultOf } from "./result.js";
 
@@ -10,121 +11,187 @@ const KEPT = "chorale-design";
 const FIRST = { topology: "torus:4x4", method: "auto", collective: "allreduce", root: "0", k: "", chunks: "" };
 const COLLECTIVES = ["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"];
 const ROOTED = ["broadcast", "reduce"];
+const EXAMPLES = ["torus:4x4", "a100:2", "h100:2", "mi300x:1", "dragonfly:4,2,2", "without(torus:4x4;link=0-1)"];
 const TYPING_MS = 250;
 const count = (text) => (text ? Number(text) : null);
 
-export function keptDesign() {
-  return { ...FIRST, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
+export async function design(main, { parts: [key], query }, shown) {
+  const result = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }));
+  const outcome = designPanel(main, valuesOf(query, result?.document), shown);
+  if (result) outcome.replaceChildren(await resultOf(key, result, shown));
+  else outcome.replaceChildren(examples());
 }
 
-export function keepDesign(values) {
-  sessionStorage.setItem(KEPT, JSON.stringify({ ...keptDesign(), ...values }));
+function examples() {
+  const links = EXAMPLES.map((topology) => element("a", { href: hashOf(["design"], { topology }) }, topology));
+  return element("p", { class: "row hint" }, "Nothing designed yet: press Design, or begin with", links);
 }
 
-export async function design(main, [key], shown) {
-  const { outcome } = designPanel(main, shown);
-  if (key) outcome.replaceChildren(await resultOf(key, shown));
-  else outcome.replaceChildren(element("p", { class: "hint" }, "Nothing designed yet: press Design, or try a100:2."));
+// What the form begins with: what the address says, else what the result is of, else what was last in it.
+export function valuesOf(query, report) {
+  const given = Object.fromEntries(Object.entries(query).filter(([name]) => name in FIRST));
+  if (!report || Object.keys(given).length) return { ...FIRST, ...(Object.keys(given).length ? given : kept()) };
+  const { topology: { spec }, collective, method, parameters = {}, root } = report;
+  const named = (value) => (value === null || value === undefined ? "" : String(value));
+  return { ...FIRST, topology: spec, collective, method: method ?? "auto", root: named(root ?? parameters.root ?? 0), k: named(parameters.k), chunks: named(parameters.chunks) };
 }
 
-// The form with its preview, and below it the place of what comes of it.
-export function designPanel(main, shown) {
-  const outcome = element("div", { "aria-live": "polite" });
-  const preview = element("div", { class: "preview", "aria-live": "polite" });
-  const form = formOf(preview, outcome, shown);
-  main.append(panel("Design a schedule", element("div", { class: "halves" }, form, preview)), outcome);
-  return { outcome };
+const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+
+// The form with its preview, and below it the place of what comes of it, which is returned.
+export function designPanel(main, values, shown) {
+  const outcome = element("div", { class: "result" });
+  const preview = element("div", { class: "preview" }, element("p", { class: "hint" }, "The network is drawn here.")), status = element("div", { role: "status" });
+  const form = formOf(values, { preview, status, outcome }, shown);
+  main.append(panel("Design a schedule", element("div", { class: "halves" }, form, preview), status), outcome);
+  return outcome;
 }
 
-function formOf(preview, outcome, shown) {
-  const kept = keptDesign();
+function formOf(values, regions, shown) {
   const families = element("datalist", { id: "families" });
-  const topology = element("input", { name: "topology", required: true, value: kept.topology, spellcheck: "false", autocomplete: "off", list: "families" });
+  const topology = element("input", { name: "topology", required: true, value: values.topology, spellcheck: "false", autocomplete: "off", list: "families" });
   const file = element("input", { name: "file", type: "file", accept: ".json" });
-  const number = (name, attributes) => element("input", { name, type: "number", value: kept[name], ...attributes });
+  const number = (name, attributes) => element("input", { name, type: "number", value: values[name], ...attributes });
   const root = field("Root", number("root", { min: 0 })), trees = field("k (trees per root)", number("k", { min: 1, placeholder: "optimal" }));
   const chunks = field("Chunks per shard", number("chunks", { min: 1, placeholder: "optimal" }));
-  const method = choice("method", [kept.method], kept.method, { "aria-describedby": "method-summary" });
+  const method = choice("method", [values.method], values.method, { "aria-describedby": "method-summary" });
   const summary = element("p", { class: "hint wide", id: "method-summary" });
-  const form = element("form", { class: "fields", submit: (event) => { event.preventDefault(); order(form, event.submitter?.value ?? "syntheses", outcome, shown); } },
-    families, field("Topology", topology), field("or a JSON topology", file), field("Method", method),
-    field("Collective", choice("collective", COLLECTIVES, kept.collective)), root, trees, chunks, summary,
+  const form = element("form", { class: "fields", submit: (event) => { event.preventDefault(); order(form, event.submitter?.value ?? "syntheses", regions, shown); } },
+    families, element("div", { class: "wide" }, field("Topology", topology)), field("or a JSON topology", file), field("Method", method),
+    field("Collective", choice("collective", COLLECTIVES, values.collective)), root, trees, chunks, summary,
     element("div", { class: "row wide" }, element("button", { value: "syntheses" }, "Design"), element("button", { value: "bounds", class: "quiet" }, "Bound only")));
-  const look = previewer(form, preview, shown);
+  const look = previewer(form, regions.preview, shown);
   const adapt = async () => {
     const { methods, families: forms } = await catalog();
     if (!families.childElementCount) families.append(...forms.map((one) => element("option", { value: one.example }, `${one.syntax}: ${one.summary}`)));
-    const values = Object.fromEntries(new FormData(form));
-    const chosen = methods.find((one) => one.name === values.method) ?? methods.find((one) => one.name === "auto");
+    const now = typed(form);
+    const able = (one) => one.collectives.includes(now.collective);
+    const chosen = methods.find((one) => one.name === now.method && able(one)) ?? methods.find((one) => one.name === "auto");
     method.replaceChildren(...methods.toSorted((a, b) => (b.name === "auto") - (a.name === "auto")).map((one) =>
-      element("option", { value: one.name, selected: one === chosen, disabled: !one.collectives.includes(values.collective) }, one.name)));
+      element("option", { value: one.name, selected: one === chosen, disabled: !able(one) }, one.name)));
     summary.textContent = chosen.summary;
-    root.hidden = !ROOTED.includes(values.collective);
+    root.hidden = !ROOTED.includes(now.collective);
     trees.hidden = !chosen.options.includes("k");
     chunks.hidden = !chosen.options.includes("chunks");
   };
-  form.addEventListener("input", () => { const { file: _, ...values } = Object.fromEntries(new FormData(form)); keepDesign(values); adapt(); });
+  form.addEventListener("input", async (event) => {
+    if (event.target === topology) file.value = ""; // the network that was given last is the one
+    if (event.target !== file) tell(event.target, "");
+    await adapt();
+    note(form);
+  });
   topology.addEventListener("input", () => look(TYPING_MS));
   file.addEventListener("change", () => look(0));
-  adapt().catch(() => {});
+  adapt().catch(shown.alert);
   look(0);
   return form;
 }
+
+function typed(form) {
+  const { file: _, ...values } = Object.fromEntries(new FormData(form));
+  return values;
+}
+
+// Keep what is in the form, with the tab and in the address; the result that is shown stays there.
+function note(form) {
+  const values = typed(form);
+  sessionStorage.setItem(KEPT, JSON.stringify(values));
+  const { view, parts } = address();
+  noteAddress(hashOf([view || "design", ...parts], asked(form, values)));
+}
+
+// The values of fields that are shown.
+function asked(form, values) {
+  return Object.fromEntries(Object.entries(values).filter(([name]) => isShown(form, name)));
+}
+
+const isShown = (form, name) => !form.elements[name].closest(".field").hidden;
 
 async function networkOf(form) {
   const file = new FormData(form).get("file");
   return file?.size ? JSON.parse(await file.text()) : form.elements.topology.value;
 }
 
-// Draws the network `delay` milliseconds after the last change; what it asked for before is given up.
+// Draws the network `delay` milliseconds after the last change; what it asked for before is given up. What is wrong
+// with it is said beside its field, and the last picture stays, pale.
 function previewer(form, preview, shown) {
   let last = new AbortController(), timer = 0;
   shown.signal.addEventListener("abort", () => { clearTimeout(timer); last.abort(); });
-  const look = async () => {
+  const draw = async () => {
     last.abort();
     const { signal } = (last = new AbortController());
+    const { topology, file } = form.elements, given = file.files.length ? file : topology;
     try {
       const source = await networkOf(form);
       const view = await (typeof source === "string" ? get("/v1/topologies", { topology: source }, signal) : post("/v1/topologies", { topology: source }, signal));
-      if (!signal.aborted) preview.replaceChildren(...described(view));
+      if (signal.aborted) return;
+      form.elements.root.max = view.topology.nodes - 1;
+      preview.replaceChildren(...described(view));
+      preview.classList.remove("stale");
+      tell(topology, "");
+      tell(file, "");
     } catch (error) {
-      if (!signal.aborted) preview.replaceChildren(element("p", { class: "hint" }, error.message));
+      if (signal.aborted) return;
+      tell(given, error.message);
+      preview.classList.add("stale");
     }
   };
-  return (delay) => { clearTimeout(timer); timer = setTimeout(look, delay); };
+  return (delay) => { clearTimeout(timer); timer = setTimeout(draw, delay); };
 }
 
-export function described({ topology, unit, picture, why }, marked) {
-  const facts = [`${topology.nodes} ranks`, topology.switches ? `${topology.switches} switches` : null, `${topology.links} links`,
+function described({ topology, unit, picture, why }) {
+  const facts = [counted(topology.nodes, "rank"), topology.switches ? counted(topology.switches, "switch") : null, counted(topology.links, "link"),
     topology.degree === null ? null : `degree ${topology.degree}`, `diameter ${topology.diameter}`];
-  return [element("p", {}, element("strong", {}, topology.spec ?? "network"), `: ${facts.filter(Boolean).join(", ")}`),
-    picture ? network(picture, unit, marked) : element("p", { class: "hint" }, why)];
+  return [element("p", { class: "spec" }, element("strong", {}, topology.spec ?? "network"), `: ${facts.filter(Boolean).join(", ")}`),
+    picture ? network(picture, unit) : element("p", { class: "hint" }, why)];
 }
 
-async function order(form, kind, outcome, shown) {
+async function order(form, kind, { status, outcome }, shown) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
+  const view = kind === "bounds" ? "bound" : "design";
   try {
-    const values = new FormData(form), collective = values.get("collective");
-    const isShown = (name) => !form.elements[name].closest("label").hidden;
-    const body = { topology: await networkOf(form), collective };
-    if (isShown("root")) body.root = Number(values.get("root"));
-    if (kind === "syntheses") body.method = values.get("method");
-    if (kind === "syntheses" && isShown("chunks")) body.chunks = count(values.get("chunks"));
-    if (isShown("k") && (kind === "syntheses" || !["allreduce", "alltoall"].includes(collective))) body.k = count(values.get("k"));
-    const job = await finished(await post(`/v1/${kind}`, body), (now) => outcome.replaceChildren(stateOf(now)), shown.signal);
-    if (job.state !== "done") return;
-    history.pushState(null, "", `#${kind === "bounds" ? "bound" : "design"}/${job.result}`); // the form stays as it is
-    outcome.replaceChildren(kind === "bounds" ? await boundOf(job.result) : await resultOf(job.result, shown));
+    const job = await finished(await post(`/v1/${kind}`, await requestOf(form, kind)), (now) => status.replaceChildren(stateOf(now)), shown.signal);
+    if (job.state !== "done" || shown.signal.aborted) return;
+    noteAddress(hashOf([view, job.result], asked(form, typed(form))), true); // the form stays as it is
+    const result = await get(`/v1/results/${job.result}`);
+    outcome.replaceChildren(await (kind === "bounds" ? boundOf(result) : resultOf(job.result, result, shown)));
+    status.replaceChildren(element("p", { class: "hint" }, job.cached === "no" ? "Done." : "Done: this was computed before."));
+    outcome.scrollIntoView({ block: outcome.getBoundingClientRect().top > 0.6 * innerHeight ? "start" : "nearest" });
   } catch (error) {
-    outcome.replaceChildren(element("p", { class: "error" }, error.message));
+    status.replaceChildren();
+    refused(form, error, status);
   } finally {
     buttons.forEach((button) => { button.disabled = false; });
   }
 }
 
+async function requestOf(form, kind) {
+  const values = asked(form, typed(form)), { collective } = values;
+  const body = { topology: await networkOf(form), collective };
+  if (values.root) body.root = Number(values.root);
+  if (kind === "syntheses") body.method = values.method;
+  if (kind === "syntheses" && "chunks" in values) body.chunks = count(values.chunks);
+  if ("k" in values && (kind === "syntheses" || !["allreduce", "alltoall"].includes(collective))) body.k = count(values.k);
+  return body;
+}
+
+// Beside the field that a refusal names, else below the form.
+function refused(form, error, status) {
+  const [, name] = String(error.facts?.value ?? "").match(/^body\.(\w+)/) ?? [];
+  const input = name && form.elements[name];
+  if (input && isShown(form, name)) {
+    tell(input, error.message);
+    input.focus();
+  } else status.replaceChildren(element("p", { class: "error" }, error.message));
+}
+
+// How far a job is, and a button to give it up.
 export function stateOf(job) {
   if (job.error) return errorOf(job.error);
+  if (job.state === "done") return element("p", { class: "hint" }, "drawing");
+  if (job.state === "cancelled") return element("p", { class: "hint" }, "Cancelled.");
   const bar = element("progress", { ...(job.progress ? { max: job.progress.total, value: job.progress.done } : {}), "aria-label": "progress" });
-  return element("p", { class: "row" }, bar, `${job.state}, at most ${bytes(job.memory_bytes)} of memory`);
+  const cancel = element("button", { type: "button", class: "quiet", click: (event) => { event.target.disabled = true; return remove(`/v1/jobs/${job.id}`); } }, "Cancel");
+  return element("p", { class: "row" }, bar, `${job.state}, at most ${bytes(job.memory_bytes)} of memory`, cancel);
 }

@@ -26,8 +26,23 @@ export function panel(title, ...children) {
   return element("section", { class: "panel" }, element("h2", {}, title), ...children);
 }
 
-export function field(label, input) {
-  return element("label", {}, label, input);
+let fields = 0;
+
+// A labelled input, with room below it for a hint and for what is wrong with it; see `tell`.
+export function field(label, input, hint = null) {
+  const id = `field-${fields += 1}`;
+  const problem = element("span", { class: "problem", id: `${id}-problem`, "aria-live": "polite" });
+  const note = hint && element("span", { class: "hint", id: `${id}-hint` }, hint);
+  const described = [input.getAttribute("aria-describedby"), note && note.id, problem.id].filter(Boolean).join(" ");
+  input.setAttribute("aria-describedby", described);
+  return element("div", { class: "field" }, element("label", {}, label, input), note, problem);
+}
+
+// Say beside an input what is wrong with it, or with "" that nothing is.
+export function tell(input, text) {
+  input.closest(".field").querySelector(".problem").textContent = text;
+  if (text) input.setAttribute("aria-invalid", "true");
+  else input.removeAttribute("aria-invalid");
 }
 
 export function choice(name, values, chosen, attributes = {}) {
@@ -40,43 +55,54 @@ export function facts(entries) {
   return element("dl", {}, rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
-// columns: {name, label?, text(row), value?(row), cell?(row), number?}. The table sorts by its headings, filters by a
-// text and exports what it shows as CSV; `show(rows)` fills it, and keeps sort, filter and focus.
+const ROWS = 200; // that a table shows at first: more are slow to draw
+
+// columns: {name, label?, text(row), value?(row), cell?(row), number?, long?}. The table sorts by its headings, filters by
+// a text and exports what it holds as CSV; `show(rows)` fills it and keeps focus. Sort and filter are kept with the tab.
 export function dataTable(caption, columns, fileName, tools = true) {
-  const state = { rows: [], column: null, descending: false, filter: "" };
+  const KEPT = `table:${fileName}`;
+  const state = { column: null, descending: false, filter: "", ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
+  let rows = [], limit = ROWS;
   const body = element("tbody");
   const heads = columns.map((column) => headOf(column, () => sortBy(column)));
   const head = element("thead", {}, element("tr", {}, heads));
   const whole = element("table", {}, element("caption", {}, caption), head, body);
   const count = element("span", { class: "hint", role: "status" });
-  const filter = element("input", { type: "search", "aria-label": `Filter: ${caption}`, placeholder: "filter", input: () => { state.filter = filter.value.toLowerCase(); draw(); } });
+  const filter = element("input", { type: "search", value: state.filter, "aria-label": `Filter: ${caption}`, placeholder: "filter", input: () => { state.filter = filter.value; draw(); } });
   const csv = element("button", { type: "button", class: "quiet", click: () => saveText(csvOf(columns, visible()), `${fileName}.csv`) }, "CSV");
+  const more = element("button", { type: "button", class: "quiet", hidden: true, click: () => { limit = Infinity; draw(); } });
   const bar = tools ? element("div", { class: "row tools" }, filter, csv, count) : null;
-  const view = element("div", {}, bar, element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, whole));
+  const view = element("div", {}, bar, element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, whole), more);
 
   function sortBy(column) {
-    state.descending = state.column === column ? !state.descending : false;
-    state.column = column;
-    columns.forEach((other, index) => heads[index].setAttribute("aria-sort", other !== column ? "none" : state.descending ? "descending" : "ascending"));
+    state.descending = state.column === column.name ? !state.descending : false;
+    state.column = column.name;
     draw();
   }
 
   function visible() {
-    const rows = state.rows.filter((row) => !state.filter || columns.some((column) => String(column.text(row) ?? "").toLowerCase().includes(state.filter)));
-    if (!state.column) return rows;
-    const key = state.column.value ?? state.column.text, sign = state.descending ? -1 : 1;
-    return [...rows].sort((a, b) => sign * compared(key(a), key(b)));
+    const part = state.filter.toLowerCase();
+    const kept = rows.filter((row) => !part || columns.some((column) => String(column.text(row) ?? "").toLowerCase().includes(part)));
+    const column = columns.find((one) => one.name && one.name === state.column);
+    if (!column) return kept;
+    const key = column.value ?? column.text, sign = state.descending ? -1 : 1;
+    return [...kept].sort((a, b) => compared(key(a), key(b), sign));
   }
 
   function draw() {
-    const focused = document.activeElement?.dataset?.focus;
-    const rows = visible();
-    body.replaceChildren(...rows.map((row) => element("tr", {}, columns.map((column) => cellOf(column, row)))));
-    count.textContent = state.filter ? `${rows.length} of ${state.rows.length} rows` : "";
+    sessionStorage.setItem(KEPT, JSON.stringify(state));
+    columns.forEach((column, index) => { if (column.name) heads[index].setAttribute("aria-sort", column.name !== state.column ? "none" : state.descending ? "descending" : "ascending"); });
+    const focused = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    const chosen = visible();
+    body.replaceChildren(...chosen.slice(0, limit).map((row) => element("tr", {}, columns.map((column) => cellOf(column, row)))));
+    if (!chosen.length && rows.length) body.append(element("tr", {}, element("td", { colspan: columns.length, class: "hint" }, "No row has this text.")));
+    count.textContent = state.filter ? `${chosen.length} of ${rows.length} rows` : "";
+    more.hidden = chosen.length <= limit;
+    more.textContent = `Show all ${chosen.length} rows`;
     if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  view.show = (rows) => { state.rows = rows; draw(); return view; };
+  view.show = (all) => { rows = all; draw(); return view; };
   return view;
 }
 
@@ -87,14 +113,15 @@ function headOf(column, sort) {
 }
 
 function cellOf(column, row) {
-  return element("td", { class: column.number ? "number" : null }, (column.cell ?? column.text)(row) ?? "");
+  return element("td", { class: column.number ? "number" : column.long ? "long" : null }, (column.cell ?? column.text)(row) ?? "");
 }
 
-function compared(a, b) {
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  if (a === null || a === undefined) return 1;
-  if (b === null || b === undefined) return -1;
-  return String(a).localeCompare(String(b), undefined, { numeric: true });
+// What there is no value of comes last in either order.
+function compared(a, b, sign) {
+  const lacks = (value) => value === null || value === undefined;
+  if (lacks(a) || lacks(b)) return lacks(a) - lacks(b);
+  if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+  return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 
 function csvOf(columns, rows) {
@@ -109,7 +136,11 @@ export function saveText(text, name) {
 }
 
 export function errorOf(facts) {
-  return element("p", { class: "error" }, `${facts.rule}; got ${facts.value}; ${facts.way_out}`);
+  return element("p", { class: "error" }, errorText(facts));
+}
+
+export function errorText(facts) {
+  return `${facts.rule}; got ${facts.value}; ${facts.way_out}`;
 }
 
 export function bytes(count) {
@@ -121,6 +152,30 @@ export function bytes(count) {
 
 export function number(value, digits = 4) {
   return value === null || value === undefined ? "" : String(Number(value.toPrecision(digits)));
+}
+
+// A share that is text such as 1/63.
+export function percent(text) {
+  const [above, below = "1"] = text.split("/");
+  return `${number((100 * Number(above)) / Number(below), 3)} %`;
+}
+
+// A time as people read it, with a unit that suits it.
+export function duration(seconds) {
+  const units = [[60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "us"]];
+  const [scale, unit] = units.find(([one]) => seconds >= one) ?? units.at(-1);
+  return `${number(seconds / scale, 3)} ${unit}`;
+}
+
+// Today the time of day, before that the day too.
+export function moment(seconds) {
+  const then = new Date(seconds * 1000);
+  return then.toDateString() === new Date().toDateString() ? then.toLocaleTimeString() : then.toLocaleString();
+}
+
+// A number with its noun: 1 switch, 2 switches.
+export function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : noun.endsWith("ch") ? "es" : "s"}`;
 }
 
 const PICOSECONDS = { "GB/s": 1000, "Gbit/s": 8000 };

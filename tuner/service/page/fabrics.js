@@ -10,7 +10,7 @@ const time = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
 const mbit = (bits) => `${number(bits / 1e6)} Mbit/s`;
 const SAMPLES = 600, BEFORE_S = 10;
 
-export async function fabrics(main, [name], shown) {
+export async function fabrics(main, { parts: [name] }, shown) {
   if (name) await watch(main, name, shown);
   else list(main, shown);
 }
@@ -43,11 +43,12 @@ async function watch(main, name, shown) {
   main.append(panel(name, head), element("div", { class: "halves" }, panel("Links now", image), panel("Present table", table)),
     panel("Rates", history), panel("What changed, when and why", events), panel("Links", links));
   const picture = (await get("/v1/topologies", { topology: (await get(path)).topology })).picture;
-  const rates = rateChart(history);
+  const rates = rateChart(history), fabric = picture && fabricDrawing(picture, name);
+  image.replaceChildren(fabric ? fabric.view : element("p", { class: "hint" }, "The network is too large to draw; its links are in the table below."));
   shown.listen([`fabric/${name}`], (_topic, now) => {
     if (now.error?.rule) return head.replaceChildren(element("p", { class: "error" }, `${now.error.rule}; got ${now.error.value}; ${now.error.way_out}`));
     headOf(head, path, now);
-    if (picture) image.replaceChildren(imageOf(picture, now));
+    fabric?.show(now);
     table.replaceChildren(...tableOf(now));
     links.show(now.links);
     events.show([...now.events].reverse());
@@ -68,19 +69,21 @@ function headOf(head, path, now) {
   if (focused) head.querySelector("button")?.focus();
 }
 
-function imageOf(picture, now) {
+// Drawn once, so that it keeps its zoom; then links change as the watch sees them.
+function fabricDrawing(picture, name) {
   const ranks = picture.nodes.map((node, index) => ({ node, index })).filter(({ node }) => node.kind === "compute").map(({ index }) => index);
-  const byEnds = new Map(now.links.map((link) => [link.link, link]));
-  const lines = picture.connections.map((line) => {
-    const link = byEnds.get(`${ranks.indexOf(line.src)}>${ranks.indexOf(line.dst)}`);
+  const names = picture.connections.map((line) => `${ranks.indexOf(line.src)}>${ranks.indexOf(line.dst)}`);
+  const linesOf = (byEnds) => picture.connections.map((line, index) => {
+    const link = byEnds.get(names[index]);
     if (!link) return { ...line, colour: "var(--wire)", width: 0.015, title: "not probed" };
     const share = link.in_force_bits_per_s / link.declared_bits_per_s;
     const title = `${link.link} is ${link.state} since ${time(link.since_s)}: ${mbit(link.in_force_bits_per_s)} of ${mbit(link.declared_bits_per_s)}`;
     return { ...line, colour: STATES[link.state], width: 0.025 + 0.05 * share, dashed: ["dead", "flapping"].includes(link.state), title };
   });
   const caption = "Links by state; thicker ones have more of their rate";
+  const { image, paint } = drawing(picture, caption, linesOf(new Map()));
   const legend = Object.entries(STATES).map(([state, colour]) => element("li", {}, swatch(colour), state));
-  return figure(caption, drawing(picture, caption, lines), legend);
+  return { view: figure(caption, image, legend, name), show: (now) => paint(linesOf(new Map(now.links.map((link) => [link.link, link])))) };
 }
 
 function tableOf(now) {

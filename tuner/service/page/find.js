@@ -1,51 +1,65 @@
 // Efficient networks of a size and degree: few steps or little bandwidth time.
 
+import { address, hashOf, noteAddress } from "./address.js";
 import { finished, get, post } from "./api.js";
 import { chart, lineOption } from "./chart.js";
-import { keepDesign, stateOf } from "./design.js";
+import { stateOf } from "./design.js";
 import { dataTable, element, field, panel } from "./dom.js";
 
 const value = (text) => { const [above, below = "1"] = text.split("/"); return Number(above) / Number(below); };
 
-export async function find(main, [key], shown) {
-  const outcome = element("div", { "aria-live": "polite" });
-  main.append(panel("Find a network", formOf(outcome, shown)), outcome);
-  if (key) outcome.replaceChildren(await frontierOf(key));
+export async function find(main, { parts: [key], query }, shown) {
+  const report = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }))?.document;
+  const outcome = element("div", { class: "result" }), status = element("div", { role: "status" });
+  main.append(panel("Find a network", formOf(Object.keys(query).length || !report ? query : report, { outcome, status }, shown), status), outcome);
+  if (report) outcome.replaceChildren(frontierOf(report));
   else outcome.replaceChildren(element("p", { class: "hint" }, "Networks that no other one beats in both steps and bandwidth."));
 }
 
-function formOf(outcome, shown) {
+function formOf({ nodes = 64, degree = 4, bidirectional }, { outcome, status }, shown) {
   const form = element("form", { class: "fields", submit: async (event) => {
     event.preventDefault();
-    const values = new FormData(form);
+    const body = asked(form), button = form.querySelector("button");
+    button.disabled = true;
     try {
-      const body = { nodes: Number(values.get("nodes")), degree: Number(values.get("degree")), bidirectional: values.get("bidirectional") === "on" };
-      const job = await finished(await post("/v1/finds", body), (now) => outcome.replaceChildren(stateOf(now)), shown.signal);
-      if (job.state === "done") location.hash = `#find/${job.result}`;
+      const job = await finished(await post("/v1/finds", body), (now) => status.replaceChildren(stateOf(now)), shown.signal);
+      if (job.state !== "done" || shown.signal.aborted) return;
+      noteAddress(hashOf(["find", job.result], addressed(body)), true); // the form stays as it is
+      outcome.replaceChildren(frontierOf((await get(`/v1/results/${job.result}`)).document));
+      status.replaceChildren();
     } catch (error) {
-      outcome.replaceChildren(element("p", { class: "error" }, error.message));
+      status.replaceChildren(element("p", { class: "error" }, error.message));
+    } finally {
+      button.disabled = false;
     }
-  } }, field("Nodes", element("input", { name: "nodes", type: "number", min: 2, value: 64, required: true })),
-  field("Degree", element("input", { name: "degree", type: "number", min: 1, max: 64, value: 4, required: true })),
-  element("label", { class: "tick" }, element("input", { name: "bidirectional", type: "checkbox" }), "links in both directions"), element("button", {}, "Find"));
+  } }, field("Nodes", element("input", { name: "nodes", type: "number", min: 2, value: nodes, required: true })),
+  field("Degree", element("input", { name: "degree", type: "number", min: 1, max: 64, value: degree, required: true })),
+  element("label", { class: "tick" }, element("input", { name: "bidirectional", type: "checkbox", checked: [true, "true"].includes(bidirectional) }), "links in both directions"), element("button", {}, "Find"));
+  form.addEventListener("input", () => noteAddress(hashOf(["find", ...address().parts], addressed(asked(form)))));
   return form;
 }
 
-async function frontierOf(key) {
-  const { document: report } = await get(`/v1/results/${key}`);
+function asked(form) {
+  const values = new FormData(form);
+  return { nodes: Number(values.get("nodes")), degree: Number(values.get("degree")), bidirectional: values.get("bidirectional") === "on" };
+}
+
+const addressed = (body) => ({ ...body, bidirectional: body.bidirectional || null });
+
+function frontierOf(report) {
   const points = report.frontier.map((row) => [row.steps, value(row.bandwidth_factor), row.spec]);
-  const axes = { x: { label: "steps", text: String }, y: { label: "bandwidth factor", text: (factor) => String(Number(factor.toPrecision(4))) } };
+  const axes = { x: { label: "steps", text: String, whole: true }, y: { label: "bandwidth factor", text: (factor) => String(Number(factor.toPrecision(4))) } };
   const series = [{ name: "frontier", points, dots: true }, { name: "lower bound", points: [[report.bound.steps, value(report.bound.bandwidth_factor)]], dots: true }];
   return panel(`Networks of ${report.nodes} nodes and degree ${report.degree}`, chart("Steps and bandwidth factor of each network", lineOption(series, axes), 300),
     dataTable("Frontier, fewest steps first", COLUMNS, "frontier").show(report.frontier));
 }
 
 const COLUMNS = [
-  { name: "spec", text: (row) => row.spec },
+  { name: "spec", text: (row) => row.spec, long: true },
   { name: "method", text: (row) => row.method },
   { name: "steps", text: (row) => row.steps, number: true },
   { name: "bandwidth factor", text: (row) => row.bandwidth_factor, value: (row) => value(row.bandwidth_factor), number: true },
   { name: "diameter", text: (row) => row.diameter, number: true },
   { name: "optimal", text: (row) => [row.bandwidth_optimal ? "bandwidth" : "", row.moore_optimal ? "steps" : ""].filter(Boolean).join(", ") },
-  { name: "", label: "action", text: () => "", cell: (row) => element("a", { href: "#design", "aria-label": `design on ${row.spec}`, click: () => keepDesign({ topology: row.spec, method: row.method, collective: "allgather" }) }, "design") },
+  { name: "", label: "action", text: () => "", cell: (row) => element("a", { href: hashOf(["design"], { topology: row.spec, method: row.method, collective: "allgather" }), "aria-label": `design on ${row.spec}` }, "design") },
 ];

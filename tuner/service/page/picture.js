@@ -1,10 +1,12 @@
 // Networks as SVG: nodes, connections with a state or a load, the tree of a root.
 
 import { element, shape } from "./dom.js";
+import { zoomTools } from "./zoom.js";
 
 export const COLOURS = ["#1f77b4", "#e0740c", "#2a9134", "#c72c2c", "#8052b0", "#8a5a44", "#c74fa3", "#6d6d6d", "#8f9000", "#0f9fb0"];
 
-const UNIT = 40; // pixels between neighbours
+const UNIT = 40; // units of the drawing between neighbours
+const INSIDE = 4; // letters that fit into a node; longer names stand below it
 
 export function heat(share) {
   const hue = 210 - 200 * share;
@@ -12,41 +14,63 @@ export function heat(share) {
 }
 
 function box(nodes) {
-  const xs = nodes.map((node) => node.x), ys = nodes.map((node) => node.y);
-  const [left, right] = [Math.min(...xs), Math.max(...xs)], [low, high] = [Math.min(...ys), Math.max(...ys)];
+  const xs = nodes.map((node) => node.x), ys = nodes.map((node) => -node.y);
+  const [left, right] = [Math.min(...xs), Math.max(...xs)], [top, bottom] = [Math.min(...ys), Math.max(...ys)];
   const margin = 0.7 * UNIT;
-  return `${left - margin} ${-high - margin} ${right - left + 2 * margin} ${high - low + 2 * margin}`;
+  return [left - margin, top - margin, right - left + 2 * margin, bottom - top + 2 * margin];
 }
 
-// A connection bends to its right, so that both directions are seen.
+// A connection bends to its right, so that both directions are seen; a long one past the nodes between, at most as far
+// as halfway to the next row.
 function bent(from, to, bend) {
-  const [x1, y1, x2, y2] = [from.x, -from.y, to.x, -to.y];
-  if (Math.hypot(x2 - x1, y2 - y1) > 1.5 * UNIT) bend *= 1.8; // past the nodes between
-  const mx = (x1 + x2) / 2 - (y2 - y1) * bend, my = (y1 + y2) / 2 + (x2 - x1) * bend;
+  const [x1, y1, x2, y2] = [from.x, -from.y, to.x, -to.y], length = Math.hypot(x2 - x1, y2 - y1);
+  const aside = length > 1.5 * UNIT ? Math.min(1.8 * bend, UNIT / length) : bend;
+  const mx = (x1 + x2) / 2 - (y2 - y1) * aside, my = (y1 + y2) / 2 + (x2 - x1) * aside;
   return `M${x1} ${y1}Q${mx} ${my} ${x2} ${y2}`;
 }
 
-function markOf(node, labelled, extra) {
-  const size = Math.min(0.26 * UNIT, (0.75 * UNIT) / node.id.length);
-  const label = labelled ? shape("text", { class: "name", x: node.x, y: -node.y, "font-size": size }, node.id) : null;
+function markOf(node, room, extra) {
   const able = node.able ? `, can ${node.able}` : "";
   const body = { cx: node.x, cy: -node.y, r: 0.24 * UNIT, class: [node.kind, node.able ? "able" : "", extra].join(" ").trim() };
-  return shape("g", {}, shape("circle", body), label, shape("title", {}, `${node.kind} ${node.id}${able}`));
+  return shape("g", {}, shape("circle", body), labelOf(node, room), shape("title", {}, `${node.kind} ${node.id}${able}`));
 }
 
-// lines: [{src, dst, colour, width, title, dashed?}]; marked: a class for each node by number, or none
+// Short names stand in the node, longer ones below it, as large as `room` to the next node of the row allows.
+function labelOf(node, room) {
+  const isInside = node.id.length <= INSIDE;
+  const size = Math.min(0.26 * UNIT, (isInside ? 0.65 * UNIT : 1.5 * room) / node.id.length);
+  const below = isInside ? 0 : 0.24 * UNIT + 0.65 * size;
+  return shape("text", { class: isInside ? "name" : "name outside", x: node.x, y: -node.y + below, "font-size": size }, node.id);
+}
+
+// For each node the distance to the nearest other one of its row.
+function roomsOf(nodes) {
+  const rows = Map.groupBy(nodes, (node) => Math.round(node.y));
+  return nodes.map((node) => Math.min(4 * UNIT, ...rows.get(Math.round(node.y)).filter((other) => other !== node).map((other) => Math.abs(other.x - node.x))));
+}
+
+// lines: [{src, dst, colour, width, title, dashed?}]; marked: a class for each node by number, or none. Returns the
+// picture, and how to give the same lines other colours, widths and titles.
 export function drawing(picture, caption, lines, marked = () => "", bend = 0.09) {
   const nodes = picture.nodes.map((node) => ({ ...node, x: UNIT * node.x, y: UNIT * node.y }));
-  const paths = lines.map((line) => {
-    const path = { d: bent(nodes[line.src], nodes[line.dst], bend), fill: "none", stroke: line.colour, "stroke-width": line.width * UNIT, "stroke-dasharray": line.dashed ? "4 4" : null };
-    return shape("path", path, shape("title", {}, line.title));
+  const paths = lines.map((line) => shape("path", { d: bent(nodes[line.src], nodes[line.dst], bend), fill: "none" }, shape("title", {})));
+  const paint = (changed) => changed.forEach((line, index) => {
+    const path = paths[index];
+    path.setAttribute("stroke", line.colour);
+    path.setAttribute("stroke-width", line.width * UNIT);
+    path.setAttribute("stroke-dasharray", line.dashed ? "4 4" : "none");
+    path.firstChild.textContent = line.title;
   });
-  const marks = nodes.map((node, index) => markOf(node, nodes.length <= 64, marked(index)));
-  return shape("svg", { viewBox: box(nodes), role: "img", "aria-label": caption, class: "fabric" }, paths, marks);
+  paint(lines);
+  const rooms = roomsOf(nodes), marks = nodes.map((node, index) => markOf(node, rooms[index], marked(index)));
+  const image = shape("svg", { viewBox: box(nodes).join(" "), role: "img", "aria-label": caption, class: "fabric" }, paths, marks);
+  return { image, paint };
 }
 
-export function figure(caption, image, legend = []) {
-  return element("figure", {}, element("figcaption", {}, caption), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
+// name: of the file that the picture is saved in
+export function figure(caption, image, legend = [], name = "network") {
+  const head = element("figcaption", {}, caption);
+  return element("figure", {}, element("div", { class: "row figurehead" }, head, zoomTools(image, name)), image, legend.length ? element("ul", { class: "legend" }, legend) : null);
 }
 
 const told = (value) => Number(value.toPrecision(4));
@@ -61,19 +85,42 @@ export function network(picture, unit, marked) {
     ...line, colour: "var(--wire)", width: 0.02 + 0.05 * (line.bandwidth / widest), title: `${ends(picture, line)}: bandwidth ${told(line.bandwidth)} ${unit}`,
   }));
   const caption = `${picture.nodes.length} nodes, ${picture.connections.length} connections; thicker ones have more bandwidth`;
-  return figure(caption, drawing(picture, caption, lines, marked));
+  const kinds = [["compute", "rank"], picture.nodes.some((node) => node.kind === "switch") && ["switch", "switch"],
+    picture.nodes.some((node) => node.able) && ["switch able", "switch that adds or multicasts"], marked && ["compute cut", "inside the cut"]].filter(Boolean);
+  const legend = kinds.length > 1 ? kinds.map(([kind, text]) => element("li", {}, dot(kind), text)) : [];
+  return figure(caption, drawing(picture, caption, lines, marked).image, legend);
+}
+
+function dot(kind) {
+  return shape("svg", { viewBox: "-7 -7 14 14", class: "dot", "aria-hidden": "true" }, shape("circle", { r: 5, class: kind }));
 }
 
 // Loads of the whole collective, or of one step: then the share is that of the busiest connection in any step.
-export function loads(picture, step) {
-  const rows = step === null ? picture.connections.map((line) => [line.load, line.share]) : loadsOfStep(picture, step);
-  const lines = picture.connections.map((line, index) => {
-    const [load, share] = rows[index];
-    const title = `${ends(picture, line)}: ${told(load)} shards over bandwidth ${told(line.bandwidth)}, ${Math.round(100 * share)} % of the busiest`;
-    return { ...line, colour: load ? heat(share) : "var(--wire)", width: load ? 0.03 + 0.05 * share : 0.012, title };
+export function loads(picture, name) {
+  const linesOf = (step) => {
+    const rows = step === null ? picture.connections.map((line) => [line.load, line.share]) : loadsOfStep(picture, step);
+    return picture.connections.map((line, index) => {
+      const [load, share] = rows[index];
+      const title = `${ends(picture, line)}: ${told(load)} shards over bandwidth ${told(line.bandwidth)}, ${Math.round(100 * share)} % of the busiest`;
+      return { ...line, colour: load ? heat(share) : "var(--wire)", width: load ? 0.03 + 0.05 * share : 0.012, title };
+    });
+  };
+  const { image, paint } = drawing(picture, "", linesOf(null));
+  const scale = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, swatch(heat(share)), `${100 * share} %`));
+  return stepped(image, name, scale, (step) => {
+    paint(linesOf(step));
+    return step === null ? "Load of each connection, of that of the busiest" : `Load of each connection in step ${step + 1} of ${picture.steps.length}, of that of the busiest in any`;
   });
-  const caption = step === null ? "Load of each connection: blue is idle, red the busiest" : `Load of each connection in step ${step + 1} of ${picture.steps.length}`;
-  return figure(caption, drawing(picture, caption, lines));
+}
+
+// A figure whose caption and lines change with the step.
+function stepped(image, name, legend, paint) {
+  const view = figure("", image, legend, name), caption = view.querySelector("figcaption");
+  const show = (step) => {
+    caption.textContent = paint(step);
+    image.setAttribute("aria-label", caption.textContent);
+  };
+  return { view, show };
 }
 
 function loadsOfStep(picture, step) {
@@ -90,16 +137,24 @@ export function stepSummary(picture, step) {
   return `Step ${step + 1} of ${picture.steps.length}: ${entries.length} of ${picture.connections.length} connections carry data, at most ${told(most)} shards each.`;
 }
 
-export function tree(picture, until) {
+export function tree(picture, name) {
   const steps = [...new Set(picture.tree.map((edge) => edge.step))].sort((a, b) => a - b);
-  const lines = picture.tree.map((edge) => ({
-    ...edge, colour: COLOURS[steps.indexOf(edge.step) % COLOURS.length], width: until === null || edge.step <= until ? 0.06 : 0.012,
-    title: `step ${edge.step + 1}: ${ends(picture, edge)}`,
+  const colour = (step) => stepColour(steps.indexOf(step), steps.length);
+  const linesOf = (until) => picture.tree.map((edge) => ({
+    ...edge, colour: colour(edge.step), width: until === null || edge.step <= until ? 0.06 : 0.012, title: `step ${edge.step + 1}: ${ends(picture, edge)}`,
   }));
-  const caption = `The route of the data of rank ${picture.root}, by step, through switches`;
-  const marked = (node) => (node === picture.root ? "root" : "");
-  const legend = steps.map((step, index) => element("li", {}, swatch(COLOURS[index % COLOURS.length]), `step ${step + 1}`));
-  return figure(caption, drawing(picture, caption, lines, marked, 0.12), legend);
+  const { image, paint } = drawing(picture, "", linesOf(null), (node) => (node === picture.root ? "root" : ""), 0.12);
+  const labelled = steps.length > COLOURS.length ? steps.filter((_, index) => index % Math.ceil(steps.length / 6) === 0 || index === steps.length - 1) : steps;
+  const legend = labelled.map((step) => element("li", {}, swatch(colour(step)), `step ${step + 1}`));
+  return stepped(image, name, legend, (step) => {
+    paint(linesOf(step));
+    return `The route of the data of rank ${picture.root}, by step${picture.nodes.some((node) => node.kind === "switch") ? ", through switches" : ""}`;
+  });
+}
+
+// Few steps differ by colour, many go from violet to red.
+function stepColour(index, count) {
+  return count <= COLOURS.length ? COLOURS[index] : `hsl(${270 - (270 * index) / (count - 1)} 70% 45%)`;
 }
 
 export function loadRows(picture) {

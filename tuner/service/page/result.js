@@ -1,44 +1,68 @@
 // What came of a synthesis: its costs, its files, and the schedule on the fabric, step by step.
 
+import { hashOf } from "./address.js";
 import { catalog, download, finished, get, post } from "./api.js";
-import { choice, dataTable, element, facts, field, number, panel, rate, timePerByte } from "./dom.js";
+import { choice, counted, dataTable, duration, element, facts, field, number, panel, percent, rate, timePerByte } from "./dom.js";
 import { loadRows, loads, stepSummary, tree } from "./picture.js";
 import { stateOf } from "./design.js";
 
 const STEP_MS = 900;
 
-export async function resultOf(key, shown) {
-  const { document: report, files } = await get(`/v1/results/${key}`);
-  const gap = report.optimality.gap;
-  const verdict = gap === "0" ? element("span", { class: "good" }, "optimal, with a proof") : `${gap} above the bound`;
-  const trees = report.schedule.trees_per_root;
-  const about = facts([
-    ["network", `${report.topology.spec}: ${report.topology.nodes} ranks, ${report.topology.links} links`],
-    ["schedule", `${report.schedule.kind}, ${report.schedule.steps} steps, ${report.schedule.transfers} transfers${trees ? `, ${trees} trees per root` : ""}`],
-    ["time per byte", timePerByte(report.cost.time_per_byte, report.unit)],
-    ["algbw", rate(report.cost.algbw, report.unit)],
-    ["lower bound", timePerByte(report.optimality.lower_bound, report.unit)],
-    ["quality", verdict],
-    ["verified", report.verified ? "yes" : "NO"],
-    ["schedule id", report.schedule.id],
-  ]);
+export async function resultOf(key, { document: report, files }, shown) {
   const buttons = files.map((name) => button(`Download ${name}`, () => download(`/v1/results/${key}/files/${name}`, name)));
   const trace = button("Trace for Perfetto", () => download(`/v1/results/${key}/trace`, "trace.json"));
-  const links = element("div", { class: "row" }, buttons, trace, element("a", { href: `#compare/${key}` }, "Compare"));
-  const head = panel(`${report.method} ${report.collective}`, about, links, element("p", { class: "hint" }, "The trace is simulated for 1 MiB; open it at ui.perfetto.dev or in chrome://tracing."));
-  const whole = element("div", { class: "result" }, head, programPanel(key, shown));
-  whole.append(await fabricPanel(key, report.topology.nodes, shown));
+  const links = element("div", { class: "row" }, buttons, trace, element("a", { href: hashOf(["compare", key]) }, "Compare"));
+  const head = panel(`${report.method} ${report.collective}`, aboutOf(report), ...report.warnings?.map((one) => element("p", { class: "hint" }, one.message)) ?? [], links,
+    element("p", { class: "hint" }, "The trace is simulated for 1 MiB; open it at ui.perfetto.dev or in chrome://tracing."));
+  const whole = element("div", { class: "result" }, head, await fabricPanel(key, report, shown), programPanel(key, report, shown));
   return whole;
+}
+
+function aboutOf(report) {
+  const { schedule, topology, cost, optimality, unit, in_network: switches } = report;
+  const trees = schedule.trees_per_root;
+  const verdict = optimality.gap === "0" ? element("span", { class: "good" }, "optimal, with a proof") : `${percent(optimality.gap)} above the bound (${optimality.gap})`;
+  return facts([
+    ["network", `${topology.spec}: ${[counted(topology.nodes, "rank"), topology.switches && counted(topology.switches, "switch"), counted(topology.links, "link")].filter(Boolean).join(", ")}`],
+    ["schedule", [schedule.kind, counted(schedule.steps, "step"), counted(schedule.transfers, "transfer"), trees && `${counted(trees, "tree")} per root`, `${counted(schedule.chunks_per_shard, "chunk")} per shard`].filter(Boolean).join(", ")],
+    ["time per byte", timePerByte(cost.time_per_byte, unit)],
+    ["algbw", rate(cost.algbw, unit)],
+    [schedule.in_network ? "lower bound, with the switches" : switches ? "lower bound, ranks alone" : "lower bound", timePerByte(optimality.lower_bound, unit)],
+    ["quality", verdict],
+    ["with switches that add or multicast", switches && !schedule.in_network ? switchesOf(report) : null],
+    ["verified", report.verified ? "yes" : element("span", { class: "error" }, "no")],
+    ["designed in", report.seconds?.total === undefined ? null : duration(report.seconds.total)],
+    ["schedule id", element("code", {}, schedule.id)],
+    ["command", commandOf(report)],
+  ]);
+}
+
+// The other bound, and a way to a schedule that makes use of what the switches can do.
+function switchesOf({ cost, unit, in_network: switches, topology, collective }) {
+  const gain = switches.algbw / cost.algbw;
+  const text = `algbw at most ${rate(switches.algbw, unit)}, ${gain > 1.0005 ? `${number(gain, 3)} times that of this schedule` : "no more than ranks alone reach"} `;
+  return element("span", {}, text, gain > 1.0005 ? element("a", { href: hashOf(["design"], { topology: topology.spec, method: "in-network", collective }) }, "design with the switches") : null);
+}
+
+// The command that designs the same, to be copied; networks of documents have none.
+function commandOf({ method, topology: { spec }, collective, parameters }) {
+  if (!spec || spec.startsWith("file:")) return null;
+  const given = ["k", "chunks"].filter((name) => parameters?.[name]).map((name) => `--${name} ${parameters[name]}`);
+  const quoted = /^[\w:.,-]+$/.test(spec) ? spec : `'${spec}'`;
+  const text = ["chorale synth", method, quoted, `--collective ${collective}`, ...given].join(" ");
+  const copy = button("Copy", async () => { await navigator.clipboard.writeText(text); copy.textContent = "Copied"; });
+  return element("span", { class: "row" }, element("code", {}, text), navigator.clipboard ? copy : null);
 }
 
 function button(text, click) {
   return element("button", { type: "button", class: "quiet", click }, text);
 }
 
-function programPanel(key, shown) {
-  const outcome = element("div", { "aria-live": "polite" });
-  const target = choice("target", ["msccl-xml"]);
-  catalog().then(({ targets }) => target.replaceChildren(...targets.map((name) => element("option", {}, name)))).catch(() => {});
+function programPanel(key, report, shown) {
+  const outcome = element("div", { role: "status" });
+  const suited = report.schedule.in_network ? "mscclpp-json" : "msccl-executor-xml"; // one that has what it needs
+  const target = choice("target", [suited]);
+  catalog().then(({ targets }) => target.replaceChildren(...targets.map((name) => element("option", { selected: name === suited }, name)))).catch(shown.alert);
   const form = element("form", { class: "fields", submit: async (event) => {
     event.preventDefault();
     const values = new FormData(form);
@@ -61,44 +85,47 @@ async function offer(key, outcome) {
   outcome.replaceChildren(element("p", { class: "row" }, `${report.target}: ${report.ranks} ranks, ${report.chunks} chunks, checked.`, buttons));
 }
 
-async function fabricPanel(key, ranks, shown) {
+async function fabricPanel(key, report, shown) {
+  const { nodes: ranks, spec } = report.topology;
   const images = element("div", { class: "halves" }), controls = element("div", { class: "row" });
   const rows = element("details", {}, element("summary", {}, "Loads as a table"));
-  const root = element("input", { type: "number", min: 0, max: ranks - 1, value: 0, change: () => draw() });
-  const whole = panel("On the fabric", element("div", { class: "row" }, field("Root", root), controls), images, rows);
+  const root = element("input", { type: "number", min: 0, max: ranks - 1, value: 0, change: () => root.reportValidity() && draw() });
+  const whole = panel("On the fabric", element("div", { class: "row controls" }, field("Root", root), controls), images, rows);
+  const table = dataTable("Loads", loadColumns(report.unit), "loads");
   let halt = () => {};
   const draw = async () => {
     try {
-      const picture = await get(`/v1/results/${key}/picture`, { root: root.value });
+      const picture = await get(`/v1/results/${key}/picture`, { root: root.value }, shown.signal);
       halt();
-      const [stop, ...parts] = player(picture, images, shown);
-      halt = stop;
-      controls.replaceChildren(...parts);
-      rows.replaceChildren(rows.firstChild, dataTable("Loads", LOADS, "loads").show(loadRows(picture)));
+      halt = player(picture, { images, controls, name: spec }, shown);
+      rows.replaceChildren(rows.firstChild, table.show(loadRows(picture)));
     } catch (error) {
-      images.replaceChildren(element("p", { class: "hint" }, error.message));
+      if (error.name !== "AbortError") images.replaceChildren(element("p", { class: "hint" }, error.message));
     }
   };
   await draw();
   return whole;
 }
 
-const LOADS = [
+const loadColumns = (unit) => [
   { name: "connection", text: (row) => row.name },
   { name: "shards", text: (row) => number(row.load), value: (row) => row.load, number: true },
-  { name: "bandwidth", text: (row) => number(row.bandwidth), value: (row) => row.bandwidth, number: true },
+  { name: `bandwidth (${unit === "link" ? "links" : unit})`, text: (row) => number(row.bandwidth), value: (row) => row.bandwidth, number: true },
   { name: "of the busiest", text: (row) => `${Math.round(100 * row.share)} %`, value: (row) => row.share, number: true },
 ];
 
-// How to stop it, and controls that show the whole collective, one step of it, or all steps one after the other.
-function player(picture, images, shown) {
+// Shows the whole collective, one step of it, or all steps one after the other; returns how to stop that.
+function player(picture, { images, controls, name }, shown) {
   const told = element("p", { class: "hint", role: "status" });
+  const load = loads(picture, name), route = tree(picture, name);
   const show = (step) => {
-    images.replaceChildren(loads(picture, step), tree(picture, step));
+    load.show(step);
+    route.show(step);
     told.textContent = step === null ? (picture.steps ? "The whole collective." : "The whole collective; this one has too many steps to draw each.") : stepSummary(picture, step);
   };
+  images.replaceChildren(load.view, route.view);
   show(null);
-  if (!picture.steps) return [() => {}, told];
+  if (!picture.steps) { controls.replaceChildren(told); return () => {}; }
   const last = picture.steps.length - 1;
   let timer = 0;
   const slider = element("input", { type: "range", min: 0, max: last, value: 0, input: () => { stop(); show(Number(slider.value)); } });
@@ -112,5 +139,6 @@ function player(picture, images, shown) {
     advance(0);
   };
   shown.signal.addEventListener("abort", stop);
-  return [stop, play, field("Step", slider), all, told];
+  controls.replaceChildren(play, field("Step", slider), all, told);
+  return stop;
 }

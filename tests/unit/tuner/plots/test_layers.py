@@ -55,8 +55,17 @@ def test_routers_stand_inside_a_circle_of_hosts():
             assert nearest == link.dst - 72
 
 
+def test_many_compute_nodes_stand_around_their_only_switch():
+    places = node_positions(parse_topology("nvl72:1"))
+    radius = np.hypot(*places.T)
+    assert np.allclose(places[72], 0)
+    assert np.allclose(radius[:72], radius[0])
+    assert radius[0] < 12  # a row would be 71 wide
+
+
 @pytest.mark.parametrize(
-    "spec", ["a100:2", "h100:3", "fattree:4", "fattree:6", "dragonfly:3,2,2", "railclos:2,4,50,3", "switch:9,1"]
+    "spec",
+    ["a100:2", "h100:3", "fattree:4", "fattree:6", "dragonfly:3,2,2", "railclos:2,4,50,3", "switch:9,1", "switch:40,1"],
 )
 def test_nodes_stand_apart(spec):
     places = node_positions(parse_topology(spec))

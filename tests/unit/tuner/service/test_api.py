@@ -96,11 +96,18 @@ def test_a_program_is_made_of_a_result_and_checked(service: Service):
     text = service.client.get(f"/v1/results/{made['result']}/files/program.xml").content
     assert text.startswith(b"<algo")
     assert len(lift(text).ranks) == 4
+    made = service.finished(service.post("/v1/programs", result=job["result"], target="mscclpp-json").json())
+    answer = service.client.get(f"/v1/results/{made['result']}/files/program.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["gpus"]
 
 
 def test_a_bound_and_a_find(service: Service):
     job = service.finished(service.post("/v1/bounds", topology="a100:2").json())
     assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["time_per_byte"] == "3/1040"
+    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    assert "must get" in document["because"]
+    assert document["because_in_network"] is None
     job = service.finished(service.post("/v1/finds", nodes=16, degree=4).json())
     assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["frontier"]
 
@@ -331,9 +338,18 @@ def test_estimates_cover_what_was_measured():
     assert np.isclose(memory_estimate(10**7) / 2**40, 4729, rtol=0.01)
 
 
+def test_a_stream_of_events_is_counted_and_not_timed(service: Service):
+    service.client.app.state.stopping.set()  # type: ignore[attr-defined] - so that the stream ends at once
+    assert service.client.get("/v1/events", params={"topic": "health"}).status_code == 200
+    text = service.client.get("/metrics").text
+    assert 'route="/v1/events",status="200"} 1.0' in text
+    assert 'chorale_request_seconds_count{method="GET",route="/v1/events"}' not in text
+
+
 def test_metrics_and_headers(service: Service):
     service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     answer = service.client.get("/metrics")
     assert 'route="/v1/syntheses",status="202"} 1.0' in answer.text
     assert 'chorale_jobs{state="queued"} 0.0' in answer.text
+    assert 'chorale_request_seconds_count{method="POST",route="/v1/syntheses"} 1.0' in answer.text
     assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
