@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FloatRect, Page, expect
 
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
@@ -38,11 +38,15 @@ def accessible(page: Page) -> list[str]:
     return [f"{each['id']}: {each['help']}: {each['nodes'][0]['html'][:200]}" for each in outcome["violations"]]
 
 
-def photographed(page: Page, name: str) -> None:
-    """Keep a screenshot where CHORALE_SCREENSHOTS names a folder: for the guide, and to look at."""
+def photographed(page: Page, name: str, height: float | None = None) -> None:
+    """Keep a screenshot where CHORALE_SCREENSHOTS names a folder: for the guide, and to look at.
+
+    height: of what is shown of a long page, in pixels
+    """
     folder = os.environ.get("CHORALE_SCREENSHOTS")
     if folder:
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+        clip: FloatRect | None = None if height is None else {"x": 0, "y": 0, "width": 1280, "height": height}
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, clip=clip)
 
 
 def wait_for(file: Path) -> None:
@@ -305,7 +309,7 @@ def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
     state.write_text(json.dumps(cube_state(soon_s, is_cut=True) | {"is_held": True}))
     expect(page.get_by_text("held: nothing is published")).to_be_visible()
     assert accessible(page) == []
-    photographed(page, "fabric")
+    photographed(page, "fabric", height=1700)
 
 
 def test_the_api_can_be_explored_offline(page: Page):
@@ -314,7 +318,7 @@ def test_the_api_can_be_explored_offline(page: Page):
     page.get_by_role("button", name="Try it out").click()
     page.get_by_role("button", name="Execute").click()
     expect(page.get_by_text('"methods": [').first).to_be_visible()
-    photographed(page, "api")
+    photographed(page, "api", height=900)
 
 
 def test_the_keyboard_reaches_everything(page: Page):
