@@ -4,7 +4,7 @@ import { save } from "./api.js";
 import { element } from "./dom.js";
 
 const FACTOR = 1.5, MOST = 40;
-const READABLE = 9; // pixels of the letters
+const READABLE = 8; // pixels of the letters
 const LETTERS = 10; // units of the drawing
 
 export function zoomTools(image, name) {
