@@ -34,7 +34,7 @@ def test_searches_find_pages_and_no_decisions(site):
         entry["location"].split(".html")[0]
         for entry in json.loads((site / "search/search_index.json").read_text())["docs"]
     }
-    assert {"guide/tour", "reference/python-api", "reference/cli"} <= found
+    assert {"guide/first-hour", "reference/python-api", "reference/cli"} <= found
     assert not [page for page in found if page.startswith("decisions/")]
 
 
