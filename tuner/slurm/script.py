@@ -11,6 +11,7 @@ from pathlib import Path
 from chorale.tuner.files.html_template import render_script
 from chorale.tuner.slurm.profile import SlurmProfile, this_command
 from chorale.tuner.slurm.shape import JobShape
+from chorale.tuner.slurm.submission import CODE_SUFFIX
 
 TEMPLATE = Path(__file__).parent / "job.sh.jinja"
 STOP_VARIABLE = "CHORALE_STOP_S"
@@ -18,9 +19,6 @@ STOP_VARIABLE = "CHORALE_STOP_S"
 
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
 """Set where a script goes on with a campaign that was stopped."""
-
-CODE_SUFFIX = ".code"
-"""Of the file beside the output of a job in which its script leaves its exit code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.slurm.script import CODE_SUFFIX
 
 _ANSWER_LIMIT_S = 60.0
 _POLL_S = 2.0
@@ -21,6 +20,9 @@ _SILENCE_LIMIT_S = 300.0
 _UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
 FORGOTTEN = ""
 """Instead of the state of a job that ended so long ago (`MinJobAge`) that Slurm knows it no more."""
+
+CODE_SUFFIX = ".code"
+"""Of the file beside the output of a job in which its script leaves its exit code."""
 
 INTERRUPTED = 130
 _MISSING = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
