@@ -21,7 +21,10 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
 
 _CABLE = (0, 1)
-_FAULTS = "slow: a tenth of the rate; node: a rank is cut off; watch: it is killed; mlflow: its server is away"
+_FAULTS = (
+    "slow: a tenth of the rate; node: a rank is cut off; watch: it is killed; mlflow: its server is away; "
+    "ray: its head is killed and starts again; retune: none, but times of jobs that part from the prediction"
+)
 
 
 def main(arguments: list[str]) -> int:

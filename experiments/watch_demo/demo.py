@@ -87,16 +87,20 @@ class WatchDemo:
     def fresh_files(self) -> tuple[Path, Path]:
         """Remove what an earlier run has left; return the log of steps and the file that ends a job."""
         log, stop = self.folder / "steps.jsonl", self.folder / "stop"
-        for path in (log, stop, self._table, self.folder / "model.pt"):
+        for path in (log, stop, self._table, self.folder / "model.pt", self.status_path):
             path.unlink(missing_ok=True)
         return log, stop
 
     @contextmanager
     def watching(self) -> Iterator[WatchProcess]:
         """Give a watch of the fabric that has published a table, or goes on with one; it ends with the `with`."""
-        path = self.folder / "fabric.yaml"
-        path.write_text(yaml.safe_dump(self._config()))
-        command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]
+        with self.following(["watch", str(self.write_config()), "--json"]) as watch:
+            yield watch
+
+    @contextmanager
+    def following(self, arguments: Sequence[str]) -> Iterator[WatchProcess]:
+        """Give the events that `chorale` prints with these arguments, once it has a table; end it with the `with`."""
+        command = [sys.executable, "-m", "chorale", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module
         watch = WatchProcess(process)
         reader = threading.Thread(target=watch.read)
@@ -109,6 +113,12 @@ class WatchDemo:
             process.wait()
             reader.join()
 
+    def write_config(self) -> Path:
+        """Write the file of the watch; return its path."""
+        path = self.folder / "fabric.yaml"
+        path.write_text(yaml.safe_dump(self._config()))
+        return path
+
     def _config(self) -> Json:
         return {
             "name": "demo-watch",
@@ -118,6 +128,11 @@ class WatchDemo:
             "sizes": [SIZE_BYTES // 4, SIZE_BYTES],
             **self.settings,
         }
+
+    @property
+    def status_path(self) -> Path:
+        """The file that says what the job's calls take."""
+        return self.folder / "status.json"
 
     @property
     def _table(self) -> Path:
@@ -133,7 +148,11 @@ class WatchDemo:
         arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
         if members is not None:
             arguments += ["--checkpoint", str(self.folder / "model.pt"), "--timeout-s", str(_COLLECTIVE_LIMIT_S)]
-        environment = {"CHORALE_TABLE": str(self._table), "CHORALE_RELOAD": "0.2"}
+        environment = {
+            "CHORALE_TABLE": str(self._table),
+            "CHORALE_RELOAD": "0.2",
+            "CHORALE_STATUS": str(self.status_path),
+        }
         job = TrainingRun()
 
         def train() -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, published, read_steps, wait_until
 from chorale.experiments.watch_demo.figures import figures, has_enough, median_s
+from chorale.experiments.watch_demo.ray_head import restart_the_ray_head
+from chorale.experiments.watch_demo.retune import retune
 from chorale.runners.fabric import detours
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
@@ -198,4 +200,6 @@ SCENARIOS: Mapping[str, Callable[[WatchDemo, int], Json]] = {
     "node": lose_a_node,
     "watch": kill_the_watch,
     "mlflow": take_mlflow_away,
+    "ray": restart_the_ray_head,
+    "retune": retune,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,12 @@ class Prober(Protocol):
 
     def receive(self, limit_s: float) -> Iterator[ProbeOutcome]:
         """Yield what became of probes since the last call, after waiting `limit_s` at most for the first."""
+
+    def carried_bytes(self) -> Mapping[Link, int]:
+        """Return how many bytes each link has carried since it is there, as its sender counts them, at the last look.
+
+        Whoever looks asks for the next look. Links that nobody counts are left out.
+        """
 
     def close(self) -> None:
         """End what probes. Safe to call twice."""

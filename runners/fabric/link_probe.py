@@ -1,9 +1,10 @@
 """A process that probes the links of an emulated fabric: `python -m chorale.runners.fabric.link_probe`.
 
 It reads a line of JSON that says which links there are, then lines `[number, packets]`: send so many packets over the
-link of that number now, in one go. It writes a line of JSON for each such probe: when it was sent, whether all packets
-arrived, and the times that the kernel gave to the first and the last, from which the rate of the link follows whatever
-else it carries, since nothing comes between packets that are queued together. It ends when its input ends.
+link of that number now, in one go. It writes a line of JSON for each such probe: when it was sent, how long that took,
+whether all packets arrived, and the times that the kernel gave to the first and the last, from which the rate of the
+link follows whatever else it carries, since nothing comes between packets that are queued together. It ends when its
+input ends. After a line `"carried"` it writes how many bytes each link has carried.
 
 Every link has a socket of its own, bound to the link's device: a probe takes no detour. It needs the right to do so.
 """
@@ -36,17 +37,20 @@ _LATENESS_FACTOR = 4
 _LATENESS_S = 10.0
 """How long that is remembered."""
 _TURN_S = 0.05
+_SENT_COLUMN = 8
+"""Of /proc/net/dev: the bytes that a device has sent."""
 IP_UDP_BYTES = 28
 """Of headers in every packet."""
 
 
 @dataclass(slots=True)
 class _Probe:
-    """One that is under way."""
+    """One that is under way. sending_ns: between the calls that sent the first packet and the last"""
 
     link: int
     packets: int
     sent_ns: int
+    sending_ns: int = 0
     arrivals_ns: dict[int, int] = field(default_factory=dict)
 
 
@@ -87,8 +91,8 @@ class LinkProber:
         self._arrived_ns = [0] * len(self._links)
         self._count = 0
         self.lateness = Lateness()
-        receivers, senders = _sockets(task["namespaces"], self._links)
-        self._receivers, self._senders = receivers, senders
+        receivers, senders, counters = _sockets(task["namespaces"], self._links)
+        self._receivers, self._senders, self._counters = receivers, senders, counters
 
     @property
     def receivers(self) -> Sequence[socket.socket]:
@@ -106,6 +110,7 @@ class LinkProber:
                 self._senders[link].sendto(header + payload, (self._links[link][3], _PORT))
         except OSError:
             return _outcome(probe)
+        probe.sending_ns = time.time_ns() - probe.sent_ns
         self._under_way[number] = probe
         return None
 
@@ -128,6 +133,11 @@ class LinkProber:
             if len(probe.arrivals_ns) == probe.packets:
                 yield _outcome(self._under_way.pop(number))
 
+    def carried(self) -> dict[str, Any]:
+        """Return the bytes that each link has carried, as the devices count them that send over it."""
+        of_node = [sent_bytes(_whole(counter)) for counter in self._counters]
+        return {"carried": [of_node[src].get(device) for src, _, device, _ in self._links]}
+
     def overdue(self) -> Iterator[dict[str, Any]]:
         """Yield the outcomes of probes that are lost by now.
 
@@ -149,6 +159,7 @@ def _outcome(probe: _Probe) -> dict[str, Any]:
         "link": probe.link,
         "packets": probe.packets,
         "sent_ns": probe.sent_ns,
+        "sending_ns": probe.sending_ns,
         "arrived": has_arrived,
         "first_ns": times[0] if has_arrived else None,
         "last_ns": times[-1] if has_arrived else None,
@@ -157,9 +168,13 @@ def _outcome(probe: _Probe) -> dict[str, Any]:
 
 def _sockets(
     namespaces: Sequence[Sequence[str]], links: Sequence[Sequence[Any]]
-) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Return a socket that receives on each node, and one that sends on each link; a socket stays in its network."""
+) -> tuple[list[socket.socket], list[socket.socket], list[int]]:
+    """Return a socket that receives on each node, one that sends on each link, and a file with each node's counters.
+
+    All of them stay in the networks in which they were opened.
+    """
     receivers: list[socket.socket] = []
+    counters: list[int] = []
     senders: dict[int, socket.socket] = {}
     if namespaces and len(namespaces[0]) > 1:
         _enter(namespaces[0][0], _CLONE_NEWUSER)
@@ -170,12 +185,27 @@ def _sockets(
         receiver.setblocking(False)
         receiver.bind(("0.0.0.0", _PORT))  # noqa: S104 - in the network of one emulated node
         receivers.append(receiver)
+        counters.append(os.open("/proc/thread-self/net/dev", os.O_RDONLY))
         for number, (src, _, device, _) in enumerate(links):
             if src == node:
                 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
                 senders[number] = sender
-    return receivers, [senders[number] for number in range(len(links))]
+    return receivers, [senders[number] for number in range(len(links))], counters
+
+
+def sent_bytes(text: str) -> dict[str, int]:
+    """Return the bytes that each device has sent, by the text of /proc/net/dev."""
+    rows = (line.split(":", 1) for line in text.split("\n") if ":" in line)
+    return {name.strip(): int(numbers.split()[_SENT_COLUMN]) for name, numbers in rows}
+
+
+def _whole(file: int) -> str:
+    """Return all of a file of /proc, as it is now."""
+    parts = []
+    while part := os.pread(file, _LARGEST_PACKET_BYTES, sum(map(len, parts))):
+        parts.append(part)
+    return b"".join(parts).decode()
 
 
 def _enter(path: str, kind: int) -> None:
@@ -213,7 +243,11 @@ def _obey(prober: LinkProber, text: bytes) -> bytes:
     """Send what the whole lines of `text` ask for; return the begin of a line after them."""
     *lines, begun = text.split(b"\n")
     for line in lines:
-        link, packets = json.loads(line)
+        command = json.loads(line)
+        if command == "carried":
+            _say(prober.carried())
+            continue
+        link, packets = command
         lost = prober.send(link, packets)
         if lost is not None:
             _say(lost)

@@ -7,7 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from chorale.synth.topology.topology import Topology
 
 _START_LIMIT_S = 60.0
 _END_LIMIT_S = 5.0
+_LEAST_QUEUED = 2
+"""As many times as long as they took to send must packets take to arrive. Else others may be queued between them, and
+the rate is that of the sender, who may have waited for a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class FabricProber:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
         self._text = b""
+        self._carried: Mapping[Link, int] = {}
         self._write(json.dumps(task))
         self._output = selectors.DefaultSelector()
         self._output.register(self._stdout, selectors.EVENT_READ)
@@ -71,14 +75,23 @@ class FabricProber:
     def receive(self, limit_s: float) -> Iterator[ProbeOutcome]:
         """See Prober. Unavailable if the process has ended."""
         for document in self._documents(limit_s):
+            if "carried" in document:
+                counts = zip(self.links, document["carried"], strict=True)
+                self._carried = {link: count for link, count in counts if count is not None}
+                continue
             sent_s = document["sent_ns"] / 1e9
             first, last = document["first_ns"], document["last_ns"]
             rate = None
-            if first is not None and last > first:
+            if first is not None and last - first > _LEAST_QUEUED * document["sending_ns"]:
                 rate = (document["packets"] - 1) * self.packet_bytes * 8e9 / (last - first)
             latency_s = None if first is None else first / 1e9 - sent_s
             link = self.links[document["link"]]
             yield ProbeOutcome(link, document["packets"], sent_s, document["arrived"], rate, latency_s)
+
+    def carried_bytes(self) -> Mapping[Link, int]:
+        """See Prober. Unavailable if the process has ended."""
+        self._write('"carried"')
+        return self._carried
 
     def close(self) -> None:
         """End the process. Safe to call twice."""

@@ -147,6 +147,14 @@ def _publish_line(event: dict[str, Any]) -> str:
     return f"published table {event['table'][:12]} {after}: {event['why']}"
 
 
+def _retune_line(event: dict[str, Any]) -> str:
+    sizes = ", ".join(map(str, event.get("sizes_bytes", [])))
+    ratios = ", ".join(f"{row['ratio']:.2f}" for row in event.get("rows", []) if "ratio" in row)
+    what = f"{event.get('collective', 'a collective')} of {sizes} bytes" if sizes else "a campaign"
+    facts = [f"jobs take {ratios} times as long as predicted"] if ratios else []
+    return f"tuning {what}: {'; '.join([event['stage'], *facts, *([event['why']] if 'why' in event else [])])}"
+
+
 def _resume_line(event: dict[str, Any]) -> str:
     return f"goes on with table {event['table'][:12]}: {event['why']}"
 
@@ -157,4 +165,5 @@ _LINES = {
     "canary": _canary_line,
     "publish": _publish_line,
     "resume": _resume_line,
+    "retune": _retune_line,
 }

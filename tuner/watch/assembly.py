@@ -40,7 +40,10 @@ from chorale.tuner.watch.receivers import Receiver, WatchTracking, webhook
 from chorale.tuner.watch.records import WatchRecords
 from chorale.tuner.watch.renewal import Renewal, RenewalParts
 from chorale.tuner.watch.replanning import Planner, PlanRequest
+from chorale.tuner.watch.retune_campaigns import WatchCampaigns
+from chorale.tuner.watch.retuning import RetuneOptions, Retuner
 from chorale.tuner.watch.watcher import Watch, WatchParts
+from chorale.tuner.watch.windows import busy_share
 
 _PATIENCE_S = 10.0
 """A watch that was killed may take a moment to be gone."""
@@ -81,6 +84,7 @@ def open_watch(config: WatchConfig, home: Home | None = None) -> Watch:
         folder, config.name, LinkHistory(tracking.log, config.publish.history_s) if tracking else None
     )
     publisher = Publisher(config.table.absolute(), _receivers(config, tracking), PublicationFiles(folder))
+    retuner = _retuner(config, fabric, home, folder)
     rule, way_out = "a fabric must have one watch of a name", "end it first, or choose another name"
     with ExitStack() as opened:
         lock = acquire_lock(folder / "lock", _PATIENCE_S, Unavailable(rule, f"{config.name} is running", way_out))
@@ -98,12 +102,24 @@ def open_watch(config: WatchConfig, home: Home | None = None) -> Watch:
     planner = _planner(config, fabric)
     jobs = partial(read_jobs, [path.absolute() for path in config.jobs])
     renewal = Renewal(RenewalParts(topology, tuple(config.collectives), planner, canary, publisher, jobs))
-    return Watch(replace(parts, records=records, close=close), renewal)
+    return Watch(replace(parts, records=records, retuner=retuner, close=close), renewal)
 
 
 def watch_folder(home: Home, name: str) -> Path:
     """Return the folder of the watch called `name`: its state, and what it goes on with."""
     return home.root / "watch" / name
+
+
+def _retuner(config: WatchConfig, fabric: EmulatedFabric, home: Home, folder: Path) -> Retuner | None:
+    """Return what launches campaigns, None where the file names no hours for them."""
+    section = config.retune
+    if not section.hours:
+        return None
+    campaigns = WatchCampaigns(config, fabric.name, home, folder)
+    campaigns.check()
+    jobs = [path.absolute() for path in config.jobs]
+    options = RetuneOptions(section.window, section.tolerance, section.again, partial(busy_share, jobs, fabric.ranks))
+    return Retuner(options, campaigns, folder / "retune.json")
 
 
 def _planner(config: WatchConfig, fabric: EmulatedFabric) -> Planner:

@@ -66,16 +66,19 @@ class Canary:
     clock: Callable[[], float] = time.monotonic
     _turn: Lock = field(default_factory=Lock)
 
-    def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
+    def compare(
+        self, present: Table, candidate: Table, collectives: Sequence[str], more_sizes: Sequence[int] = ()
+    ) -> CanaryReport:
         """Return times of both tables' programs, repetition by repetition; nothing where both run the same.
 
-        Sizes at which the same two programs compete are measured together.
+        Sizes at which the same two programs compete are measured together. more_sizes: in bytes, besides those of all
+        comparisons
         """
         until_s = self.clock() + self.seconds
         rows: list[CanaryRow] = []
         failures: list[str] = []
         for collective in collectives:
-            for programs, sizes in self._contests(present, candidate, collective):
+            for programs, sizes in self._contests((present, candidate), collective, more_sizes):
                 ratios, failure = self._ratios(programs, sizes, until_s)
                 undecided = [size for size in sizes if not self._is_decided(ratios[size])]
                 rows += [
@@ -90,15 +93,21 @@ class Canary:
     def _ratios(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
     ) -> tuple[Mapping[int, list[float]], str]:
-        """Return the ratios of times at each size, as many as decide it; and why there are not more, if so."""
-        ratios: dict[int, list[float]] = {size: [] for size in sizes}
+        """Return the ratios of times at each size, as many as decide it; and why there are not more, if so.
+
+        The first repetition has no warm-up. The present programs run in jobs and ran here before, a candidate opens its
+        connections: where it is not slower nevertheless, that is that. Where it is, the repetition does not count.
+        """
+        cold = self._measured(programs, sizes, until_s - self.clock(), warmup=0)
+        if not isinstance(cold, Measurement):
+            return {size: [] for size in sizes}, cold
+        ratios = {size: [each for each in new if each <= 1] for size, new in _new_ratios(cold, sizes)}
         while undecided := tuple(size for size in sizes if not self._is_decided(ratios[size])):
             outcome = self._measured(programs, undecided, until_s - self.clock())
             if not isinstance(outcome, Measurement):
                 return ratios, outcome
-            for index, size in enumerate(undecided):
-                times = (outcome.results[name][index].times_s for name in (CANDIDATE, PRESENT))
-                ratios[size] += [new / old for new, old in zip(*times, strict=True)]
+            for size, new in _new_ratios(outcome, undecided):
+                ratios[size] += new
         return ratios, ""
 
     def _is_decided(self, ratios: Sequence[float]) -> bool:
@@ -118,13 +127,13 @@ class Canary:
                 self._measured({PRESENT: lift(entry.text)}, self.sizes_bytes[:1], self.seconds)
 
     def _contests(
-        self, present: Table, candidate: Table, collective: str
+        self, tables: tuple[Table, Table], collective: str, more_sizes: Sequence[int]
     ) -> Iterator[tuple[Mapping[str, Program], tuple[int, ...]]]:
         """Yield two programs and the sizes at which they compete."""
         sizes: dict[tuple[str, ...], list[int]] = {}
         entries: dict[tuple[str, ...], list[TableProgram]] = {}
-        for size in self.sizes_bytes:
-            pair = [table_entry(table, collective, size) for table in (present, candidate)]
+        for size in sorted({*self.sizes_bytes, *more_sizes}):
+            pair = [table_entry(table, collective, size) for table in tables]
             both = [entry for entry in pair if entry is not None]
             digests = tuple(entry.digest for entry in both)
             if len(set(digests)) == 2:
@@ -134,12 +143,21 @@ class Canary:
             texts = zip((PRESENT, CANDIDATE), entries[digests], strict=True)
             yield {name: lift(entry.text) for name, entry in texts}, tuple(of_pair)
 
-    def _measured(self, programs: Mapping[str, Program], sizes: tuple[int, ...], left_s: float) -> Measurement | str:
+    def _measured(
+        self, programs: Mapping[str, Program], sizes: tuple[int, ...], left_s: float, warmup: int = 1
+    ) -> Measurement | str:
         """Return the measurement, or in words why there is none."""
         if left_s <= 0 or not self._turn.acquire(timeout=left_s):
             return f"the {self.seconds:g} s for comparisons are over"
         try:
-            outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, 1, left_s))
+            outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, warmup, left_s))
         finally:
             self._turn.release()
         return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, RunFailure) else outcome
+
+
+def _new_ratios(measurement: Measurement, sizes: Sequence[int]) -> Iterator[tuple[int, list[float]]]:
+    """Yield each size with the ratios of the candidate's times to those beside them."""
+    for index, size in enumerate(sizes):
+        times = (measurement.results[name][index].times_s for name in (CANDIDATE, PRESENT))
+        yield size, [new / old for new, old in zip(*times, strict=True)]

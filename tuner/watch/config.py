@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator
 
 from chorale.synth.collective import parse_collective
-from chorale.tuner.config.values import CampaignSection, Sizes
+from chorale.tuner.config.values import CampaignSection, Duration, Share, Sizes
+from chorale.tuner.watch.windows import Hours, IdleWindow
 
 
 class ProbeSection(CampaignSection):
@@ -51,6 +53,37 @@ class PublishSection(CampaignSection):
     )
 
 
+class RetuneSection(CampaignSection):
+    """When the watch may launch a campaign of its own, where jobs take another time than predicted."""
+
+    hours: list[str] = Field(
+        default=[], description="Hours in which it may, such as 22:00-06:00, by this machine's clock; none: never."
+    )
+    exclusive: bool = Field(default=True, description="Whether only while no job of `jobs` runs.")
+    idle_nodes: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the ranks on which no job may run, where it is not exclusive."
+    )
+    tolerance: Share = Field(default=0.25, description="Part of the prediction by which times of jobs may be off.")
+    again: Duration = Field(default=7 * 86400.0, description="Time until a size may be tuned once more.")
+    trials: int = Field(default=16, ge=1, le=10**5, description="Trials of a campaign.")
+    minutes: float = Field(default=20.0, gt=0, description="Minutes after which a campaign starts no new trial.")
+    campaign: dict[str, Any] = Field(
+        default={}, description="Other keys of its campaign file, such as `search`; see `chorale tune --schema`."
+    )
+
+    @field_validator("hours")
+    @classmethod
+    def _are_hours(cls, texts: list[str]) -> list[str]:
+        for text in texts:
+            Hours.of(text)
+        return texts
+
+    @property
+    def window(self) -> IdleWindow:
+        """What the section allows."""
+        return IdleWindow(tuple(map(Hours.of, self.hours)), self.exclusive, self.idle_nodes)
+
+
 class WatchConfig(CampaignSection):
     """All of the file."""
 
@@ -72,6 +105,7 @@ class WatchConfig(CampaignSection):
     probe: ProbeSection = ProbeSection()
     canary: CanarySection = CanarySection()
     publish: PublishSection = PublishSection()
+    retune: RetuneSection = RetuneSection()
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="Port of 127.0.0.1 for Prometheus metrics; 0 serves none."
     )

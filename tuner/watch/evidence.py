@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 DAY_S = 86400.0
+_EXCESS = 2.0
+_MOST_EXPLAINED = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +20,17 @@ class Hypotheses:
     before: float
     after: float
 
-    def weight(self, has_symptom: bool) -> float:
-        """Return the logarithm of the likelihood ratio of a probe, change against no change."""
+    def weight(self, has_symptom: bool, elsewhere: float = 0.0) -> float:
+        """Return the logarithm of the likelihood ratio of a probe, change against no change.
+
+        elsewhere: the part of the latest probes with the symptom on links that have nothing to do with this one. While
+            nothing has changed, a link has it with a probability of twice that at most, or of `before`. What nearly all
+            links have is never quite explained by that, so that a change of all is told in the end.
+        """
+        before = min(max(self.before, _EXCESS * elsewhere), _MOST_EXPLAINED * self.after)
         if has_symptom:
-            return math.log(self.after / self.before)
-        return math.log((1 - self.after) / (1 - self.before))
+            return math.log(self.after / before)
+        return math.log((1 - self.after) / (1 - before))
 
 
 @dataclass(slots=True)
@@ -31,7 +39,8 @@ class Evidence:
 
     threshold: at which the change is believed. The mean number of probes until it is reached while nothing has changed
         is at least exp(threshold) (Lorden 1971, theorem 2), whatever the probes have to do with one another, as long as
-        the symptom's probability given the past stays below `hypotheses.before`.
+        the symptom's probability given the past stays below `hypotheses.before`, or twice what it is elsewhere: weights
+        may depend on the past, since the mean of a likelihood ratio is still 1 at most.
     total: so far; probes: how many since it was zero
     """
 
@@ -40,9 +49,9 @@ class Evidence:
     total: float = 0.0
     probes: int = 0
 
-    def add(self, has_symptom: bool) -> bool:
-        """Weigh a probe; return whether the change is believed now."""
-        self.total += self.hypotheses.weight(has_symptom)
+    def add(self, has_symptom: bool, elsewhere: float = 0.0) -> bool:
+        """Weigh a probe; return whether the change is believed now. elsewhere: see `Hypotheses.weight`"""
+        self.total += self.hypotheses.weight(has_symptom, elsewhere)
         self.probes += 1
         if self.total <= 0:
             self.clear()

@@ -145,25 +145,37 @@ class LinkMonitor:
         self._changes = deque(map(float, saved["changes"]))
         self._since_s = since_s
 
-    def on_ping(self, time_s: float, has_arrived: bool, latency_s: float | None = None) -> StateChange | None:
-        """Weigh a small packet that was sent at `time_s`; return the change that it decides."""
+    def on_ping(
+        self, time_s: float, has_arrived: bool, latency_s: float | None = None, *, elsewhere: float = 0.0
+    ) -> StateChange | None:
+        """Weigh a small packet that was sent at `time_s`; return the change that it decides.
+
+        elsewhere: the part of such packets that unrelated links lose at the moment
+        """
         self._pings, self._losses = self._pings + 1, self._losses + (not has_arrived)
         if latency_s is not None and latency_s > 0:
             self._latencies.append(latency_s)
         if self._steady == LinkState.DEAD:
             if self._weigh(self._alive, has_arrived, time_s):
                 return self._change(LinkState.HEALTHY, time_s, self._alive)
-        elif self._weigh(self._lost, not has_arrived, time_s):
+        elif self._weigh(self._lost, not has_arrived, time_s, elsewhere):
             return self._change(LinkState.DEAD, time_s, self._lost)
         return self._after_quiet(time_s)
 
-    def on_rate(self, time_s: float, rate_bits_per_s: float) -> StateChange | None:
-        """Weigh the rate of a train of packets; return the change that it decides."""
+    def is_below(self, rate_bits_per_s: float) -> bool:
+        """Return whether a rate is one that the link should not have."""
+        return rate_bits_per_s < self._options.slow_below * self._reference
+
+    def on_rate(self, time_s: float, rate_bits_per_s: float, *, elsewhere: float = 0.0) -> StateChange | None:
+        """Weigh the rate of a train of packets; return the change that it decides.
+
+        elsewhere: the part of trains that are too slow on unrelated links at the moment
+        """
         if self._steady == LinkState.DEAD:
             return None
         self._rates.append(rate_bits_per_s)
         below, above = self._options.slow_below, 1 / self._options.slow_below
-        is_slower = self._weigh(self._slower, rate_bits_per_s < below * self._reference, time_s)
+        is_slower = self._weigh(self._slower, self.is_below(rate_bits_per_s), time_s, elsewhere)
         is_faster = self._weigh(self._faster, rate_bits_per_s > above * self._reference, time_s)
         test = self._slower if is_slower else self._faster
         if not (is_slower or (is_faster and self._steady == LinkState.SLOW)) or test.probes < MIN_SAMPLES:
@@ -179,10 +191,10 @@ class LinkMonitor:
     def _evidence(self, hypotheses: Hypotheses) -> Evidence:
         return Evidence(hypotheses, self._options.threshold)
 
-    def _weigh(self, test: Evidence, has_symptom: bool, time_s: float) -> bool:
+    def _weigh(self, test: Evidence, has_symptom: bool, time_s: float, elsewhere: float = 0.0) -> bool:
         if not test.is_suspicious:
             self._first_sign_s[id(test)] = time_s
-        return test.add(has_symptom)
+        return test.add(has_symptom, elsewhere)
 
     def _change(self, after: LinkState, time_s: float, test: Evidence) -> StateChange | None:
         """Return what others see of a change of the steady state: nothing while the link flaps."""

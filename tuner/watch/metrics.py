@@ -64,6 +64,10 @@ class _WatchCollector:
                 "Rate that plans count on.",
                 {link: view.in_force_bits_per_s for link, view in views.items()},
             ),
+            "carried_bits_per_second": (
+                "Rate at which the link carries bytes of all kinds.",
+                dict(self._records.carried_bits_per_s),
+            ),
             "latency_seconds": (
                 "Median latency of the latest probes.",
                 {link: view.latency.median for link, view in views.items() if view.latency is not None},

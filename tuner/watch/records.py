@@ -37,6 +37,8 @@ class WatchRecords:
         self.counts: dict[str, int] = {}
         self.views: Mapping[Link, LinkView] = {}
         self.waiting: Mapping[str, int] = {}
+        self.carried_bits_per_s: Mapping[Link, float] = {}
+        self._carried: tuple[Mapping[Link, int], float] = ({}, 0.0)
 
     def resume(self, monitors: Mapping[Link, LinkMonitor]) -> None:
         """Have monitors go on with the states that links had; a file that is missing or of another format has none."""
@@ -58,6 +60,17 @@ class WatchRecords:
         self._events.append(event)
         self.counts[event["event"]] = self.counts.get(event["event"], 0) + 1
 
+    def note_carried(self, carried_bytes: Mapping[Link, int], now_s: float) -> None:
+        """Take the rates at which links carry bytes from what they have carried by now."""
+        before, then_s = self._carried
+        passed_s = now_s - then_s
+        if carried_bytes == before or passed_s <= 0:
+            return
+        self.carried_bits_per_s = {
+            link: max(count - before[link], 0) * 8 / passed_s for link, count in carried_bytes.items() if link in before
+        }
+        self._carried = dict(carried_bytes), now_s
+
     def write(
         self, state: FabricState | None, renewal: Renewal, monitors: Mapping[Link, LinkMonitor], now_s: float
     ) -> None:
@@ -76,7 +89,9 @@ class WatchRecords:
             "is_held": renewal.is_held,
             "table": None if present is None else _table(renewal),
             "waiting": dict(self.waiting),
-            "links": [_row(link, view, monitors[link]) for link, view in self.views.items()],
+            "links": [
+                _row(link, view, monitors[link], self.carried_bits_per_s.get(link)) for link, view in self.views.items()
+            ],
             "events": list(self._events),
         }
         try:
@@ -111,13 +126,14 @@ def _table(renewal: Renewal) -> dict[str, Any]:
     return {"digest": publication.digest, "time_s": publication.time_s, **publication.facts}
 
 
-def _row(link: Link, view: LinkView, monitor: LinkMonitor) -> dict[str, Any]:
+def _row(link: Link, view: LinkView, monitor: LinkMonitor, carried_bits_per_s: float | None) -> dict[str, Any]:
     return {
         "link": f"{link[0]}>{link[1]}",
         "state": view.state.value,
         "since_s": view.since_s,
         "declared_bits_per_s": view.declared_bits_per_s,
         "in_force_bits_per_s": view.in_force_bits_per_s,
+        "carried_bits_per_s": carried_bits_per_s,
         "rate_bits_per_s": _interval(view.rate),
         "latency_s": _interval(view.latency),
         "probes": view.probes,

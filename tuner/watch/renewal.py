@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chorale.job.table.layout import parse_table
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.watch.canary import Canary, CanaryReport
+from chorale.tuner.watch.departures import Departure, departures
 from chorale.tuner.watch.fabric_state import FabricState
-from chorale.tuner.watch.job_times import Snapshot, slowdowns
+from chorale.tuner.watch.job_times import Key, Snapshot, slowdowns
 from chorale.tuner.watch.publishing import Publisher
 from chorale.tuner.watch.receivers import Publication
-from chorale.tuner.watch.replanning import Planner, TablePlan
+from chorale.tuner.watch.replanning import Planner, TablePlan, TunedProgram
 
 Event = dict[str, Any]
 
@@ -49,12 +50,16 @@ class Renewal:
     is_held: bool = False
     _former: TablePlan | None = None
     _said: tuple[Snapshot, Snapshot] = ({}, {})
+    _predicted_s: dict[Key, float | None] = field(default_factory=dict)
 
     def resume(self) -> None:
         """Go on with what a former watch has published, if the file still holds it."""
         publisher = self.parts.publisher
         publisher.resume()
         self.present, self._former = _plan_of(publisher.present), _plan_of(publisher.former)
+        for plan in (self._former, self.present):
+            if plan is not None and any(entry.measured for entry in plan.table.entries):  # tuned by a campaign
+                self.parts.planner.adopt(plan)
 
     def note_change(self) -> None:
         """Remember what jobs say now, as the fabric has just changed."""
@@ -96,6 +101,31 @@ class Renewal:
             return [self._event("replan", state=str(state), ahead=True, error=str(error))]
         return []
 
+    def departures(self, tolerance: float) -> list[Departure]:
+        """Return where jobs take another time with the present table than was predicted; see `departures`."""
+        present = self.present
+        if present is None:
+            return []
+        return departures(self._said[1], self.parts.jobs(), tolerance, lambda key: self._prediction(present, key))
+
+    def adopt(self, tuned: Mapping[tuple[str, int], TunedProgram]) -> list[Event]:
+        """Publish the present table with programs that a campaign has found, where they are not slower beyond noise."""
+        present, events = self.present, list[Event]()
+        if present is None:
+            return events
+        began_s = self.parts.clock()
+        sizes = ", ".join(f"{name} of {size} bytes" for name, size in sorted(tuned))
+        try:
+            plan = self.parts.planner.with_tuned(present, tuned)
+            planned_s = self.parts.clock()
+            plan = self._compared(plan, events, tuple(size for _, size in tuned))
+            stages = {"planned": planned_s - began_s, "compared": self.parts.clock() - planned_s}
+            self.parts.planner.adopt(plan)
+            self._publish(plan, FabricState(), began_s, stages, events, f"tuned anew: {sizes}")
+        except ChoraleError as error:
+            events.append(self._event("retune", stage="failed", why=str(error)))
+        return events
+
     def judge(self) -> list[Event]:
         """Go back to the former table where jobs take longer with the present one."""
         worse = slowdowns(*self._said, self.parts.jobs()) if self._former is not None and not self.is_held else []
@@ -117,12 +147,21 @@ class Renewal:
         except ChoraleError as error:
             return [self._event("undelivered", why=f"the former table could not be published: {error}")]
         self._former, self.present = None, former
+        self.parts.planner.adopt(former)
         return [self._event("rollback", table=former.digest, instead_of=present.digest, why=why)]
+
+    def _prediction(self, present: TablePlan, key: Key) -> float | None:
+        if key not in self._predicted_s:
+            try:
+                self._predicted_s[key] = self.parts.planner.predicted_s(present, *key)
+            except ChoraleError:  # a size that the model cannot tell
+                self._predicted_s[key] = None
+        return self._predicted_s[key]
 
     def _is_whole(self, plan: TablePlan) -> bool:
         return plan.table.ranks == self.parts.healthy.compute_count
 
-    def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
+    def _compared(self, plan: TablePlan, events: list[Event], more_sizes: tuple[int, ...] = ()) -> TablePlan:
         """Return `plan`, with the present table's programs at the sizes at which it is slower.
 
         No job can run both if one is for fewer ranks than the other: these are not compared.
@@ -132,7 +171,7 @@ class Renewal:
             return plan
         if not (self._is_whole(present) and self._is_whole(plan)):
             return plan
-        report = self.parts.canary.compare(present.table, plan.table, self.parts.collectives)
+        report = self.parts.canary.compare(present.table, plan.table, self.parts.collectives, more_sizes)
         events.append(self._canary_event(report))
         if not report.slower:
             return plan
@@ -140,16 +179,25 @@ class Renewal:
         return self.parts.planner.with_present(plan, present.table, sizes)
 
     def _publish(
-        self, plan: TablePlan, state: FabricState, since_s: float, stages: Mapping[str, float], events: list[Event]
+        self,
+        plan: TablePlan,
+        state: FabricState,
+        since_s: float,
+        stages: Mapping[str, float],
+        events: list[Event],
+        why: str | None = None,
     ) -> None:
+        self._predicted_s.clear()
+        why = why or str(state)
         if self.present is not None and self.present.digest == plan.digest:
+            self._said = self._said[0], self.parts.jobs()
             return
         if self.is_held:
-            events.append(self._event("held", table=plan.digest, why=str(state), spec=plan.spec))
+            events.append(self._event("held", table=plan.digest, why=why, spec=plan.spec))
             return
         now_s = self.parts.clock()
         ranks = state.ranks(self.parts.healthy)
-        facts = {"why": str(state), "spec": plan.spec, "costs": plan.costs, "seconds": now_s - since_s, "ranks": ranks}
+        facts = {"why": why, "spec": plan.spec, "costs": plan.costs, "seconds": now_s - since_s, "ranks": ranks}
         self.parts.publisher.publish(Publication(plan.digest, plan.data, now_s, facts))
         self._former, self.present = self.present, plan
         self._said = self._said[0], self.parts.jobs()

@@ -10,11 +10,13 @@ from typing import Any
 
 from chorale.runners.api.probes import Link, ProbeOutcome, Prober
 from chorale.synth.errors import ChoraleError
+from chorale.tuner.watch.common_mode import CommonMode
 from chorale.tuner.watch.fabric_state import FabricState, single_losses
-from chorale.tuner.watch.link_monitor import LinkMonitor, StateChange
+from chorale.tuner.watch.link_monitor import LinkMonitor, LinkState, StateChange
 from chorale.tuner.watch.probe_schedule import ProbeSchedule
 from chorale.tuner.watch.records import WatchRecords
 from chorale.tuner.watch.renewal import Event, Renewal
+from chorale.tuner.watch.retuning import Retuner
 
 _SETTLE_S = 0.3
 """After a change the other direction of a cable, or the other links of a node, are waited for."""
@@ -32,6 +34,7 @@ class WatchParts:
 
     reroute: sends what would cross dead links or lost ranks over others, None where the fabric does so by itself
     records: what others see of the watch, and what it goes on with when it starts again; None keeps none
+    retuner: launches campaigns in idle windows; None where the operator allows none
     close:   is called at the end
     """
 
@@ -42,6 +45,7 @@ class WatchParts:
     reroute: Callable[[FabricState], None] | None = None
     plans_failures: bool = True
     records: WatchRecords | None = None
+    retuner: Retuner | None = None
     clock: Callable[[], float] = time.time
     close: Callable[[], None] = lambda: None
 
@@ -71,6 +75,12 @@ class Watch:
     _delivered_s: float = 0.0
     _judged_s: float = 0.0
     _recorded_s: float = 0.0
+    _losses: CommonMode = field(init=False)
+    _slow_trains: CommonMode = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without having seen anything."""
+        self._losses, self._slow_trains = CommonMode(self.parts.monitors), CommonMode(self.parts.monitors)
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[Event]:
         """Watch until `is_over`; yield what happens. Unavailable if links can no longer be probed."""
@@ -83,6 +93,8 @@ class Watch:
         finally:
             for executor in (self.pool, self.sender):
                 executor.shutdown(wait=True, cancel_futures=True)
+            if self.parts.retuner is not None:
+                self.parts.retuner.close()
             self._record()
             self.parts.prober.close()
             self.parts.close()
@@ -110,6 +122,8 @@ class Watch:
     def _resume(self) -> Iterator[Event]:
         """Go on where a former watch ended, or begin."""
         self.renewal.resume()
+        if self.parts.retuner is not None:
+            self.parts.retuner.resume()
         present = self.renewal.present
         if present is None:
             self._since_s = self._changed_s = self.parts.clock()
@@ -122,12 +136,19 @@ class Watch:
         yield self._recorded(self._event("resume", table=present.digest, spec=present.spec, why=str(self._state)))
 
     def _weigh(self, outcome: ProbeOutcome) -> StateChange | None:
-        monitor = self.parts.monitors[outcome.link]
+        """Have a link's monitor judge a probe beside what unrelated links show; dead ones say nothing for others."""
+        link, sent_s = outcome.link, outcome.sent_s
+        monitor, now_s = self.parts.monitors[link], self.parts.clock()
         if outcome.packets == 1:
-            return monitor.on_ping(outcome.sent_s, outcome.has_arrived, outcome.latency_s)
-        if outcome.rate_bits_per_s is not None:
-            return monitor.on_rate(outcome.sent_s, outcome.rate_bits_per_s)
-        return None
+            elsewhere = self._losses.share(link, now_s)
+            if monitor.state != LinkState.DEAD:
+                self._losses.note(link, not outcome.has_arrived, now_s)
+            return monitor.on_ping(sent_s, outcome.has_arrived, outcome.latency_s, elsewhere=elsewhere)
+        if outcome.rate_bits_per_s is None:
+            return None
+        elsewhere = self._slow_trains.share(link, now_s)
+        self._slow_trains.note(link, monitor.is_below(outcome.rate_bits_per_s), now_s)
+        return monitor.on_rate(sent_s, outcome.rate_bits_per_s, elsewhere=elsewhere)
 
     def _on_change(self, link: Link, change: StateChange) -> Event:
         self._changed_s = change.time_s
@@ -171,8 +192,16 @@ class Watch:
             renewal.warm_up(self.pool)
         if now_s > self._judged_s + _JUDGE_S:
             self._judged_s = now_s
-            return self.pool.submit(renewal.judge)
+            return self.pool.submit(self._judge, now_s)
         return None
+
+    def _judge(self, now_s: float) -> list[Event]:
+        """See what jobs say: go back to the former table, or have campaigns run where predictions are off."""
+        events = self.renewal.judge()
+        if self.parts.retuner is None or events:
+            return events
+        is_healthy = self._state is not None and self._state.is_healthy and self._changed_s is None
+        return self.parts.retuner.step(self.renewal, is_healthy, now_s)
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
         """Route around what is dead, and plan as soon as the work before is done."""
@@ -181,6 +210,8 @@ class Watch:
             return
         self._state = state
         self.renewal.note_change()
+        if self.parts.retuner is not None:
+            self.parts.retuner.interrupt()
         yield from self._reroute(state)
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
@@ -208,6 +239,8 @@ class Watch:
             self._delivery = self.sender.submit(self._deliver)
         if now_s > self._recorded_s + _RECORD_S:
             self._recorded_s = now_s
+            if self.parts.records is not None:
+                self.parts.records.note_carried(self.parts.prober.carried_bytes(), now_s)
             self._record()
             yield from self._obey()
 

@@ -3,7 +3,8 @@
     python -m tests.live.watch.random_faults --count 100 --seed 1
 
 Each sequence has three faults, of cables, or of a rank that is cut off for some seconds. Then all is mended: the job
-must go on, and the watch must publish the healthy table again.
+must go on, and the watch must publish the healthy table again. After each sequence its figures so far are printed to
+stderr. With --minutes no sequence begins after so many.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
-from chorale.experiments.watch_demo.demo import WatchDemo, WatchProcess, read_steps, wait_until
+from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
+from chorale.runners.measurement.machine import load_average
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
@@ -84,6 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--topology", default="hypercube:3")
     options = parser.parse_args()
     topology = parse_topology(options.topology)
@@ -92,33 +95,44 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             demo = WatchDemo(topology, fabric, Path(folder), _MBPS, _SEQUENCE_LIMIT_S * options.count)
-            record = _sequences(demo, faults, options.count)
+            until_s = time.monotonic() + 60 * options.minutes
+            record = _sequences(demo, faults, options.count, until_s)
     finally:
         take_down(fabric)
     sys.stdout.write(json.dumps(record, indent=1) + "\n")
     return 1 if record["wrong_sums"] or record["steps_lost"] else 0
 
 
-def _sequences(demo: WatchDemo, faults: Faults, count: int) -> dict[str, int]:
+def _sequences(demo: WatchDemo, faults: Faults, count: int, until_s: float) -> Json:
+    record: Json = {}
     log, stop = demo.folder / "steps.jsonl", demo.folder / "stop"
     with demo.watching() as watch, demo.training(log, stop):
         healthy = watch.events[-1]["table"] if watch.events[-1]["event"] == "publish" else None
         healthy = healthy or next(event["table"] for event in watch.events if event["event"] == "publish")
         wait_until("the job trains", lambda: len(read_steps(log)) > 2)
         for number in range(count):
+            if time.monotonic() > until_s:
+                break
             for _ in range(3):
                 sys.stderr.write(f"sequence {number}: {faults.one()}\n")
                 faults.pause()
             faults.mend()
             wait_until("the healthy table runs again", lambda: _runs(log, watch, str(healthy)))
-    steps = read_steps(log)
-    changes = sum(before["table"] != after["table"] for before, after in pairwise(steps))
+            record = _record(read_steps(log), number + 1)
+            sys.stderr.write(f"{json.dumps(record)}\n")
+    return record
+
+
+def _record(steps: list[Json], sequences: int) -> Json:
+    """Return the figures of the sequences so far."""
     return {
-        "sequences": count,
+        "sequences": sequences,
         "steps": len(steps),
-        "tables_taken": changes,
+        "tables_taken": sum(before["table"] != after["table"] for before, after in pairwise(steps)),
         "wrong_sums": sum(step["wrong"] > 0 for step in steps),
         "steps_lost": max(step["step"] for step in steps) + 1 - len(steps),
+        "longest_step_s": max(after["end_s"] - before["end_s"] for before, after in pairwise(steps)),
+        "load_average": load_average(),
     }
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 _LIMIT_S = 550
 
 
-def _run(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
+def _scenario(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
     require_fabrics(f"scenario-{os.getpid()}", f"the fault {fault}")
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
@@ -29,6 +29,11 @@ def _run(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _run(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
+    document = _scenario(tmp_path, fault, topology)
     assert (document["wrong_sums"], document["steps_lost"]) == (0, 0)
     assert 0 < document["detected_s"] < document["published_s"] <= document["first_step_s"]
     return document
@@ -53,3 +58,17 @@ def test_the_watch_is_killed_and_publishes_nothing_twice(tmp_path: Path) -> None
 def test_mlflow_is_away_and_gets_each_version_once_it_is_back(tmp_path: Path) -> None:
     document = _run(tmp_path, "mlflow", "hypercube:3")
     assert sorted(document["versions"]) == sorted(document["tables"].values())
+
+
+def test_the_ray_head_is_killed_and_starts_again(tmp_path: Path) -> None:
+    document = _run(tmp_path, "ray", "hypercube:3")
+    assert document["published_twice"] == 0
+    assert document["head_away_s"] > 0
+
+
+def test_a_campaign_runs_between_two_jobs(tmp_path: Path) -> None:
+    document = _scenario(tmp_path, "retune", "hypercube:3")
+    assert document["wrong_sums"] == 0
+    assert not document["began_while_the_job_ran"]
+    assert document["departures"]
+    assert document["programs"]

@@ -77,10 +77,11 @@ function fabricDrawing(picture, name) {
     const link = byEnds.get(names[index]);
     if (!link) return { ...line, colour: "var(--wire)", width: 0.015, title: "not probed" };
     const share = link.in_force_bits_per_s / link.declared_bits_per_s;
-    const title = `${link.link} is ${link.state} since ${time(link.since_s)}: ${mbit(link.in_force_bits_per_s)} of ${mbit(link.declared_bits_per_s)}`;
-    return { ...line, colour: STATES[link.state], width: 0.025 + 0.05 * share, dashed: ["dead", "flapping"].includes(link.state), title };
+    const load = loadOf(link);
+    const title = `${link.link} is ${link.state} since ${time(link.since_s)}: ${mbit(link.in_force_bits_per_s)} of ${mbit(link.declared_bits_per_s)}${load === null ? "" : `, ${percent(load)} of it used`}`;
+    return { ...line, colour: STATES[link.state], width: 0.025 + 0.05 * (load ?? share), dashed: ["dead", "flapping"].includes(link.state), title };
   });
-  const caption = "Links by state; thicker ones have more of their rate";
+  const caption = "Links by state; the more of its rate a link carries now, the thicker it is";
   const { image, paint } = drawing(picture, caption, linesOf(new Map()));
   const legend = Object.entries(STATES).map(([state, colour]) => element("li", {}, swatch(colour), state));
   return { view: figure(caption, image, legend, name), show: (now) => paint(linesOf(new Map(now.links.map((link) => [link.link, link])))) };
@@ -125,6 +126,13 @@ function rateChart(history) {
   };
 }
 
+const percent = (share) => `${number(share * 100, 2)} %`;
+
+// The part of its declared rate that a link carries now; null where nobody counts it.
+function loadOf(link) {
+  return link.carried_bits_per_s == null ? null : Math.min(1, link.carried_bits_per_s / link.declared_bits_per_s);
+}
+
 const median = (interval, scale, unit) => (interval ? `${number(interval.median * scale, 3)} [${number(interval.low * scale, 3)}, ${number(interval.high * scale, 3)}] ${unit}` : "");
 
 const LINKS = [
@@ -133,6 +141,7 @@ const LINKS = [
   { name: "since", text: (row) => time(row.since_s), value: (row) => row.since_s },
   { name: "rate", text: (row) => median(row.rate_bits_per_s, 1e-6, "Mbit/s"), value: (row) => row.rate_bits_per_s?.median ?? null, number: true },
   { name: "declared", text: (row) => mbit(row.declared_bits_per_s), value: (row) => row.declared_bits_per_s, number: true },
+  { name: "load", text: (row) => (loadOf(row) === null ? "" : percent(loadOf(row))), value: loadOf, number: true },
   { name: "latency", text: (row) => median(row.latency_s, 1e6, "us"), value: (row) => row.latency_s?.median ?? null, number: true },
   { name: "probes lost", text: (row) => `${row.lost} of ${row.probes}`, value: (row) => row.lost, number: true },
 ];
@@ -148,6 +157,7 @@ function describe(event) {
   if (event.event === "replan") return event.error ?? `planned for: ${event.state}, ${number(event.seconds, 3)} s${event.ahead ? ", planned ahead" : ""}`;
   if (event.event === "canary") return event.rows.map((row) => `${row.collective} ${row.size_bytes} B: ${number(row.ratio, 3)} times the present time`).join("; ") || event.failures.join("; ");
   if (event.event === "publish") return `table ${event.table.slice(0, 12)}, ${number(event.seconds, 3)} s after the first sign: ${event.why}`;
+  if (event.event === "retune") return `campaign for ${event.collective ?? "a collective"} of ${(event.sizes_bytes ?? []).join(", ")} B: ${event.stage}${event.why ? `, ${event.why}` : ""}`;
   if (event.event === "rollback") return `back to ${event.table.slice(0, 12)}: ${event.why}`;
   return event.why ?? "";
 }

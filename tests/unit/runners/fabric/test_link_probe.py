@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from chorale.runners.fabric.link_probe import Lateness, LinkProber, _Probe
+from chorale.runners.fabric.link_probe import Lateness, LinkProber, _Probe, sent_bytes
 
 _MS = 1_000_000
 
@@ -33,3 +33,13 @@ def test_a_probe_is_lost_later_where_the_prober_waits_for_a_core() -> None:
     assert list(prober.overdue()) == []
     prober._under_way[0].sent_ns -= 300 * _MS
     assert [outcome["arrived"] for outcome in prober.overdue()] == [False]
+
+
+def test_bytes_that_devices_have_sent() -> None:
+    text = (
+        "Inter-|   Receive                                                |  Transmit\n"
+        " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n"
+        "    lo:     100       1    0    0    0     0          0         0      100       1    0    0\n"
+        "to-1: 987654 12 0 0 0 0 0 0 123456789 34 0 0\n"
+    )
+    assert sent_bytes(text) == {"lo": 100, "to-1": 123456789}

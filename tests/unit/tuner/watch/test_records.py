@@ -78,3 +78,13 @@ def test_metrics_are_served_on_this_machine_until_the_end(tmp_path: Path) -> Non
     assert 'chorale_link_probes_total{fabric="cube",link="0>1"} 10.0' in lines
     assert 'chorale_watch_events_total{event="publish",fabric="cube"} 1.0' in lines
     assert 'chorale_watch_waiting{fabric="cube",receiver="mlflow"} 2.0' in lines
+
+
+def test_rates_at_which_links_carry_bytes(tmp_path: Path) -> None:
+    records = WatchRecords(tmp_path, "cube")
+    records.note_carried({_LINK: 1000}, 100.0)
+    assert records.carried_bits_per_s == {}
+    records.note_carried({_LINK: 251_000}, 102.0)
+    assert records.carried_bits_per_s == {_LINK: 1e6}
+    records.note_carried({_LINK: 0}, 103.0)  # a fabric that was brought up anew
+    assert records.carried_bits_per_s == {_LINK: 0.0}

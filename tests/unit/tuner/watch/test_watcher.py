@@ -53,6 +53,9 @@ class _FakeFabric:
         outcomes, self.outcomes = self.outcomes, []
         yield from outcomes
 
+    def carried_bytes(self) -> Mapping[Link, int]:
+        return {link: int(self.now_s * 1e6) for link in self.links}
+
     def close(self) -> None:
         self.is_closed = True
 
