@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--steps", type=int, default=10, help="before the fault")
     parser.add_argument("--fault", choices=["cut", "slow", *SCENARIOS], default="cut", help=_FAULTS)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # the fabric comes down all the same
     try:
         document = run(options)
     except ChoraleError as error:

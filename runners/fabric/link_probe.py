@@ -202,10 +202,10 @@ def sent_bytes(text: str) -> dict[str, int]:
 
 def _whole(file: int) -> str:
     """Return all of a file of /proc, as it is now."""
-    parts = []
-    while part := os.pread(file, _LARGEST_PACKET_BYTES, sum(map(len, parts))):
-        parts.append(part)
-    return b"".join(parts).decode()
+    content = b""
+    while part := os.pread(file, _LARGEST_PACKET_BYTES, len(content)):
+        content += part
+    return content.decode()
 
 
 def _enter(path: str, kind: int) -> None:

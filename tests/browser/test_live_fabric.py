@@ -1,0 +1,76 @@
+"""The page beside a real watch of a real emulated fabric: what links carry, a cable that is cut, a hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import Page, expect
+
+from chorale.runners.fabric import detours
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
+from chorale.synth.topology.spec import parse_topology
+from tests.browser.conftest import Serving
+from tests.browser.test_page import photographed
+from tests.live.on_fabrics import require_fabrics
+from tests.live.watch.healthy_hour import fill
+from tests.native_code import share_native_code
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+_SPEC, _NAME = "hypercube:3", f"page-{os.getpid()}"
+_BUSY = ((0, 2), (2, 6), (5, 7), (4, 5))
+_BUSY_S = 30.0
+_LIMIT_MS = 120_000
+
+
+@pytest.fixture
+def fabric() -> Iterator[EmulatedFabric]:
+    require_fabrics(_NAME, "the page of a fabric")
+    up = bring_up(parse_topology(_SPEC), Fraction(100), _NAME)
+    yield up
+    take_down(up)
+
+
+@pytest.fixture
+def watch(fabric: EmulatedFabric, service: Serving, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    share_native_code(service.home)
+    file = tmp_path / "fabric.yaml"
+    table = str(tmp_path / "fabric.table")
+    config = {"name": "live", "topology": _SPEC, "fabric": fabric.name, "table": table, "canary": {"seconds": 30}}
+    file.write_text(yaml.safe_dump(config))
+    environment = {**os.environ, "CHORALE_HOME": str(service.home)}
+    process = subprocess.Popen([sys.executable, "-m", "chorale", "--quiet", "watch", str(file)], env=environment)
+    yield process
+    process.terminate()
+    process.wait(60)
+
+
+def test_loads_and_a_cut_cable_are_seen_and_a_hold_is_obeyed(
+    page: Page, fabric: EmulatedFabric, service: Serving, watch: subprocess.Popen[bytes]
+) -> None:
+    page.goto("/#fabrics")
+    page.get_by_role("link", name="live").click(timeout=_LIMIT_MS)
+    expect(page.get_by_text("all links are healthy").first).to_be_visible(timeout=_LIMIT_MS)
+    with ThreadPoolExecutor(len(_BUSY)) as pool:
+        busy = [pool.submit(fill, fabric, src, dst, _BUSY_S) for src, dst in _BUSY]
+        loaded = page.locator("svg path title", has_text="0>2 is healthy").filter(has_text="of it used")
+        expect(loaded).to_be_attached(timeout=_LIMIT_MS)
+        detours.cut(fabric, (0, 1))
+        expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached(timeout=_LIMIT_MS)
+        assert all(future.result() > 0 for future in busy)
+        published = page.get_by_role("cell", name="s after the first sign: link 0>1 is dead, link 1>0 is dead")
+        expect(published).to_be_visible(timeout=_LIMIT_MS)
+        photographed(page, "live-fabric")
+    page.get_by_role("button", name="Hold").click()
+    expect(page.get_by_text("held: nothing is published")).to_be_visible(timeout=_LIMIT_MS)
+    page.get_by_role("button", name="Release").click()
+    expect(page.get_by_role("button", name="Hold")).to_be_visible(timeout=_LIMIT_MS)
+    assert watch.poll() is None
