@@ -27,8 +27,8 @@ _COMMAND_LIMIT_S = 240.0
 def restart_the_ray_head(demo: WatchDemo, steps_before: int) -> Json:
     """The head is killed, a cable is cut, the head starts again: the watch goes on and publishes for what is left."""
     log, stop = demo.fresh_files()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with socket.create_server(("", 0)) as free:
+        address = f"{_node_address()}:{free.getsockname()[1]}"
     events: list[Json] = []
     with demo.training(log, stop):
         with _head(address) as head:
@@ -74,7 +74,8 @@ def _detached(demo: WatchDemo, address: str) -> Iterator[WatchProcess]:
 def _head(address: str) -> Iterator[subprocess.Popen[bytes]]:
     """Give a Ray head on this machine, which is killed at the end."""
     ray = str(Path(sys.executable).with_name("ray"))
-    command = [ray, "start", "--head", "--block", f"--port={address.rsplit(':', 1)[1]}", "--node-ip-address=127.0.0.1"]
+    node, port = address.rsplit(":", 1)
+    command = [ray, "start", "--head", "--block", f"--port={port}", f"--node-ip-address={node}"]
     command += ["--include-dashboard=false", "--num-cpus=1", "--disable-usage-stats"]
     process = subprocess.Popen(  # noqa: S603 - Ray's own command
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -95,6 +96,16 @@ def _kill(head: subprocess.Popen[bytes]) -> None:
                 process.send_signal(signal.SIGKILL)
         psutil.wait_procs(processes, timeout=30)
     head.wait()
+
+
+def _node_address() -> str:
+    """Return the address by which others know this machine, as Ray takes no loopback one; it sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:  # without a network
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def _listens(address: str) -> bool:

@@ -6,7 +6,7 @@ What a campaign finds goes through the same door as every table: it is compared 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,23 +98,29 @@ class Retuner:
 
     def _look(self, renewal: Renewal, now_s: float) -> list[Event]:
         """Order a campaign for the collective whose calls were furthest from what was predicted."""
+        rows = self._due(renewal, now_s)
+        if not rows:
+            return []
+        self._order, self._is_begun = _order_of(rows), False
+        self._write()
+        return [self._event("due", now_s, rows=list(map(_row, rows)))]
+
+    def _due(self, renewal: Renewal, now_s: float) -> list[Departure]:
+        """Return sizes of one collective at which times part, of those that were not tuned lately; the costliest."""
+        never_s = float("-inf")
         rows = [
             row
             for row in renewal.departures(self.options.tolerance)
-            if now_s - self._tuned_s.get((row.collective, row.size_bytes), float("-inf")) > self.options.again_s
+            if now_s - self._tuned_s.get((row.collective, row.size_bytes), never_s) > self.options.again_s
         ]
-        if not rows:
-            return []
-        rows = [row for row in rows if row.collective == rows[0].collective][:_MOST_SIZES]
-        self._order = CampaignOrder(rows[0].collective, tuple(sorted({row.size_bytes for row in rows})))
-        self._is_begun = False
-        self._write()
-        return [self._event("due", now_s, rows=list(map(_row, rows)))]
+        return [row for row in rows if row.collective == rows[0].collective][:_MOST_SIZES]
 
     def _begin(self, renewal: Renewal, now_s: float) -> list[Event]:
         assert self._order is not None
         assert renewal.present is not None
         stage = "resumed" if self._is_begun else "began"
+        if not self._is_begun and (rows := self._due(renewal, now_s)):
+            self._order = _order_of(rows)  # jobs have gone on since it was due, at more sizes perhaps
         try:
             if self._is_begun:
                 self._process = self.campaigns.resume()
@@ -182,6 +188,10 @@ class Retuner:
         order = self._order
         of_order = {} if order is None else {"collective": order.collective, "sizes_bytes": list(order.sizes_bytes)}
         return {"time_s": now_s, "event": "retune", "stage": stage, **of_order, **facts}
+
+
+def _order_of(rows: Sequence[Departure]) -> CampaignOrder:
+    return CampaignOrder(rows[0].collective, tuple(sorted({row.size_bytes for row in rows})))
 
 
 def _row(row: Departure) -> dict[str, Any]:

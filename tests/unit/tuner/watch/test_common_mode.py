@@ -78,3 +78,14 @@ def test_links_without_unrelated_ones_are_judged_alone() -> None:
     for link in ((0, 1), (1, 0)):
         common.note(link, True, 1.0)
     assert common.share((0, 1), 1.0) == 0.0
+
+
+def test_what_is_long_ago_no_longer_counts() -> None:
+    common = CommonMode(_LINKS)
+    for link in _LINKS:
+        common.note(link, True, 1.0)
+    assert common.share((0, 1), 1.0) == pytest.approx(14 / 20)
+    for second in range(2, 1000):
+        for link in _LINKS:
+            common.note(link, False, float(second))
+    assert common.share((0, 1), 1000.0) == 0.0

@@ -93,11 +93,11 @@ class _Setting:
         events = self.retuner.step(self.renewal, is_healthy, now_s)
         return [f"{event['event']} {event.get('stage', event.get('why', ''))}" for event in events]
 
-    def slow_job(self, seconds: float = 10.0) -> None:
+    def slow_job(self, seconds: float = 10.0, size_bytes: int = _JOB_SIZE) -> None:
         assert self.renewal.present is not None
-        entry = table_entry(self.renewal.present.table, "allreduce", _JOB_SIZE)
+        entry = table_entry(self.renewal.present.table, "allreduce", size_bytes)
         assert entry is not None
-        self.jobs[entry.digest, "allreduce", _JOB_SIZE] = CallTimes(50, 50 * seconds, 50 * seconds**2)
+        self.jobs[entry.digest, "allreduce", size_bytes] = CallTimes(50, 50 * seconds, 50 * seconds**2)
 
 
 def _tuned(method: str, time_us: float) -> dict[tuple[str, int], TunedProgram]:
@@ -208,6 +208,17 @@ def test_a_campaign_that_fails_is_told_and_not_repeated_at_once(tmp_path: Path) 
     setting.campaigns.process.code = 2
     assert setting.step(3.0) == ["retune failed"]
     assert setting.step(4.0) == []
+
+
+def test_sizes_that_part_while_the_window_is_closed_are_tuned_too(tmp_path: Path) -> None:
+    setting = _setting(tmp_path)
+    setting.slow_job()
+    setting.busy[0] = 1.0
+    assert setting.step(1.0) == ["retune due"]
+    setting.slow_job(size_bytes=_SIZE)
+    setting.busy[0] = 0.0
+    assert setting.step(2.0) == ["retune began"]
+    assert setting.campaigns.orders == [CampaignOrder("allreduce", (_JOB_SIZE, _SIZE))]
 
 
 def test_outside_of_its_hours_nothing_begins(tmp_path: Path) -> None:
