@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -30,9 +30,10 @@ def restart_the_ray_head(demo: WatchDemo, steps_before: int) -> Json:
     with socket.create_server(("", 0)) as free:
         address = f"{_node_address()}:{free.getsockname()[1]}"
     events: list[Json] = []
-    with demo.training(log, stop):
+    with ExitStack() as job:
         with _head(address) as head:
             with _detached(demo, address) as watch:
+                job.enter_context(demo.training(log, stop))
                 wait_until("the job has trained", lambda: len(read_steps(log)) >= steps_before)
                 _kill(head)
                 killed_s = time.time()
@@ -65,7 +66,7 @@ def restart_the_ray_head(demo: WatchDemo, steps_before: int) -> Json:
 def _detached(demo: WatchDemo, address: str) -> Iterator[WatchProcess]:
     """Have the watch live in the cluster, and give its events."""
     file = str(demo.write_config())
-    _chorale("watch", file, "--detach", "--address", address)
+    wait_until("the cluster takes the watch", lambda: _does("watch", file, "--detach", "--address", address))
     with demo.following(["watch", file, "--follow", "--json", "--address", address]) as watch:
         yield watch
 
@@ -113,6 +114,15 @@ def _listens(address: str) -> bool:
     with suppress(OSError), socket.create_connection((host, int(port)), 1):
         return True
     return False
+
+
+def _does(*arguments: str) -> bool:
+    """Return whether a command does its work; a head that has just begun to listen may refuse it."""
+    try:
+        _chorale(*arguments)
+    except CheckFailed:
+        return False
+    return True
 
 
 def _chorale(*arguments: str) -> None:
