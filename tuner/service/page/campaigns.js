@@ -121,10 +121,10 @@ function viewsOf(path, graphs) {
     const complete = known.filter((trial) => trial.speedup !== null);
     if (!complete.length) return;
     show("history", "Speed-up, as trials come in", historyOption(complete), 300);
-    show("parallel", "Parameters of each trial: drag along an axis to select", parallelOption(complete, dimensionsOf(complete)), 320);
+    show("parallel", "Parameters of each trial: drag along an axis to select", parallelOption(complete, dimensionsOf(complete)), 350);
     const { importances } = await get(`${path}/importances`);
     const rows = Object.entries(importances);
-    if (rows.length) show("importance", "How much each parameter decided (PED-ANOVA)", barOption(rows, { label: "importance", text: (value) => number(value, 3) }), 90 + 30 * rows.length);
+    if (rows.length) show("importance", "How much each parameter decided (PED-ANOVA)", barOption(rows, { label: "importance", text: (value) => number(value, 3) }), 104 + 30 * rows.length);
   };
 }
 

@@ -41,8 +41,12 @@ export function chart(title, option, height = 340) {
   const canvas = element("div", { class: "chart", role: "img", "aria-label": title });
   canvas.style.height = `${height}px`;
   const whole = element("figure", {}, element("figcaption", {}, title), canvas);
-  let instance = null;
-  const draw = () => instance?.setOption(themed(option), { replaceMerge: ["series"] });
+  let instance = null, before = "";
+  const draw = () => {
+    const axes = (option.parallelAxis ?? []).map((axis) => axis.name).join(" "), isOther = axes !== before;
+    before = axes;
+    instance?.setOption(themed(option), isOther ? { notMerge: true } : { replaceMerge: ["series"] }); // axes keep their places when merged
+  };
   const begin = async () => {
     const echarts = await load();
     if (!canvas.isConnected) return;
@@ -86,7 +90,7 @@ export function lineOption(series, axes) {
 
 export function barOption(rows, axes) {
   return {
-    grid: { left: 110, right: 40, top: 30, bottom: 40 },
+    grid: { left: 110, right: 40, top: 44, bottom: 40 },
     xAxis: { type: "value", name: axes.label, nameLocation: "middle", nameGap: 26, min: 0 },
     yAxis: { type: "category", data: rows.map(([name]) => name), inverse: true },
     tooltip: { trigger: "item", formatter: ({ name, value }) => `${name}: ${axes.text(value)}` },
@@ -104,7 +108,7 @@ export function parallelOption(rows, dimensions) {
       dim, name: one.name, ...(one.categories ? { type: "category", data: one.categories } : { type: "value", scale: true }),
       nameTextStyle: { color: ink }, axisLabel: { color: ink }, axisLine: { lineStyle: { color: ink } }, areaSelectStyle: { width: 24 },
     })),
-    parallel: { left: 50, right: 70, top: 50, bottom: 30 },
+    parallel: { left: 50, right: 70, top: 78, bottom: 30 },
     visualMap: { show: false, dimension: dimensions.length - 1, min: Math.min(...last), max: Math.max(...last), inRange: { color: ["#8f8fd0", "#1f77b4", "#e0740c"] } },
     tooltip: { trigger: "item", formatter: ({ dataIndex }) => dimensions.map((one, index) => `${one.name}: ${cells[dataIndex][index]}`).join("\n") },
     series: [{ type: "parallel", data: cells, lineStyle: { width: 2, opacity: 0.75 }, inactiveOpacity: 0.06, emphasis: { lineStyle: { width: 4 } }, smooth: false }],
