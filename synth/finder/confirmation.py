@@ -41,6 +41,21 @@ def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
     return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
 
 
+def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
+    """Return `candidates`, with real costs where `scores` has them."""
+    return [
+        _real(candidate, scores) if not candidate.exact and scores.has(candidate.spec) else candidate
+        for candidate in candidates
+    ]
+
+
+def most_promising(candidates: Sequence[TopologyCandidate], count: int) -> list[str]:
+    """Return up to `count` specs whose scores are needed, those that may take the fewest steps first."""
+    waiting = [candidate for candidate in promising(candidates) if not candidate.exact]
+    waiting.sort(key=lambda candidate: (candidate.least_steps, cost_of(candidate), candidate.tie_break))
+    return [candidate.spec for candidate in waiting[:count]]
+
+
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
     """Score the frontier's costs that rest on a theorem or on the database, one topology per task, and compare.
 

@@ -11,20 +11,24 @@ from dataclasses import dataclass
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import BaseSources
 from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
-from chorale.synth.finder.candidate import TopologyCandidate, frontier
+from chorale.synth.finder.candidate import TopologyCandidate, frontier, promising
 from chorale.synth.finder.confirmation import (
     Confirmation,
     break_ties,
     check_claims,
     confirm,
+    most_promising,
     specs_to_score,
     with_exact_costs,
+    with_known_costs,
 )
 from chorale.synth.finder.constructions import SeparateConstructions, divisors
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
+
+_SCORED_AT_ONCE = 16
 
 Stage = Callable[[str], Progress | None]
 """Called with the name of each stage as it begins; returns what hears about its tasks."""
@@ -101,18 +105,20 @@ def _exact_frontier(
 ) -> tuple[list[tuple[TopologyCandidate, ...]], int]:
     """Return the frontier of exact costs among candidates that can be scored, and how many these are.
 
+    Some are scored at a time, those of fewest steps first: exact costs show of many others that they are beaten.
     Above `MAX_NODES_WITHOUT_SYMMETRIES` stored schedules are left out, too, whose diameters would take as long.
     """
     few = [one for one in candidates if one.method == "bfb" or one.nodes <= MAX_NODES_WITHOUT_SYMMETRIES]
     while True:
+        scored = with_known_costs(few, scores)
+        needed = most_promising(scored, _SCORED_AT_ONCE)
         groups: list[tuple[TopologyCandidate, ...]] = []
-        needed = specs_to_score(few)
+        if not needed:
+            groups = frontier(promising(scored))
+            needed = [one.spec for group in groups for one in group if one.method == "bfb"]
         scores.compute(needed, executor, progress)
-        if not any(map(scores.is_too_large, needed)):
-            groups = frontier(with_exact_costs(few, scores))
-            scores.compute([one.spec for group in groups for one in group if one.method == "bfb"], executor)
         kept = [one for one in few if one.method != "bfb" or not scores.is_too_large(one.spec)]
-        if len(kept) == len(few):
+        if groups and len(kept) == len(few):
             return groups, len(few)
         few = kept
 

@@ -41,6 +41,10 @@ class ScoreCache:
     def __len__(self) -> int:
         return len(self._scores)
 
+    def has(self, spec: str) -> bool:
+        """Whether the score of `spec` is cached."""
+        return spec in self._scores
+
     def is_too_large(self, spec: str) -> bool:
         """Whether the score of `spec` was asked for and would take too long."""
         return spec in self._too_large
