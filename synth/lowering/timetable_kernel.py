@@ -114,7 +114,9 @@ def start_times(moves: Moves, visits: Visits, row_at: Column, rank: Column) -> t
             _note(state, max(time, state.free[link]), rows + link)
             continue
         link = node - rows
-        if state.free[link] <= time and state.waiting[link] != NO_ROW:
+        if state.waiting[link] != NO_ROW and state.free[link] > time:  # a row has it meanwhile as a further link
+            _note(state, state.free[link], node)
+        elif state.waiting[link] != NO_ROW:
             top = state.waiting[link]
             state.waiting[link] = _joined(state.left[top], state.right[top], state.left, state.right)
             finish = _occupy(moves, row_at[top], state, time)

@@ -15,6 +15,8 @@ from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
+from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
+from chorale.synth.bounds.price_certificate import check_price_certificate
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -117,12 +119,16 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
     } | _pairs_document(verified)
 
 
+_PAIR_CHECKS = {"tree-pairs": check_pair_certificate, PAIR_PRICES: check_price_certificate}
+
+
 def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return the optimum of pairs of trees, checked by separate code; empty for other schedules."""
     schedule = verified.schedule
-    if schedule.certificate.get("kind") != "tree-pairs":
+    check = _PAIR_CHECKS.get(schedule.certificate.get("kind", ""))
+    if check is None:
         return {}
-    least = check_pair_certificate(schedule.topology, schedule.certificate)
+    least = check(schedule.topology, schedule.certificate)
     gap = verified.cost.time_per_byte / least - 1
     return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
 

@@ -1,22 +1,17 @@
-"""Trees that carry sums up and results down over the same links, with switches as inner nodes, and their schedules.
+"""Trees that carry sums up and results down over the same links, with switches as inner nodes.
 
 On links that are as wide one way as the other, some best pairs of trees are of this kind, whatever rank is the root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers
-from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
-from chorale.synth.methods.forest.tree_transfers import split_over_shards
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
-from chorale.synth.schedule.transforms import joined_routes
+from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 
@@ -65,12 +60,35 @@ def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> Reversi
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
     """Return int32 per link: the link back of equal bandwidth; None where links are not as wide both ways."""
+    mates = _links_back(topology)
+    classes = topology.links.bandwidth_class
+    return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
+
+
+def with_equal_widths(topology: Topology) -> Topology | None:
+    """Return `topology` with each link as wide as the narrower of it and the link back; None where some has none.
+
+    Links keep their numbers, so that what fits there fits here.
+    """
+    mates, links = _links_back(topology), topology.links
+    if mates is None:
+        return None
+    if np.array_equal(links.bandwidth_class, links.bandwidth_class[mates]):
+        return topology
+    widths = [links.bandwidths[index] for index in links.bandwidth_class.tolist()]
+    narrow = [min(width, widths[mate]) for width, mate in zip(widths, mates.tolist(), strict=True)]
+    table = tuple(sorted(set(narrow)))
+    classes = np.array([table.index(width) for width in narrow], dtype=links.bandwidth_class.dtype)
+    return replace(topology, links=replace(links, bandwidth_class=classes, bandwidths=table), automorphisms=())
+
+
+def _links_back(topology: Topology) -> NDArray[np.int32] | None:
     links = topology.links
     parallel = links.parallel_index()
     there = np.lexsort((parallel, links.dst, links.src))
     back = np.lexsort((parallel, links.src, links.dst))
     same_ends = np.array_equal(links.src[there], links.dst[back]) and np.array_equal(links.dst[there], links.src[back])
-    if not same_ends or not np.array_equal(links.bandwidth_class[there], links.bandwidth_class[back]):
+    if not same_ends or not np.array_equal(parallel[there], parallel[back]):
         return None
     mates = np.empty(len(links), dtype=np.int32)
     mates[there] = back
@@ -98,50 +116,3 @@ def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers
     height = np.zeros(len(trees.root), dtype=np.int64)
     np.maximum.at(height, trees.tree, step[src] + 1)
     return step[src], height
-
-
-def schedule_of_trees(
-    topology: Topology,
-    collective: Collective,
-    trees: ReversibleTrees,
-    mates: NDArray[np.int32],
-    *,
-    method: str,
-    parameters: Mapping[str, Parameter],
-    certificate: Mapping[str, Any],
-) -> Schedule:
-    """Return the schedule that adds up along `trees`, spreads results along them, or both (allreduce). Not verified.
-
-    All trees stream at the same time, without a barrier. Switches send in the step in which they receive.
-    """
-    step, height = endpoint_steps(topology, trees)
-    back = _reversed(trees.routes, mates)
-    up_step = height[trees.tree] - 1 - step
-    name = collective.name
-    parts = []
-    if name in (CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
-        parts.append((up_step, trees.route, 1))
-    if name not in (CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
-        start = height[trees.tree] if collective == ALLREDUCE else 0
-        parts.append((start + step, trees.route + len(back), 0))
-    routes = joined_routes(back, trees.routes)
-    steps = np.concatenate([part[0] for part in parts])
-    route = np.concatenate([part[1] for part in parts])
-    reduce = np.concatenate([np.full(len(part[0]), part[2]) for part in parts])
-    lo, hi = np.tile(trees.lo, len(parts)), np.tile(trees.hi, len(parts))
-    ranks, count = topology.compute_count, int(steps.max(initial=-1)) + 1
-    order = np.argsort(steps, kind="stable")
-    chunks, (row, *intervals) = split_over_shards(lo[order], hi[order], ranks, trees.units)
-    row = order[row]
-    transfers = ColumnBounds(count, len(routes), ranks, chunks).pack((steps[row], route[row], *intervals, reduce[row]))
-    return Schedule(
-        topology, collective, "pipelined", count, chunks, transfers, routes, method, parameters, certificate
-    )  # fmt: skip
-
-
-def _reversed(routes: Routes, mates: NDArray[np.int32]) -> Routes:
-    """Return each route from its end to its start over the links back."""
-    lengths = np.diff(routes.offsets)
-    position = np.arange(len(routes.link_ids)) - np.repeat(routes.offsets[:-1], lengths)
-    mirrored = np.repeat(routes.offsets[1:] - 1, lengths) - position
-    return Routes(routes.offsets, mates[routes.link_ids[mirrored]])

@@ -1,23 +1,22 @@
-"""The best packing of trees into a small network, by column generation: trees are added while one is cheap enough.
+"""The best packing of trees that go up and down over the same links, by column generation, into a small network.
 
-The linear program has a row per pair of links (there and back) and per adder with a limit, and a column per tree. Its
-multipliers are prices; a tree that costs less than what its rate earns improves it. Where all sets of switches were
-tried at the end, no packing of such trees is better.
+Where all sets of switches were tried at the end, no packing of such trees is better, and the prices prove it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
 from math import lcm
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.exact_vertex import exact_vertex
-from chorale.synth.lazy_modules import sparse
-from chorale.synth.linear_program import Floats, minimum
+from chorale.synth.linear_program import Floats
+from chorale.synth.methods.in_network.column_program import Column, ColumnProgram
+from chorale.synth.methods.in_network.price_proof import price_certificate
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
 from chorale.synth.methods.in_network.steiner_trees import Tree, TreeEdge, TreeSearch
 from chorale.synth.methods.in_network.tree_packing import MAX_UNITS
@@ -34,20 +33,15 @@ MAX_SETS = 2**10
 _MAX_ROUNDS = 300
 _FEW_ACTORS = 64
 _ROUNDS_OF_MANY = 12
-_MOST_AT_ONCE = 12
-_GAIN = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnPacking:
-    """trees, rates: a packing;  prices: Fraction-able floats per pair of links and per limited adder
-    is_best: whether all trees were compared at the end, so that no packing of such trees is better
-    """
+    """trees, rates: a packing;  certificate: proof that no pairs of trees are better, None if not all were compared"""
 
     trees: list[Tree]
     rates: list[Fraction]
-    prices: Floats
-    is_best: bool
+    certificate: Mapping[str, Any] | None
 
     @property
     def rate(self) -> Fraction:
@@ -58,15 +52,21 @@ def column_packing(topology: Topology, mates: NDArray[np.int32], enough: Fractio
     """Return the packing, as good as `enough` or the best that was found; None for networks that are too large."""
     pair, widths = _pairs(topology, mates)
     search = TreeSearch.of(topology, pair)
-    if topology.compute_count + len(search.able) > MAX_ACTORS:
+    actors = topology.compute_count + len(search.able)
+    if actors > MAX_ACTORS:
         return None
     limits = {
         switch: limit for switch in search.able if (limit := topology.abilities[switch].reduce_bandwidth) is not None
     }
-    bound = [*widths, *limits.values()]
-    generation = _Columns(topology, search, pair, list(limits), bound)
-    point, prices, is_best = generation.solved(float(enough))
-    return ColumnPacking(generation.trees, generation.exact_rates(point), prices, is_best)
+    offers = _Offers(search, pair, list(limits), len(widths))
+    program = ColumnProgram([*widths, *limits.values()], offers, 2 ** len(search.able) <= MAX_SETS)
+    point, prices = program.solved(float(enough), _MAX_ROUNDS if actors <= _FEW_ACTORS else _ROUNDS_OF_MANY)
+    certificate = None
+    if program.is_best:
+        by_pair = prices[: len(widths)]
+        sums = dict(zip(limits, prices[len(widths) :].tolist(), strict=True))
+        certificate = price_certificate(topology, by_pair[pair] / 2, sums)
+    return ColumnPacking(program.items, program.exact_rates(point), certificate)
 
 
 def _pairs(topology: Topology, mates: NDArray[np.int32]) -> tuple[NDArray[np.int64], list[Fraction]]:
@@ -77,81 +77,36 @@ def _pairs(topology: Topology, mates: NDArray[np.int32]) -> tuple[NDArray[np.int
     return pair.astype(np.int64), [links.bandwidths[links.bandwidth_class[link]] for link in names.tolist()]
 
 
-@dataclass(slots=True, eq=False)
-class _Columns:
-    """The linear program. limited: adders with a limit, whose rows follow those of pairs;  bound: of all rows."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offers:
+    """Cheap trees. limited: adders with a limit, whose rows follow those of `pairs` pairs of links."""
 
-    topology: Topology
     search: TreeSearch
     pair: NDArray[np.int64]
     limited: list[int]
-    bound: list[Fraction]
-    trees: list[Tree] = field(default_factory=list)
-    columns: list[dict[int, int]] = field(default_factory=list)
+    pairs: int
 
-    def solved(self, enough: float) -> tuple[Floats, Floats, bool]:
-        """Return (rate per tree, price per row, whether all trees were compared)."""
-        widths = np.array([float(value) for value in self.bound])
-        self._add_cheap(1.0 / widths, np.inf, thorough=False)
-        actors = self.topology.compute_count + len(self.search.able)
-        for _ in range(_MAX_ROUNDS if actors <= _FEW_ACTORS else _ROUNDS_OF_MANY):
-            matrix = self._matrix()
-            scale = widths.max()
-            point, marginals = minimum(-np.ones(len(self.trees)), matrix, widths / scale, "use trees of ranks alone")
-            point, prices = np.maximum(0.0, point) * scale, np.maximum(0.0, -marginals)
-            if point.sum() >= enough * (1 - 1e-9):
-                return point, prices, False
-            if not self._add_cheap(prices, 1 - _GAIN, thorough=False):
-                tries_all = 2 ** len(self.search.able) <= MAX_SETS
-                if not tries_all or not self._add_cheap(prices, 1 - _GAIN, thorough=True):
-                    return point, prices, tries_all
-        return np.pad(point, (0, len(self.trees) - len(point))), prices, False
-
-    def _add_cheap(self, prices: Floats, below: float, thorough: bool) -> bool:
-        """Add the cheapest trees that cost less than `below`; return whether there is one."""
-        rows = len(self.bound) - len(self.limited)
-        extra = [float(prices[rows + self.limited.index(s)]) if s in self.limited else 0.0 for s in self.search.able]
-        paths = self.search.paths(prices[:rows])
+    def __call__(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Tree, Column]]:
+        """Yield trees with their costs and columns."""
+        extra = [
+            float(prices[self.pairs + self.limited.index(switch)]) if switch in self.limited else 0.0
+            for switch in self.search.able
+        ]
+        paths = self.search.paths(prices[: self.pairs])
         choose = self.search.chosen_from_all if thorough else self.search.chosen_by_search
-        cheap = sorted((tree for tree in choose(paths, extra) if tree[0] < below), key=lambda tree: tree[0])
-        is_new = False
-        for _, tree in islice(cheap, _MOST_AT_ONCE):
-            column = self._column(tree)
-            if column not in self.columns:
-                self.trees.append(tree)
-                self.columns.append(column)
-                is_new = True
-        return is_new
+        for cost, tree in choose(paths, extra):
+            yield cost, tree, self._column(tree)
 
-    def _column(self, tree: Tree) -> dict[int, int]:
-        column: dict[int, int] = {}
+    def _column(self, tree: Tree) -> Column:
+        column: Column = {}
         for edge in tree:
             for link in edge.path:
                 row = int(self.pair[link])
                 column[row] = column.get(row, 0) + 1
-        rows = len(self.bound) - len(self.limited)
         for index, switch in enumerate(self.limited):
             if sum(switch in (edge.src, edge.dst) for edge in tree) > 2:
-                column[rows + index] = 1
+                column[self.pairs + index] = 1
         return column
-
-    def _matrix(self) -> sparse.csr_array:
-        entries = [(row, index, count) for index, column in enumerate(self.columns) for row, count in column.items()]
-        row, column, value = (np.array(part) for part in zip(*entries, strict=True))
-        shape = (len(self.bound), len(self.trees))
-        return sparse.coo_array((value.astype(np.float64), (row, column)), shape=shape).tocsr()
-
-    def exact_rates(self, point: Floats) -> list[Fraction]:
-        """Return rates that fit exactly: the vertex, or `point` rounded and slowed down."""
-        rates = exact_vertex(self._matrix(), self.bound, point)
-        if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
-            rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
-        load = [Fraction(0)] * len(self.bound)
-        for rate, column in zip(rates, self.columns, strict=True):
-            for row, count in column.items():
-                load[row] += rate * count
-        excess = max(value / width for value, width in zip(load, self.bound, strict=True))
-        return [rate / max(Fraction(1), excess) for rate in rates]
 
 
 def trees_of_packing(topology: Topology, packing: ColumnPacking, units: int | None) -> ReversibleTrees:

@@ -7,7 +7,6 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
 from chorale.synth.bounds.tree_pairs import trim_at_switches
@@ -160,14 +159,3 @@ def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, 
         packed.root.astype(np.int64), packed.weight, tree, src.astype(np.int64), dst.astype(np.int64), route, lo, hi,
         routes,
     )  # fmt: skip
-
-
-def loads_per_unit(topology: Topology, trees: ReversibleTrees, mates: NDArray[np.int32]) -> Integers:
-    """Return int64 per link: units that it carries, sums and results together."""
-    routes = trees.routes
-    count = np.diff(routes.offsets)[trees.route]
-    first = np.cumsum(count) - count
-    position = np.arange(count.sum()) + np.repeat(routes.offsets[trees.route] - first, count)
-    loads = np.zeros(len(topology.links), dtype=np.int64)
-    np.add.at(loads, routes.link_ids[position], np.repeat(trees.hi - trees.lo, count))
-    return loads + loads[mates]
