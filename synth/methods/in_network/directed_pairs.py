@@ -21,7 +21,7 @@ import numpy as np
 from chorale.synth.bounds.cheapest_tree import cheapest_tree
 from chorale.synth.linear_program import Floats
 from chorale.synth.methods.in_network.column_program import Column, ColumnProgram
-from chorale.synth.methods.in_network.pair_schedule import TreePairs
+from chorale.synth.methods.in_network.pair_schedule import PairedTrees
 from chorale.synth.methods.in_network.price_proof import price_certificate
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
 from chorale.synth.methods.in_network.tree_packing import MAX_UNITS
@@ -269,7 +269,7 @@ def _cheapest_of_all(costs: _TreeCosts, switches: Sequence[int]) -> _CostedTree:
     return min(trees, key=lambda each: each[0])
 
 
-def pairs_of_packing(packing: PairPacking, units: int | None) -> TreePairs:
+def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
     """Return the packing with whole units; about `units` units if given."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
@@ -278,7 +278,7 @@ def pairs_of_packing(packing: PairPacking, units: int | None) -> TreePairs:
         weights[packing.rates.index(max(packing.rates))] = 1
     used = [(pair, weight) for pair, weight in zip(packing.pairs, weights, strict=True) if weight]
     roots, kept = [pair.root for pair, _ in used], [weight for _, weight in used]
-    return TreePairs(
+    return PairedTrees(
         _trees(roots, kept, [pair.inward for pair, _ in used]), _trees(roots, kept, [pair.outward for pair, _ in used])
     )
 

@@ -17,7 +17,7 @@ from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.methods.in_network.directed_pairs import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.pair_schedule import (
-    TreePairs,
+    PairedTrees,
     rate_of_pairs,
     schedule_of_pairs,
     there_and_back,
@@ -49,7 +49,7 @@ class _Candidate:
 
     name: str
     rate: Fraction
-    build: Callable[[], TreePairs | None]
+    build: Callable[[], PairedTrees | None]
     proof: Mapping[str, Any] | None = None
 
 
@@ -68,7 +68,7 @@ def in_network_schedule(
     if collective.name != CollectiveName.ALLREDUCE:
         return _one_way(topology, collective, options, bound, ranks_alone)
     candidates = _by_promise(topology, options, bound)
-    best: tuple[Fraction, str, TreePairs] | None = None
+    best: tuple[Fraction, str, PairedTrees] | None = None
     for candidate in candidates:
         if best is not None and best[0] >= candidate.rate:
             break
@@ -166,7 +166,7 @@ def _pairs(topology: Topology, units: int | None, enough: Fraction) -> Iterator[
         yield _Candidate("pairs", packing.rate, lambda: pairs_of_packing(packing, units), packing.certificate)
 
 
-def _built(candidate: _Candidate) -> TreePairs | None:
+def _built(candidate: _Candidate) -> PairedTrees | None:
     """Return the trees, None where a switch stands in the way or numbers are too large."""
     try:
         return candidate.build()
@@ -194,7 +194,7 @@ def _one_way(
         pairs = turned_around(trees, origin)
     else:
         trees, time = spreading_trees(topology, spread, switches, options)
-        pairs = TreePairs(trees, trees) if mates is None else there_and_back(trees, mates)
+        pairs = PairedTrees(trees, trees) if mates is None else there_and_back(trees, mates)
     schedule = _schedule(topology, collective, pairs, options, "promotion", bound.to_json(topology))
     if time <= bound.value:
         return schedule
@@ -208,7 +208,7 @@ def _one_way(
 def _schedule(
     topology: Topology,
     collective: Collective,
-    pairs: TreePairs,
+    pairs: PairedTrees,
     options: Options,
     construction: str,
     certificate: Mapping[str, Any],

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreePairs:
+class PairedTrees:
     """Trees that collect sums at their roots, and as many that spread the results from the same roots.
 
     inward: as the others, with routes that lead from dst to src;  roots and weights are those of `outward`
@@ -34,7 +34,7 @@ class TreePairs:
 def schedule_of_pairs(
     topology: Topology,
     collective: Collective,
-    pairs: TreePairs,
+    pairs: PairedTrees,
     *,
     method: str,
     parameters: Mapping[str, Parameter],
@@ -68,14 +68,14 @@ def schedule_of_pairs(
     )  # fmt: skip
 
 
-def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> TreePairs:
+def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
     """Return `trees`, and the same over the links back, `mates`, inward."""
-    return TreePairs(replace(trees, routes=_reversed(trees.routes, mates)), trees)
+    return PairedTrees(replace(trees, routes=_reversed(trees.routes, mates)), trees)
 
 
-def turned_around(trees: ReversibleTrees, origin: NDArray[np.int32]) -> TreePairs:
+def turned_around(trees: ReversibleTrees, origin: NDArray[np.int32]) -> PairedTrees:
     """Return `trees` of the transposed network, whose links came from `origin`, inward; they do not spread."""
-    return TreePairs(replace(trees, routes=_reversed(trees.routes, origin)), trees)
+    return PairedTrees(replace(trees, routes=_reversed(trees.routes, origin)), trees)
 
 
 def _reversed(routes: Routes, mates: NDArray[np.int32]) -> Routes:
@@ -86,7 +86,7 @@ def _reversed(routes: Routes, mates: NDArray[np.int32]) -> Routes:
     return Routes(routes.offsets, mates[routes.link_ids[mirrored]])
 
 
-def rate_of_pairs(topology: Topology, pairs: TreePairs) -> Fraction:
+def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
     """Return the rate of an allreduce by `pairs` as links and limited adders allow it, exactly."""
     inward = pairs.inward
     time = topology.links.longest_time(_loads(topology, inward) + _loads(topology, pairs.outward))
