@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -45,7 +46,7 @@ class Serving(NamedTuple):
 
     url: str
     token: str
-    home: Home
+    home: Path
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     with pytest.MonkeyPatch.context() as patched:  # pictures of launches, which the page does not show
         patched.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
         patched.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
-        yield Serving(f"http://127.0.0.1:{port}", local_token(home), home)
+        yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root)
         launches.close()
     server.stop()
 

@@ -233,7 +233,7 @@ def test_a_job_is_seen_and_can_be_cancelled(page: Page):
 def test_a_campaign_is_followed_to_its_end_and_its_best_taken_along(
     page: Page, service: Serving, mlflow_template: Path
 ):
-    shutil.copy(mlflow_template, service.home.root / "mlflow.db")
+    shutil.copy(mlflow_template, service.home / "mlflow.db")
     page.goto("/#campaigns")
     page.get_by_label("Trials at most").fill("8")
     expect(page.get_by_label("Campaign, as YAML")).to_have_value(SMALLER)
@@ -291,7 +291,7 @@ EDITED += ["seed: 3\n", "collective: allreduce\n"]
 
 
 def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
-    folder = service.home.root / "watch" / "cube"
+    folder = service.home / "watch" / "cube"
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "state.json"
     soon_s = time.time() + 60  # what is older than ten seconds counts as a watch that has ended
