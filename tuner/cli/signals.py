@@ -41,8 +41,13 @@ def take_stop_signals() -> None:
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt, and ignore further signals of the kind."""
     for each in (*STOP_SIGNALS, signal.SIGALRM):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _ignore)
+        signal.siginterrupt(each, False)
     raise KeyboardInterrupt
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing; SIG_IGN would have Python print a traceback for a signal that came together with the first."""
 
 
 def stop_before_the_job_ends() -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def test_a_signal_stops_once_and_cleaning_up_is_not_interrupted(number: int) -> 
         work()
     assert cleaned
     assert signal.getsignal(number) == before
+
+
+def test_signals_that_come_together_stop_once_and_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[object]()
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+
+    def work() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        for number in STOP_SIGNALS:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt), stopping_in_order():
+        work()
+    assert said == []
 
 
 def test_a_command_stops_before_its_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
