@@ -131,7 +131,7 @@ def repair_command(name: Name, launch: LaunchNumber = None, as_json: AsJson = Fa
 
 def _stop(name: str, address: str | None) -> None:
     """End the launch of campaign `name`: a job of Slurm, or one in a Ray cluster."""
-    if stop_job(job_name(name)):
+    if stop_job(job_name(name), address):
         return
     from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
 

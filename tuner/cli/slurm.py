@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,10 +99,11 @@ def follow_job(name: str) -> bool:
     raise typer.Exit(code)
 
 
-def stop_job(name: str, in_named_cluster: bool) -> bool:
+def stop_job(name: str, address: str | None) -> bool:
     """Cancel the latest job called `name`, whose command then stops in order; False where none was submitted.
 
-    False, too, for one that has ended where a Ray cluster is named, which may have a launch; else CheckFailed.
+    False, too, for one that has ended where a Ray cluster is named, which may have a launch, by `address` or
+    RAY_ADDRESS; else CheckFailed.
     """
     from chorale.tuner.slurm.submission import cancel, is_unfinished, job_state, submitted  # noqa: PLC0415 - as above
 
@@ -110,7 +112,7 @@ def stop_job(name: str, in_named_cluster: bool) -> bool:
         return False
     state, _ = job_state(job.job_id)
     if not is_unfinished(state):
-        if in_named_cluster:
+        if address or os.environ.get("RAY_ADDRESS"):
             return False
         ended = f"job {job.job_id} has ended" + (f" ({state})" if state else "")
         raise CheckFailed("a job must be there to be stopped", ended, "see `--follow`, or go on with --slurm --resume")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,10 +189,9 @@ class _Launch:
 
 def _watch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
     """Watch the launch of campaign `follow`, or end that of `stop`: a job of Slurm, or one in a Ray cluster."""
-    in_named_cluster = bool(address or os.environ.get("RAY_ADDRESS"))
     if follow is not None and follow_job(job_name(follow)):
         return
-    if stop is not None and stop_job(job_name(stop), in_named_cluster):
+    if stop is not None and stop_job(job_name(stop), address):
         return
     from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
 

@@ -71,11 +71,14 @@ def test_a_controller_that_is_silent_for_a_while_is_waited_for(
         follow(job, lambda text: None)
 
 
-def test_a_job_that_runs_is_cancelled(tmp_path: Path, job: SubmittedJob, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [("tune", "--stop", "c"), ("campaign", "cancel", "c")])
+def test_a_job_that_runs_is_cancelled(
+    tmp_path: Path, job: SubmittedJob, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
     _scontrol(tmp_path, "echo JobId=7 JobState=RUNNING ExitCode=0:0")
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/cancelled\n')
     (tmp_path / "scancel").chmod(0o700)
-    done = chorale(capsys, "tune", "--stop", "c")
+    done = chorale(capsys, *command)
     assert (done.code, "job 7 is cancelled" in done.stderr) == (0, True)
     assert (tmp_path / "cancelled").read_text() == "7\n"
 
