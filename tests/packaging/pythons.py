@@ -58,9 +58,9 @@ def interpreter(version: str) -> Path | None:
 
 def install(python: Path, wheel: Path, folder: Path) -> None:
     """Make a new environment in `folder` and install `wheel` and what it needs into it, in the pinned versions."""
-    subprocess.run([python, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt"]
-    subprocess.run([*pip, wheel], check=True, timeout=_STEP_LIMIT_S)
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-compile"]
+    subprocess.run([*pip, "-c", ROOT / "constraints.txt", wheel], check=True, timeout=_STEP_LIMIT_S)
 
 
 def failures(version: str, wheel: Path, folder: Path) -> Iterator[str]:
