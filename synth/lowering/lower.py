@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.fit import exceeded_limit, nearest_fit
+from chorale.synth.lowering.fit import exceeded_limit, largest_group, nearest_fit
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
 from chorale.synth.lowering.fusion import hanging_blocks, one_block_per_cycle
 from chorale.synth.lowering.messages import (
@@ -201,10 +201,17 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
 
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
-    near = nearest_fit(options, lambda candidate: _attempt(schedule, candidate, limits)[0] is not None)
+    def fits(candidate: LoweringOptions) -> bool:
+        return _attempt(schedule, candidate, limits)[0] is not None
+
+    group = largest_group(options, fits)
+    near = nearest_fit(options, fits) if group is None else None
     requested = f"channels {options.channels}, instances {options.instances}"
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
-    if near is not None:
+    if group is not None:
+        requested += f", groups of {options.block_group}"
+        way_out = f"groups of {group} fit; a schedule of fewer chunks per shard (a smaller k) leaves room for more"
+    elif near is not None:
         way_out = f"channels {near.channels}, instances {near.instances} fits"
     return InvalidInput(f"a program must fit {options.target}: {excess}", requested, way_out)
 

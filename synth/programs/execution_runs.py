@@ -6,22 +6,27 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.programs.flat_program import (
     BASE,
     COUNT,
+    DST,
     FIRST,
     FLAGS,
     INCOMING,
     OUTGOING,
     READS_DST,
     READS_SRC,
+    SRC,
+    WRITES_DST,
     FlatProgram,
     flatten,
 )
 from chorale.synth.programs.interpreter import (
     FIRST_MARK,
     FORWARD,
+    MOVED,
     OTHER_CHUNK,
     PC,
     QUEUE,
@@ -34,7 +39,7 @@ from chorale.synth.programs.interpreter import (
     RunConditions,
     execute,
 )
-from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.memory import BufferShape, cell_name, layout_of
 from chorale.synth.programs.postconditions import (
     MAX_REPORTED,
     describe,
@@ -207,14 +212,32 @@ class ExecutionRuns:
         kind, block, other = state.fault.tolist()
         place = self._place(block, state)
         if kind == RACE:
-            index = other - self._flat.first_block[place[0]]
-            message = f"touches a chunk that block {index} touches too, and nothing orders the two"
-            return ProgramViolation.at("race", message, *place)
+            return self._race(block, other, state)
         value = self._flat.first_cell[-1]
         added, to = (describe(state.values, value + cell, self._program) for cell in range(SPARE_CELLS))
         if kind == OTHER_CHUNK:
             return ProgramViolation.at("reduction", f"adds {added} to {to}", *place)
         return ProgramViolation.at("reduction", f"counts a contribution twice: {added} and {to}", *place)
+
+    def _race(self, block: int, other: int, state: ExecutionState) -> ProgramViolation:
+        """Return that the instruction of `block` is in no order with the last one of `other` that meets it."""
+        rank, index, step = self._place(block, state)
+        first, number = int(self._flat.first_block[rank]), int(state.progress[block, PC])
+        end = int(state.progress[other, PC]) + int(state.progress[other, MOVED] > 0)
+        for item in range(end - 1, int(self._flat.code.blocks[other, FIRST]) - 1, -1):
+            cell = _conflict(self._flat.code.items[number], self._flat.code.items[item])
+            if cell is not None:
+                behind = rank, other - first, item - int(self._flat.code.blocks[other, FIRST])
+                program = self._program
+                shape = BufferShape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
+                what = cell_name(shape, rank, layout_of(self._program, rank), cell - int(self._flat.first_cell[rank]))
+                message = (
+                    f"touches {what}, which block {behind[1]} touches too at step {behind[2]}, "
+                    "and nothing orders the two"
+                )
+                return replace(ProgramViolation.at("race", message, rank, index, step), other=behind)
+        message = f"touches a chunk that block {other - first} touches too, and nothing orders the two"
+        return ProgramViolation.at("race", message, rank, index, step)
 
     def _deadlock(self, state: ExecutionState, message_chunks: int) -> list[ProgramViolation]:
         blocked = np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
@@ -264,3 +287,22 @@ class ExecutionRuns:
     def _name(self, block: int) -> str:
         rank = int(np.searchsorted(self._flat.first_block, block, side="right")) - 1
         return f"rank {rank} block {block - self._flat.first_block[rank]}"
+
+
+def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
+    """Return a cell that two instructions touch, at least one of which writes it; None for none."""
+    for first, writes in _operands(item):
+        for second, also_writes in _operands(other):
+            shared = max(first.start, second.start)
+            if (writes or also_writes) and shared < min(first.stop, second.stop):
+                return shared
+    return None
+
+
+def _operands(item: NDArray[np.int64]) -> list[tuple[range, bool]]:
+    """Return the cells that an instruction touches, and whether it writes them."""
+    flags, count = int(item[FLAGS]), int(item[COUNT])
+    found = [(range(int(item[SRC]), int(item[SRC]) + count), False)] if flags & READS_SRC else []
+    if flags & (READS_DST | WRITES_DST):
+        found.append((range(int(item[DST]), int(item[DST]) + count), bool(flags & WRITES_DST)))
+    return found

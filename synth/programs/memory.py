@@ -105,6 +105,16 @@ def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[in
     return collective.custom.input_chunks * parts, collective.custom.output_chunks * parts
 
 
+def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str:
+    """Return rank, buffer and chunk of a cell of `rank`, `offset` cells from where its memory begins."""
+    if offset >= layout.scratch_base:
+        return f"s[{offset - layout.scratch_base}] of rank {rank}"
+    outputs = buffer_chunks(shape.collective, shape.chunks, shape.ranks)[1]
+    if 0 <= offset - layout.output_base < outputs:
+        return f"o[{offset - layout.output_base}] of rank {rank}"
+    return f"i[{offset - layout.input_base}] of rank {rank}"
+
+
 def layout_of(program: Program, rank: int) -> Layout:
     """Return the memory layout of `rank` in `program`."""
     shape = BufferShape(program.collective.name, program.chunks, len(program.ranks), program.in_place)

@@ -242,7 +242,8 @@ class ProgramViolation:
     """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
 
     `block` is the id of a thread block of `rank`, `step` the number of an instruction in it; None where the
-    rule is about something wider. `chunk` is that of the output whose contents are wrong.
+    rule is about something wider. `chunk` is that of the output whose contents are wrong; `other` is the other of two
+    instructions that nothing orders: rank, block, step.
     """
 
     rule: str
@@ -251,6 +252,7 @@ class ProgramViolation:
     block: int | None = None
     step: int | None = None
     chunk: int | None = None
+    other: tuple[int, int, int] | None = None
 
     @staticmethod
     def at(

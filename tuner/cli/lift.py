@@ -11,8 +11,7 @@ import typer
 from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
-from chorale.synth.programs.explanation import Explanation
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.part_history import Explanation
 from chorale.synth.targets.lift import LiftResult, read_program
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.lower import PredictedSize, program_table
@@ -82,10 +81,9 @@ def lift(
 
 
 def _plot(reading: LiftResult, behind: Sequence[Explanation | None], title: str, path: Path) -> None:
-    program = reading.program
-    if not isinstance(program, Program) or not sound_enough(reading.verdict):
-        found = "a plan" if not isinstance(program, Program) else reading.verdict.violations[0].message
-        raise InvalidInput("--plot draws XML programs whose instructions can be executed", found, "leave it out")
+    if not sound_enough(reading.verdict):
+        found = reading.verdict.violations[0].message
+        raise InvalidInput("--plot draws programs whose instructions can be executed", found, "leave it out")
     from chorale.tuner.plots.judged_plot import plot_judged  # noqa: PLC0415 (matplotlib is slow)
 
-    plot_judged(program, reading.verdict.violations, behind, title, path)
+    plot_judged(reading.program, reading.verdict.violations, behind, title, path)

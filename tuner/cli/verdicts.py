@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.explanation import Explanation, explanations
+from chorale.synth.programs.explanation import explanations
+from chorale.synth.programs.part_history import Explanation
+from chorale.synth.programs.plans.explanation import plan_explanations
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, ProgramViolation
 from chorale.synth.targets.bounded_text import with_max_bytes
@@ -18,7 +21,7 @@ from chorale.tuner.files.read_write import read_file, write_file
 
 _FOUND_BY_EXECUTION = frozenset(
     {"limit", "idle rank", "channels", "never used", "route", "race", "deadlock", "uninitialised", "reduction"}
-    | {"result", "input changed"}
+    | {"result", "input changed", "late put"}
 )
 
 Fix = Annotated[
@@ -28,9 +31,12 @@ Fix = Annotated[
 
 
 def explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
-    """Return what is behind each violation of `verdict`; None where no more is known, and for plans."""
-    if not isinstance(program, Program) or not sound_enough(verdict):
+    """Return what is behind each violation of `verdict`; None where no more is known."""
+    if not sound_enough(verdict):
         return [None] * len(verdict.violations)
+    if isinstance(program, ExecutionPlan):
+        return plan_explanations(program, verdict.violations)
+    assert isinstance(program, Program)
     return explanations(program, verdict.violations)
 
 

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from chorale.synth.programs.explanation import Explanation, Position
-from chorale.synth.programs.logical_time import logical_times
-from chorale.synth.programs.program import Op, Program, ProgramViolation
+from chorale.synth.programs.part_history import Explanation, Position
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import ProgramViolation
 from chorale.tuner.plots.charts import write_figure
+from chorale.tuner.plots.timeline import Box, Lane, timeline
 
 MAX_LANES = 120
+MAX_BOXES = 400  # of a lane
 MAX_LISTED = 6
 _COLOURS = {"sends": "#2563eb", "receives": "#16a34a", "receives and sends": "#0891b2", "works on memory": "#9333ea"}
+_COLOURS["tells or waits"] = "#94a3b8"
 _NEVER = "#cbd5e1"
+Painted = TypeVar("Painted", Patch, PolyCollection)
 _FAULT, _BEHIND = "#dc2626", "#ea580c"
-
-Lane = tuple[int, int]
 
 
 def plot_judged(
-    program: Program,
+    program: AnyProgram,
     violations: Sequence[ProgramViolation],
     explained: Sequence[Explanation | None],
     title: str,
@@ -45,9 +48,9 @@ def plot_judged(
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=13)
     axes = figure.subplots()
-    times = logical_times(program)
-    last = _draw_instructions(axes, program, lanes, times)
-    _draw_marks(axes, lanes, times, violations, explained)
+    boxes = timeline(program, lanes)
+    last = _draw_instructions(axes, lanes, boxes)
+    _draw_marks(axes, lanes, boxes, violations, explained)
     _label(axes, lanes, last)
     if lines:
         axes.set_xlabel("earliest turn of an instruction\n\n" + "\n".join(lines), loc="left", fontsize=9)
@@ -55,7 +58,7 @@ def plot_judged(
 
 
 def _lanes(
-    program: Program, violations: Sequence[ProgramViolation], explained: Sequence[Explanation | None]
+    program: AnyProgram, violations: Sequence[ProgramViolation], explained: Sequence[Explanation | None]
 ) -> list[Lane]:
     """Return rank and block of each lane: all, or those of the ranks that matter, as many as can be drawn."""
     lanes = [(rank, block) for rank, body in enumerate(program.ranks) for block in range(len(body.blocks))]
@@ -66,21 +69,22 @@ def _lanes(
     return ([lane for lane in lanes if lane[0] in named] or lanes)[:MAX_LANES]
 
 
-def _draw_instructions(axes: Any, program: Program, lanes: Sequence[Lane], times: dict[Lane, list[int]]) -> int:
-    """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn."""
-    last = 0
-    for row, (rank, block) in enumerate(lanes):
-        done = times[rank, block]
-        for step, instruction in enumerate(program.ranks[rank].blocks[block].instructions):
-            turn = _turn(done, step)
-            last = max(last, turn)
-            box = Rectangle((turn, row + 0.12), 0.9, 0.76)
-            _fill(box, _COLOURS[_kind(instruction.op)] if step < len(done) else None)
-            axes.add_patch(box)
-    return last
+def _draw_instructions(axes: Any, lanes: Sequence[Lane], boxes: Mapping[Lane, list[Box]]) -> int:
+    """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn.
+
+    Boxes of one colour are one object of matplotlib, which takes milliseconds for each."""
+    corners: dict[str | None, list[tuple[int, int]]] = {}
+    for row, lane in enumerate(lanes):
+        for number, box in enumerate(boxes[lane][:MAX_BOXES]):
+            colour = None if box.turn is None else _COLOURS[box.kind]
+            corners.setdefault(colour, []).append((_turn(boxes[lane], number), row))
+    for colour, some in corners.items():
+        outlines = [[(x, y + 0.12), (x + 0.9, y + 0.12), (x + 0.9, y + 0.88), (x, y + 0.88)] for x, y in some]
+        axes.add_collection(_fill(PolyCollection(outlines, linewidths=0.5), colour))
+    return max((turn for some in corners.values() for turn, _ in some), default=0)
 
 
-def _fill(patch: Patch, colour: str | None) -> Patch:
+def _fill(patch: Painted, colour: str | None) -> Painted:
     """Paint `patch`: in one colour, or hatched where its instruction is never done."""
     patch.set_facecolor(colour or "white")
     if colour is None:
@@ -89,23 +93,19 @@ def _fill(patch: Patch, colour: str | None) -> Patch:
     return patch
 
 
-def _turn(done: Sequence[int], step: int) -> int:
-    """Return when instruction `step` is done, or where to draw it after those of its block that are done."""
-    if step < len(done):
-        return done[step]
-    return (done[-1] if done else -1) + 1 + step - len(done)
-
-
-def _kind(op: Op) -> str:
-    if op.sends and op.receives:
-        return "receives and sends"
-    return "sends" if op.sends else "receives" if op.receives else "works on memory"
+def _turn(boxes: Sequence[Box], number: int) -> int:
+    """Return when instruction `number` is done, or where to draw it after those of its block that are done."""
+    turn = boxes[number].turn
+    if turn is not None:
+        return turn
+    done = [box.turn for box in boxes if box.turn is not None]
+    return (done[-1] if done else -1) + 1 + number - len(done)
 
 
 def _draw_marks(
     axes: Any,
     lanes: Sequence[Lane],
-    times: dict[Lane, list[int]],
+    boxes: Mapping[Lane, list[Box]],
     violations: Sequence[ProgramViolation],
     explained: Sequence[Explanation | None],
 ) -> None:
@@ -119,8 +119,9 @@ def _draw_marks(
         for position in dict.fromkeys([*behind, *([] if at is None else [at])]):
             numbers.setdefault(position, []).append(number)
     for (rank, block, step), named in numbers.items():
-        if (rank, block) in row_of:
-            at_turn = _turn(times[rank, block], step), row_of[rank, block]
+        drawn = [number for number, box in enumerate(boxes.get((rank, block), ())[:MAX_BOXES]) if box.step == step]
+        if drawn:
+            at_turn = _turn(boxes[rank, block], drawn[0]), row_of[rank, block]
             _mark(axes, at_turn, named, _FAULT if (rank, block, step) in wrong else _BEHIND)
 
 

@@ -88,6 +88,15 @@ class PlanClocks:
             return self._receive(block, [self._released[rank, number] for number in operation.semaphores], action)
         return True
 
+    def may_advance(self, block: int, operation: Operation) -> bool:
+        """Return whether `operation` of `block` need not wait for signals and semaphores now."""
+        rank = self.owner[block]
+        if operation.action is Action.ACQUIRE:
+            return all(self._released[rank, number] for number in operation.semaphores)
+        if operation.action.waits:
+            return all(self._signals[rank, n, operation.kind] for n in self.channels(block, operation))
+        return True
+
     def channels(self, block: int, operation: Operation) -> list[int]:
         """Return the channels of `operation` by their numbers within the rank."""
         rank = self.owner[block]

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.programs.memory import BufferShape, cell_name
 from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED, PlanClocks
 from chorale.synth.programs.plans.moves import Stretch
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import ChunkValues, initial_inputs, unwritten_values, words_of
+from chorale.synth.programs.program import Buffer
 
 Times = NDArray[np.int32]
+
+
+class Access(NamedTuple):
+    """Who touched a piece of a chunk, a block, a proxy or the beginning of a call, and at which time of its clock."""
+
+    component: int
+    time: int
+    rank: int
+    buffer: Buffer
+    chunk: int
 
 
 class PlanMemory:
@@ -27,6 +41,7 @@ class PlanMemory:
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
         self._plan, self._clocks, self._pieces = plan, clocks, pieces
+        self._shape = BufferShape(plan.collective.name, plan.chunks, len(plan.ranks), plan.in_place)
         self._layouts = [plan.layout(rank) for rank in range(len(plan.ranks))]
         self.first_cell = [0, *accumulate(layout.cells * pieces for layout in self._layouts)]
         self.stride = plan.chunks * len(plan.ranks)
@@ -63,10 +78,17 @@ class PlanMemory:
         """Return whether `stretch` has a piece that was never written."""
         return bool((self.values.identity[self.cells(stretch)] < 0).any())
 
+    def unwritten_name(self, stretch: Stretch) -> str:
+        """Return the first chunk of `stretch` that was never written, in words."""
+        cells = self.cells(stretch)
+        piece = cells.start + int(np.argmax(self.values.identity[cells] < 0))
+        where = self._access(0, 0, piece)
+        return self.name(where.rank, where.buffer, where.chunk)
+
     def racing_access(
         self, component: int, read: tuple[Stretch, ...], written: tuple[Stretch, ...], switch: bool
-    ) -> int | None:
-        """Note the accesses of a block or proxy; return whose access to one of the pieces comes in no order."""
+    ) -> Access | None:
+        """Note the accesses of a block or proxy; return another access to one of the pieces that comes in no order."""
         for stretch in (*read, *written):
             other = self._unordered_writer(component, self.cells(stretch))
             if other is not None:
@@ -96,8 +118,8 @@ class PlanMemory:
         cells = self.cells(stretch)
         self.values.identity[cells], self.values.members[cells] = data
 
-    def late_access(self, rank: int) -> int | None:
-        """Return who wrote to `rank`, or read of it, without its hearing of that, as its call ends; None for nobody."""
+    def late_access(self, rank: int) -> Access | None:
+        """Return a write to `rank`, or a read of it, of which it has not heard as its call ends; None for none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         blocks = [block for block, owner in enumerate(self._clocks.owner) if owner == rank]
         if not blocks:
@@ -105,16 +127,31 @@ class PlanMemory:
         known = self._clocks.clock[blocks].max(axis=0)
         late = self._later(known, own)
         if late.any():
-            return int(self._writer[own][late][0])
+            return self._write(own.start + int(np.flatnonzero(late)[0]))
         mine = {self._clocks.proxy.get((rank, port)) for port in range(len(self._plan.ranks[rank].port_peers))}
         for reader, times in self._read[rank].items():
-            if reader not in mine and (times > known[HAPPENED, reader]).any():
-                return reader
+            later = np.flatnonzero(times > known[HAPPENED, reader])
+            if reader not in mine and len(later):
+                return self._access(reader, int(times[later[0]]), own.start + int(later[0]))
         return None
 
-    def _unordered_writer(self, component: int, cells: slice) -> int | None:
-        unknown = self._later(self._clocks.clock[component], cells)
-        return int(self._writer[cells][unknown][0]) if unknown.any() else None
+    def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
+        """Return a chunk in words, by the name of a buffer of results where it is in one."""
+        layout = self._layouts[rank]
+        return cell_name(self._shape, rank, layout, layout.base(buffer) + chunk)
+
+    def _write(self, cell: int) -> Access:
+        return self._access(int(self._writer[cell]), int(self._written[cell]), cell)
+
+    def _access(self, component: int, time: int, cell: int) -> Access:
+        rank = bisect_right(self.first_cell, cell) - 1
+        layout, offset = self._layouts[rank], (cell - self.first_cell[rank]) // self._pieces
+        buffer: Buffer = "s" if offset >= layout.scratch_base else "o" if offset >= layout.output_base else "i"
+        return Access(component, time, rank, buffer, offset - layout.base(buffer))
+
+    def _unordered_writer(self, component: int, cells: slice) -> Access | None:
+        unknown = np.flatnonzero(self._later(self._clocks.clock[component], cells))
+        return self._write(cells.start + int(unknown[0])) if len(unknown) else None
 
     def _later(self, known: Times, cells: slice) -> NDArray[np.bool_]:
         """Return which of `cells` were written after all that `known` orders before."""
@@ -122,11 +159,13 @@ class PlanMemory:
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
 
-    def _unknown_reader(self, component: int, stretch: Stretch) -> int | None:
+    def _unknown_reader(self, component: int, stretch: Stretch) -> Access | None:
         rows, known = self._rows(stretch), self._clocks.clock[component, HAPPENED]
         for reader, times in self._read[stretch.rank].items():
-            if (times[rows] > known[reader]).any():
-                return reader
+            later = np.flatnonzero(times[rows] > known[reader])
+            if len(later):
+                row = rows.start + int(later[0])
+                return self._access(reader, int(times[row]), self.first_cell[stretch.rank] + row)
         return None
 
     def _times(self, rank: int, component: int) -> Times:

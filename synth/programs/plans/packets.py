@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.programs.plans.clocks import HAPPENED, PlanClocks
+from chorale.synth.programs.plans.memory import Access
 from chorale.synth.programs.plans.moves import Stretch
 
 Slot = tuple[int, int, int]
@@ -31,8 +32,8 @@ class Packet:
 class PacketSlots:
     """The packets of all ranks."""
 
-    def __init__(self, clocks: PlanClocks, double_scratch: bool) -> None:
-        self._clocks = clocks
+    def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
+        self._clocks, self._pieces = clocks, pieces
         self._halves = 2 if double_scratch else 1
         self._slots: dict[Slot, Packet] = {}
 
@@ -47,15 +48,15 @@ class PacketSlots:
             (packet := self._slots.get(slot)) is None or packet.call < call for slot in self.slots(stretch, call)
         )
 
-    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> int | None:
-        """Return who wrote a packet of `stretch` that is not known to be there; None for nobody."""
+    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> Access | None:
+        """Return the write of a packet of `stretch` that is not known to be there; None for none."""
         known = self._clocks.clock[component, HAPPENED]
-        packets = (self._slots[slot] for slot in self.slots(stretch, call))
-        return next((packet.writer for packet in packets if known[packet.writer] < packet.time), None)
+        packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
+        return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
-    def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> int | None:
-        """Return who may still use a slot of `stretch` when a block or proxy writes it, or has written it again before
-        it is read; None for nobody."""
+    def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> Access | None:
+        """Return the access of who may still use a slot of `stretch` when a block or proxy writes it, or has written it
+        again before it is read; None for none."""
         known = self._clocks.clock[component, HAPPENED]
         for slot in self.slots(stretch, call):
             packet = self._slots.get(slot)
@@ -63,14 +64,20 @@ class PacketSlots:
                 continue
             if not write:
                 if packet.call > call:
-                    return packet.writer
+                    return self._write(slot, packet)
                 continue
             if packet.call == call or known[packet.writer] < packet.time:
-                return packet.writer
+                return self._write(slot, packet)
             unknown = [reader for reader, time in packet.readers.items() if known[reader] < time]
             if unknown:
-                return unknown[0]
+                return self._access(unknown[0], packet.readers[unknown[0]], slot)
         return None
+
+    def _write(self, slot: Slot, packet: Packet) -> Access:
+        return self._access(packet.writer, packet.time, slot)
+
+    def _access(self, component: int, time: int, slot: Slot) -> Access:
+        return Access(component, time, slot[0], "s", slot[2] // self._pieces)
 
     def take(self, component: int, stretch: Stretch, call: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return what the packets of `stretch` hold; the reader learns what their writers had done."""

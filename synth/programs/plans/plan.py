@@ -73,6 +73,11 @@ class Action(StrEnum):
         return self.value.endswith("pkt")
 
     @property
+    def takes_packets(self) -> bool:
+        """Whether it waits for packets."""
+        return self.packets and self not in _WRITING_PACKETS
+
+    @property
     def signals(self) -> bool:
         """Whether it tells peers that something has been done."""
         return self in (Action.SIGNAL, Action.RELAXED_SIGNAL, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH)
@@ -83,6 +88,7 @@ class Action(StrEnum):
         return self in (Action.WAIT, Action.RELAXED_WAIT)
 
 
+_WRITING_PACKETS = frozenset({Action.PUT_PACKETS, Action.COPY_PACKETS, Action.GROUP_STORE_PACKETS})
 _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).index(Action.PIPELINE)])
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.programs.plans.clocks import PlanClocks
-from chorale.synth.programs.plans.memory import PlanMemory
+from chorale.synth.programs.plans.memory import Access, PlanMemory
 from chorale.synth.programs.plans.moves import Move, MoveMaker, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.packets import PacketSlots
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
@@ -22,6 +25,14 @@ from chorale.synth.programs.program import ProgramViolation
 Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
 
 
+class Fault(NamedTuple):
+    """The rule that a move breaks, and how; of a race the other access."""
+
+    rule: str
+    message: str
+    other: Access | None = None
+
+
 class PlanRun:
     """`calls` calls of `plan`, whose pipelines have so many `parts`."""
 
@@ -30,7 +41,7 @@ class PlanRun:
         self._pieces = pieces_of_a_chunk(plan, parts)
         self._clocks = PlanClocks(plan, calls)
         self._memory = PlanMemory(plan, self._clocks, self._pieces)
-        self._packets = PacketSlots(self._clocks, plan.settings.double_scratch)
+        self._packets = PacketSlots(self._clocks, plan.settings.double_scratch, self._pieces)
         self._maker = MoveMaker(plan, self._pieces)
         self._blocks = [(rank, index) for rank, body in enumerate(plan.ranks) for index in range(len(body.blocks))]
         self._steps = [list(unrolled(plan.ranks[rank].blocks[index], parts)) for rank, index in self._blocks]
@@ -82,8 +93,9 @@ class PlanRun:
                 self._clocks.join(number)
         late = self._memory.late_access(rank)
         if late is not None:
-            message = f"its call may end before {self._name(late, -1)} has written to it, or read of it"
-            return [ProgramViolation.at("late put", message, rank)]
+            what = self._memory.name(late.rank, late.buffer, late.chunk)
+            message = f"its call may end before {self._name(late, -1)} has written to {what}, or read of it"
+            return [replace(ProgramViolation.at("late put", message, rank), other=self._position(late))]
         found = self._result(rank)
         self._begin(rank, self._call[rank] + 1)
         return found
@@ -107,45 +119,74 @@ class PlanRun:
 
     def _advance(self, number: int) -> ProgramViolation | None:
         """Go on with a block as far as it can; return the first fault."""
-        rank, index = self._blocks[number]
-        block = self._plan.ranks[rank].blocks[index]
-        while self._at[number] < len(self._steps[number]) and self._call[rank] <= self._calls:
-            step, operation, repeat = self._steps[number][self._at[number]]
-            moves = self._maker.moves(rank, block, operation, repeat) if operation.action.moves else []
-            if any(
-                self._packets.missing(each, self._call[rank]) for move in moves if move.waits for each in move.takes
-            ):
+        while self._has_more(number):
+            done = self._step(number)
+            if not isinstance(done, bool):
+                return done
+            if not done:
                 return None
-            if not self._clocks.try_advance(number, operation):
-                return None
-            self._clocks.tick(number)
-            for move in moves:
-                fault = self._move(number, operation, move)
-                if fault is not None:
-                    return ProgramViolation.at(fault[0], fault[1], rank, index, step)
-            self._at[number] += 1
         return None
 
-    def _move(self, number: int, operation: Operation, move: Move) -> tuple[str, str] | None:
+    def _has_more(self, number: int) -> bool:
+        return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
+
+    def _moves(self, number: int) -> list[Move]:
+        """Return what the next operation of a block moves."""
+        rank, index = self._blocks[number]
+        _, operation, repeat = self._steps[number][self._at[number]]
+        if not operation.action.moves:
+            return []
+        return self._maker.moves(rank, self._plan.ranks[rank].blocks[index], operation, repeat)
+
+    def _lacks_packets(self, number: int, moves: list[Move]) -> bool:
+        call = self._call[self._blocks[number][0]]
+        return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
+
+    def _is_ready(self, number: int) -> bool:
+        """Return whether a block need not wait now; at a barrier it has to come first to see."""
+        if not self._has_more(number):
+            return False
+        if not self._clocks.may_advance(number, self._steps[number][self._at[number]][1]):
+            return False
+        return not self._lacks_packets(number, self._moves(number))
+
+    def _step(self, number: int) -> bool | ProgramViolation:
+        """Do the next operation of a block; return whether it could be done, or what is wrong with it."""
+        rank, index = self._blocks[number]
+        step, operation, _ = self._steps[number][self._at[number]]
+        moves = self._moves(number)
+        if self._lacks_packets(number, moves) or not self._clocks.try_advance(number, operation):
+            return False
+        self._clocks.tick(number)
+        for move in moves:
+            fault = self._move(number, operation, move)
+            if fault is not None:
+                at = ProgramViolation.at(fault.rule, fault.message, rank, index, step)
+                return replace(at, other=None if fault.other is None else self._position(fault.other))
+        self._at[number] += 1
+        return True
+
+    def _move(self, number: int, operation: Operation, move: Move) -> Fault | None:
         """Move data; return the rule that it breaks, and how."""
         call = self._call[self._blocks[number][0]]
         doer = self._doer(number, operation, move)
-        if any(self._memory.unwritten(each) for each in move.reads):
-            return "uninitialised", "reads a chunk that was never written"
+        for each in move.reads:
+            if self._memory.unwritten(each):
+                return Fault("uninitialised", f"reads {self._memory.unwritten_name(each)}, which was never written")
         if any(self._packets.missing(each, call) for each in move.takes):
-            return "uninitialised", "sends packets on that may not be there yet"
+            return Fault("uninitialised", "sends packets on that may not be there yet")
         data: list[Data] = []
         other = self._take(doer, call, move, data)
         if other is None:
             other = self._race(doer, call, move)
         if other is not None:
-            return "race", f"touches a chunk that {self._name(other, number)} touches too, and nothing orders the two"
+            return Fault("race", self._unordered(other, number), other)
         data = [*(self._memory.held(each) for each in move.reads), *data]
         total = data[0]
         for further in data[1:]:
             wrong = _without_sum(total, further)
             if wrong is not None:
-                return "reduction", self._sum(*wrong)
+                return Fault("reduction", self._sum(*wrong))
             total = total[0], total[1] | further[1]
         for each in move.writes:
             self._memory.store(each, total)
@@ -174,7 +215,7 @@ class PlanRun:
             proxy = self._clocks.proxy[self._blocks[number][0], channel]
             self._clocks.hear(number, move.port, self._clocks.clock[proxy])
 
-    def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> int | None:
+    def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> Access | None:
         """Take the packets that `move` waits for into `data`; what they tell holds for all that it does after that."""
         for each in move.takes:
             other = self._packets.racing(doer, each, call, write=False)
@@ -185,7 +226,7 @@ class PlanRun:
             data.append(self._packets.take(doer, each, call))
         return None
 
-    def _race(self, doer: int, call: int, move: Move) -> int | None:
+    def _race(self, doer: int, call: int, move: Move) -> Access | None:
         for each in move.packets:
             other = self._packets.racing(doer, each, call, write=True)
             if other is not None:
@@ -196,21 +237,40 @@ class PlanRun:
         values = [ChunkValues(identity % self._memory.stride, members) for identity, members in (added, to)]
         return f"adds {describe(values[0], 0, self._plan)} to {describe(values[1], 0, self._plan)}"
 
-    def _name(self, other: int, number: int) -> str:
-        if other == number:
-            return "it, without a nop between,"
-        if other >= self._clocks.begun:
-            return f"rank {other - self._clocks.begun} may still need from before the call"
-        if other >= len(self._blocks):
-            rank, port = next(end for end, proxy in self._clocks.proxy.items() if proxy == other)
+    def _unordered(self, other: Access, number: int) -> str:
+        """Return what is wrong with two accesses, the second of which block `number` asks for."""
+        what, nothing = self._memory.name(other.rank, other.buffer, other.chunk), "and nothing orders the two"
+        if other.component == number:
+            position = self._position(other)
+            step = "" if position is None else f" at step {position[2]}"
+            return f"touches {what}, which other threads of the block touch{step}, without a nop between"
+        if other.component >= self._clocks.begun:
+            rank = other.component - self._clocks.begun
+            return f"touches {what}, which rank {rank} may still need from before its call, {nothing}"
+        return f"touches {what}, which {self._name(other, number)} touches too, {nothing}"
+
+    def _name(self, other: Access, number: int) -> str:
+        if other.component >= len(self._blocks):
+            rank, port = next(end for end, proxy in self._clocks.proxy.items() if proxy == other.component)
             return f"port {port} of rank {rank}"
-        rank, index = self._blocks[other]
-        return f"block {index} of rank {rank}"
+        position = self._position(other)
+        assert position is not None
+        rank, index, step = position
+        return f"rank {rank}, block {index}, step {step}"
+
+    def _position(self, other: Access) -> tuple[int, int, int] | None:
+        """Return the operation of a block that an access is of."""
+        if other.component >= len(self._blocks) or other.time < 1:
+            return None
+        steps = self._steps[other.component]
+        return *self._blocks[other.component], steps[(other.time - 1) % len(steps)][0]
 
     def _stuck(self) -> list[ProgramViolation]:
+        """Return where blocks hang in the earliest call in which some do: those of later calls wait for these."""
         found = []
+        earliest = min(self._call)
         for number, (rank, index) in enumerate(self._blocks):
-            if self._at[number] < len(self._steps[number]) and self._call[rank] <= self._calls:
+            if self._has_more(number) and self._call[rank] == earliest:
                 step, operation, _ = self._steps[number][self._at[number]]
                 what = f"{operation.action.value} never ends"
                 again = f", in call {self._call[rank]}" if self._call[rank] > 1 else ""

@@ -113,6 +113,14 @@ def test_connections_take_channels_by_what_they_carry():
     is_right(program)
 
 
+def test_groups_that_are_too_large_are_refused_with_the_largest_that_fits():
+    with pytest.raises(InvalidInput) as caught:
+        lowered("hypercube:3", "allgather", "mscclpp-json", block_group=4, sm_count=12)
+    assert str(caught.value.value).endswith("groups of 4")
+    assert caught.value.way_out.startswith("groups of 2 fit; ")
+    assert lowered("hypercube:3", "allgather", "mscclpp-json", block_group=2, sm_count=12).plan.group == 2
+
+
 @pytest.mark.parametrize("sm_count", [0, -1, 2**20])
 def test_wrong_counts_are_refused(sm_count):
     with pytest.raises(InvalidInput, match="sm_count"):

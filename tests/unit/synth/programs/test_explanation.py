@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs import explanation
-from chorale.synth.programs.explanation import Explanation, explanations
+from chorale.synth.programs.explanation import explanations
 from chorale.synth.programs.logical_time import logical_times
+from chorale.synth.programs.part_history import Explanation
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples
@@ -139,3 +141,20 @@ def test_turns_follow_blocks_waits_and_messages(made):
         before += [times[rank, index][number - 1]] if number else []
         assert all(other < turn for other in before)
         assert item.op.receives or turn == max(before, default=-1) + 1
+
+
+def test_a_race_names_the_chunk_and_both_instructions():
+    made = lowered("hypercube:2", "allreduce")
+    racing = []
+    for rank, index, number, item in instructions(made):
+        if item.waits:
+            violations = check_program(edited(made, (rank, index, number, replace(item, waits=()))))
+            racing += [violation for violation in violations if violation.rule == "race"]
+    assert racing
+    for violation in racing:
+        assert violation.other is not None
+        rank, block, step = violation.other
+        assert re.search(
+            rf"touches [os]\[\d+\] of rank {rank}, which block {block} touches too at step {step}, and nothing orders",
+            violation.message,
+        )
