@@ -201,15 +201,13 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
 
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
-    def fits(candidate: LoweringOptions) -> bool:
-        return _attempt(schedule, candidate, limits)[0] is not None
-
+    fits = lambda candidate: _attempt(schedule, candidate, limits)[0] is not None  # noqa: E731
     group = largest_group(options, fits)
-    near = nearest_fit(options, fits) if group is None else None
+    near = None if group is not None else nearest_fit(options, fits)
     requested = f"channels {options.channels}, instances {options.instances}"
+    requested += f", groups of {options.block_group}" if options.block_group > 1 else ""
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
     if group is not None:
-        requested += f", groups of {options.block_group}"
         way_out = f"groups of {group} fit; a schedule of fewer chunks per shard (a smaller k) leaves room for more"
     elif near is not None:
         way_out = f"channels {near.channels}, instances {near.instances} fits"

@@ -77,9 +77,9 @@ class _History(PlainExecution[Part]):
         expected = expected_outputs(self.program, violation.rank)
         if expected is None or violation.chunk is None:
             return None
-        wanted = parts_of(self.program, expected, None)[violation.chunk]
+        required = parts_of(self.program, expected, None)[violation.chunk]
         cell = self.first_cell[violation.rank] + self.layouts[violation.rank].output_base + violation.chunk
-        return self._parts.wrong_result(cell, self.memory[cell], wanted, violation.rank)
+        return self._parts.wrong_result(cell, self.memory[cell], required, violation.rank)
 
     def _summands(self, violation: ProgramViolation) -> Explanation | None:
         """Return where two summands came from that must not be added."""

@@ -101,10 +101,10 @@ class PartHistory:
         """Return all that wrote `cell`, in the order of the run."""
         return [event.position for event in self._writes.get(cell, ())]
 
-    def wrong_result(self, cell: int, held: Part | None, wanted: Part, rank: int) -> Explanation:
-        """Return why `cell` of `rank` holds something else than `wanted`."""
-        missing = wanted.ranks & ~(held.ranks if held is not None and held.identity == wanted.identity else 0)
-        clauses = [*self._last_writer(cell), *self._last_seen(wanted.identity, missing, rank)]
+    def wrong_result(self, cell: int, held: Part | None, expected: Part, rank: int) -> Explanation:
+        """Return why `cell` of `rank` holds something else than `expected`."""
+        missing = expected.ranks & ~(held.ranks if held is not None and held.identity == expected.identity else 0)
+        clauses = [*self._last_writer(cell), *self._last_seen(expected.identity, missing, rank)]
         positions = dict.fromkeys(position for _, named in clauses for position in named)
         return Explanation("; ".join(text for text, _ in clauses), tuple(positions))
 

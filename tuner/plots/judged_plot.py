@@ -17,7 +17,7 @@ from chorale.synth.programs.part_history import Explanation, Position
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import ProgramViolation
 from chorale.tuner.plots.charts import write_figure
-from chorale.tuner.plots.timeline import Box, Lane, timeline
+from chorale.tuner.plots.timeline import InstructionBox, Lane, timeline
 
 MAX_LANES = 120
 MAX_BOXES = 400  # of a lane
@@ -69,7 +69,7 @@ def _lanes(
     return ([lane for lane in lanes if lane[0] in named] or lanes)[:MAX_LANES]
 
 
-def _draw_instructions(axes: Any, lanes: Sequence[Lane], boxes: Mapping[Lane, list[Box]]) -> int:
+def _draw_instructions(axes: Any, lanes: Sequence[Lane], boxes: Mapping[Lane, list[InstructionBox]]) -> int:
     """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn.
 
     Boxes of one colour are one object of matplotlib, which takes milliseconds for each."""
@@ -93,7 +93,7 @@ def _fill(patch: Painted, colour: str | None) -> Painted:
     return patch
 
 
-def _turn(boxes: Sequence[Box], number: int) -> int:
+def _turn(boxes: Sequence[InstructionBox], number: int) -> int:
     """Return when instruction `number` is done, or where to draw it after those of its block that are done."""
     turn = boxes[number].turn
     if turn is not None:
@@ -105,7 +105,7 @@ def _turn(boxes: Sequence[Box], number: int) -> int:
 def _draw_marks(
     axes: Any,
     lanes: Sequence[Lane],
-    boxes: Mapping[Lane, list[Box]],
+    boxes: Mapping[Lane, list[InstructionBox]],
     violations: Sequence[ProgramViolation],
     explained: Sequence[Explanation | None],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.logical_time import logical_times
 from chorale.synth.programs.plans.explanation import pieces_moved
-from chorale.synth.programs.plans.history import PlanHistory, Turn
+from chorale.synth.programs.plans.history import OperationTurn, PlanHistory
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Op, Program
@@ -21,7 +21,7 @@ MAX_MOVES = 2**22
 """Chunks moved by all instructions, beyond which their turns are not worked out: some ten seconds."""
 
 
-class Box(NamedTuple):
+class InstructionBox(NamedTuple):
     """An instruction: its number in the block, what it does, and its earliest turn, None where it never comes to it."""
 
     step: int
@@ -29,7 +29,7 @@ class Box(NamedTuple):
     turn: int | None
 
 
-def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[Box]]:
+def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[InstructionBox]]:
     """Return the instructions of `lanes` in their order. Of programs that move very many chunks each stands at its
     place in its block. O(chunks moved)."""
     if isinstance(program, ExecutionPlan):
@@ -41,12 +41,12 @@ def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[B
         items = program.ranks[rank].blocks[block].instructions
         done = times.get((rank, block), range(len(items)) if not times else ())
         found[rank, block] = [
-            Box(k, _kind(each.op), done[k] if k < len(done) else None) for k, each in enumerate(items)
+            InstructionBox(k, _kind(each.op), done[k] if k < len(done) else None) for k, each in enumerate(items)
         ]
     return found
 
 
-def _of_plan(plan: ExecutionPlan, lanes: Sequence[Lane]) -> Mapping[Lane, list[Box]]:
+def _of_plan(plan: ExecutionPlan, lanes: Sequence[Lane]) -> Mapping[Lane, list[InstructionBox]]:
     if pieces_moved(plan) <= MAX_MOVES:
         history = PlanHistory(plan)
         history.run()
@@ -54,15 +54,15 @@ def _of_plan(plan: ExecutionPlan, lanes: Sequence[Lane]) -> Mapping[Lane, list[B
     else:
         turns = {lane: list(_in_order(plan, lane)) for lane in lanes}
     return {
-        (rank, block): [Box(each.step, _kind_of(each.operation), each.at) for each in turns[rank, block]]
+        (rank, block): [InstructionBox(each.step, _kind_of(each.operation), each.at) for each in turns[rank, block]]
         for rank, block in lanes
     }
 
 
-def _in_order(plan: ExecutionPlan, lane: Lane) -> Iterator[Turn]:
+def _in_order(plan: ExecutionPlan, lane: Lane) -> Iterator[OperationTurn]:
     operations = plan.ranks[lane[0]].blocks[lane[1]].operations
     every = ((step, each) for step, operation in enumerate(operations) for each in operation.body or (operation,))
-    return (Turn(step, each, at) for at, (step, each) in enumerate(every))
+    return (OperationTurn(step, each, at) for at, (step, each) in enumerate(every))
 
 
 def _kind(op: Op) -> Kind:

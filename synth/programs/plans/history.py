@@ -16,7 +16,7 @@ from chorale.synth.programs.postconditions import expected_outputs, initial_inpu
 from chorale.synth.programs.program import ProgramViolation
 
 
-class Turn(NamedTuple):
+class OperationTurn(NamedTuple):
     """When an operation was done, or None where it never is; of a pipeline each of its operations has a turn."""
 
     step: int
@@ -58,13 +58,13 @@ class PlanHistory(PlanRun):
                     moved = True
             turn += 1
 
-    def turns(self) -> dict[tuple[int, int], list[Turn]]:
+    def turns(self) -> dict[tuple[int, int], list[OperationTurn]]:
         """Return, by rank and block, its operations in their order, and their turns."""
         found = {}
         for number, end in enumerate(self._blocks):
             done = self._turns[number]
             steps = enumerate(self._steps[number])
-            found[end] = [Turn(step, each, done[k] if k < len(done) else None) for k, (step, each, _) in steps]
+            found[end] = [OperationTurn(step, each, done[k] if k < len(done) else None) for k, (step, each, _) in steps]
         return found
 
     def explain(self, violation: ProgramViolation) -> Explanation | None:
@@ -82,11 +82,11 @@ class PlanHistory(PlanRun):
         expected = expected_outputs(self._plan, rank)
         if expected is None:
             return None
-        wanted = parts_of(self._plan, expected, None)[chunk]
+        required = parts_of(self._plan, expected, None)[chunk]
         base = self._memory.first_cell[rank] + (self._plan.layout(rank).output_base + chunk) * self._pieces
         cells = range(base, base + self._pieces)
-        wrong = next((cell for cell in cells if self._held[cell] != wanted), base)
-        return self._parts.wrong_result(wrong, self._held[wrong], wanted, rank)
+        wrong = next((cell for cell in cells if self._held[cell] != required), base)
+        return self._parts.wrong_result(wrong, self._held[wrong], required, rank)
 
     def _end(self, rank: int) -> list[ProgramViolation]:
         self._begin(rank, self._call[rank] + 1)

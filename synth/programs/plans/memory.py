@@ -19,7 +19,7 @@ from chorale.synth.programs.program import Buffer
 Times = NDArray[np.int32]
 
 
-class Access(NamedTuple):
+class ChunkAccess(NamedTuple):
     """Who touched a piece of a chunk, a block, a proxy or the beginning of a call, and at which time of its clock."""
 
     component: int
@@ -87,7 +87,7 @@ class PlanMemory:
 
     def racing_access(
         self, component: int, read: tuple[Stretch, ...], written: tuple[Stretch, ...], switch: bool
-    ) -> Access | None:
+    ) -> ChunkAccess | None:
         """Note the accesses of a block or proxy; return another access to one of the pieces that comes in no order."""
         for stretch in (*read, *written):
             other = self._unordered_writer(component, self.cells(stretch))
@@ -118,7 +118,7 @@ class PlanMemory:
         cells = self.cells(stretch)
         self.values.identity[cells], self.values.members[cells] = data
 
-    def late_access(self, rank: int) -> Access | None:
+    def late_access(self, rank: int) -> ChunkAccess | None:
         """Return a write to `rank`, or a read of it, of which it has not heard as its call ends; None for none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         blocks = [block for block, owner in enumerate(self._clocks.owner) if owner == rank]
@@ -140,16 +140,16 @@ class PlanMemory:
         layout = self._layouts[rank]
         return cell_name(self._shape, rank, layout, layout.base(buffer) + chunk)
 
-    def _write(self, cell: int) -> Access:
+    def _write(self, cell: int) -> ChunkAccess:
         return self._access(int(self._writer[cell]), int(self._written[cell]), cell)
 
-    def _access(self, component: int, time: int, cell: int) -> Access:
+    def _access(self, component: int, time: int, cell: int) -> ChunkAccess:
         rank = bisect_right(self.first_cell, cell) - 1
         layout, offset = self._layouts[rank], (cell - self.first_cell[rank]) // self._pieces
         buffer: Buffer = "s" if offset >= layout.scratch_base else "o" if offset >= layout.output_base else "i"
-        return Access(component, time, rank, buffer, offset - layout.base(buffer))
+        return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
-    def _unordered_writer(self, component: int, cells: slice) -> Access | None:
+    def _unordered_writer(self, component: int, cells: slice) -> ChunkAccess | None:
         unknown = np.flatnonzero(self._later(self._clocks.clock[component], cells))
         return self._write(cells.start + int(unknown[0])) if len(unknown) else None
 
@@ -159,7 +159,7 @@ class PlanMemory:
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
 
-    def _unknown_reader(self, component: int, stretch: Stretch) -> Access | None:
+    def _unknown_reader(self, component: int, stretch: Stretch) -> ChunkAccess | None:
         rows, known = self._rows(stretch), self._clocks.clock[component, HAPPENED]
         for reader, times in self._read[stretch.rank].items():
             later = np.flatnonzero(times[rows] > known[reader])

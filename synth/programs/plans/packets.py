@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.programs.plans.clocks import HAPPENED, PlanClocks
-from chorale.synth.programs.plans.memory import Access
+from chorale.synth.programs.plans.memory import ChunkAccess
 from chorale.synth.programs.plans.moves import Stretch
 
 Slot = tuple[int, int, int]
@@ -48,13 +48,13 @@ class PacketSlots:
             (packet := self._slots.get(slot)) is None or packet.call < call for slot in self.slots(stretch, call)
         )
 
-    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> Access | None:
+    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
         """Return the write of a packet of `stretch` that is not known to be there; None for none."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
-    def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> Access | None:
+    def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
         """Return the access of who may still use a slot of `stretch` when a block or proxy writes it, or has written it
         again before it is read; None for none."""
         known = self._clocks.clock[component, HAPPENED]
@@ -73,11 +73,11 @@ class PacketSlots:
                 return self._access(unknown[0], packet.readers[unknown[0]], slot)
         return None
 
-    def _write(self, slot: Slot, packet: Packet) -> Access:
+    def _write(self, slot: Slot, packet: Packet) -> ChunkAccess:
         return self._access(packet.writer, packet.time, slot)
 
-    def _access(self, component: int, time: int, slot: Slot) -> Access:
-        return Access(component, time, slot[0], "s", slot[2] // self._pieces)
+    def _access(self, component: int, time: int, slot: Slot) -> ChunkAccess:
+        return ChunkAccess(component, time, slot[0], "s", slot[2] // self._pieces)
 
     def take(self, component: int, stretch: Stretch, call: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return what the packets of `stretch` hold; the reader learns what their writers had done."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.programs.plans.clocks import PlanClocks
-from chorale.synth.programs.plans.memory import Access, PlanMemory
+from chorale.synth.programs.plans.memory import ChunkAccess, PlanMemory
 from chorale.synth.programs.plans.moves import Move, MoveMaker, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.packets import PacketSlots
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
     rule: str
     message: str
-    other: Access | None = None
+    other: ChunkAccess | None = None
 
 
 class PlanRun:
@@ -215,7 +215,7 @@ class PlanRun:
             proxy = self._clocks.proxy[self._blocks[number][0], channel]
             self._clocks.hear(number, move.port, self._clocks.clock[proxy])
 
-    def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> Access | None:
+    def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> ChunkAccess | None:
         """Take the packets that `move` waits for into `data`; what they tell holds for all that it does after that."""
         for each in move.takes:
             other = self._packets.racing(doer, each, call, write=False)
@@ -226,7 +226,7 @@ class PlanRun:
             data.append(self._packets.take(doer, each, call))
         return None
 
-    def _race(self, doer: int, call: int, move: Move) -> Access | None:
+    def _race(self, doer: int, call: int, move: Move) -> ChunkAccess | None:
         for each in move.packets:
             other = self._packets.racing(doer, each, call, write=True)
             if other is not None:
@@ -237,7 +237,7 @@ class PlanRun:
         values = [ChunkValues(identity % self._memory.stride, members) for identity, members in (added, to)]
         return f"adds {describe(values[0], 0, self._plan)} to {describe(values[1], 0, self._plan)}"
 
-    def _unordered(self, other: Access, number: int) -> str:
+    def _unordered(self, other: ChunkAccess, number: int) -> str:
         """Return what is wrong with two accesses, the second of which block `number` asks for."""
         what, nothing = self._memory.name(other.rank, other.buffer, other.chunk), "and nothing orders the two"
         if other.component == number:
@@ -249,7 +249,7 @@ class PlanRun:
             return f"touches {what}, which rank {rank} may still need from before its call, {nothing}"
         return f"touches {what}, which {self._name(other, number)} touches too, {nothing}"
 
-    def _name(self, other: Access, number: int) -> str:
+    def _name(self, other: ChunkAccess, number: int) -> str:
         if other.component >= len(self._blocks):
             rank, port = next(end for end, proxy in self._clocks.proxy.items() if proxy == other.component)
             return f"port {port} of rank {rank}"
@@ -258,7 +258,7 @@ class PlanRun:
         rank, index, step = position
         return f"rank {rank}, block {index}, step {step}"
 
-    def _position(self, other: Access) -> tuple[int, int, int] | None:
+    def _position(self, other: ChunkAccess) -> tuple[int, int, int] | None:
         """Return the operation of a block that an access is of."""
         if other.component >= len(self._blocks) or other.time < 1:
             return None
