@@ -27,11 +27,12 @@ budget: {trials: 2}
 
 def test_the_commands_of_the_guide_run(site: Site) -> None:
     (site.folder / "campaign.yaml").write_text(CAMPAIGN)
-    (profile,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (profile,) = (text for language, text in blocks if language == "yaml")
     assert "ulimit -c 0" in profile
     slow_start = f'prologue: ["export RAY_raylet_start_wait_time_s=300 PYTHONPATH={site.variables["PYTHONPATH"]}",'
     (site.folder / "site.yaml").write_text(profile.replace("prologue: [", slow_start))
-    commands = [line for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    commands = [line for language, text in blocks if language == "" for line in text.splitlines()]
     assert len(commands) == 8
     for command in commands:
         words = [word.replace("NAME", "guide") for word in shlex.split(command)]
