@@ -110,6 +110,8 @@ def _speedup_text(choice: TableEntry) -> str:
     verdict = choice.verdict
     if verdict is None:
         return f"{choice.speedup:.2f}x"
+    if not verdict.has_interval:
+        return "undecided (one launch has no interval)"
     interval = f"{verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}"
     if verdict.is_decided:
         return f"{choice.speedup:.2f}x ({interval})" if choice.trial else f"1.00x (others {interval})"
@@ -122,10 +124,13 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
         verdict = choice.verdict
         if verdict is not None and not verdict.is_decided:
             runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
-            yield (
-                f"{format_size(choice.size_bytes)} is undecided after {verdict.launches} launches: about "
-                f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s, would decide; until then {runs}"
-            )
+            yield f"{format_size(choice.size_bytes)} is undecided {_what_decides(verdict)}; until then {runs}"
+
+
+def _what_decides(verdict: SizeVerdict) -> str:
+    if not verdict.has_interval:
+        return "after one launch, which does not say how much times vary: `final.launches` must be 2 or more"
+    return f"after {verdict.launches} launches: about {verdict.more_launches} more, {verdict.more_seconds:.3g} s, would decide"
 
 
 def refused_table(report: TuneReport) -> Table | None:

@@ -199,4 +199,4 @@ def _means(logarithms: Floats) -> Floats:
 
 def _exp(logarithm: float) -> float:
     """Return e to the power of `logarithm`, within what a document can hold."""
-    return math.exp(min(max(logarithm, -50.0), 50.0)) if math.isfinite(logarithm) else math.exp(50.0)
+    return math.exp(min(max(logarithm, -50.0), 50.0)) if not math.isnan(logarithm) else math.exp(50.0)

@@ -42,3 +42,8 @@ class SizeVerdict:
     @property
     def is_decided(self) -> bool:
         return self.decision != "undecided"
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the launches say how much times vary: one alone does not."""
+        return self.launches > 1

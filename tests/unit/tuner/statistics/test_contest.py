@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chorale.tuner.replay.noise import NOISES, Noise
-from chorale.tuner.statistics.contest import SizeContest
+from chorale.tuner.statistics.contest import ContestRules, SizeContest
 from chorale.tuner.statistics.verdict import SizeVerdict
 
 REPEATS = 5
@@ -50,6 +50,15 @@ def test_decided_entries_are_within_the_tolerance(noise: str) -> None:
     verdicts = [held(true_s, noise, seed) for seed in range(40)]
     wrong = [v for v in verdicts if v.is_decided and (true_s[v.name] if v.name else 1.0) > 1.02 * 0.80 * 1.0001]
     assert len(wrong) <= 2
+
+
+def test_one_launch_has_no_interval() -> None:
+    contest = SizeContest(4096, ["library"], ["a"], ContestRules(batches=(1,)))
+    contest.add({"library": [1.0, 1.0], "a": [0.5, 0.5]})
+    verdict = contest.verdict()
+    assert verdict is not None
+    assert (contest.batch[0], verdict.decision, verdict.has_interval) == ((), "undecided", False)
+    assert verdict.speedup_low < 1e-9 < verdict.speedup == 2.0 < 1e9 < verdict.speedup_high
 
 
 def test_without_noise_four_launches_decide() -> None:
