@@ -130,7 +130,8 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
 def _what_decides(verdict: SizeVerdict) -> str:
     if not verdict.has_interval:
         return "after one launch, which does not say how much times vary: `final.launches` must be 2 or more"
-    return f"after {verdict.launches} launches: about {verdict.more_launches} more, {verdict.more_seconds:.3g} s, would decide"
+    more = f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s"
+    return f"after {verdict.launches} launches: about {more}, would decide"
 
 
 def refused_table(report: TuneReport) -> Table | None:
