@@ -54,6 +54,7 @@ def worker_location(folder: Path, path: Path, *arguments: str) -> Path:
     return Path(driver.stdout.split()[-1])
 
 
+@pytest.mark.slow
 def test_workers_import_an_installed_wheel(tmp_path: Path) -> None:
     wheel, installed = build_wheel(tmp_path), tmp_path / "installed"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(installed), str(wheel)]

@@ -31,7 +31,7 @@ def check(count: int, seed: int, networks: tuple[str, ...]) -> None:
 
 @pytest.mark.timeout(300)
 def test_random_programs_do_what_the_reference_does() -> None:
-    check(600, 20, FEW)
+    check(300, 20, FEW)
 
 
 @pytest.mark.slow

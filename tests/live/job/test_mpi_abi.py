@@ -22,6 +22,7 @@ def program(tmp_path: Path) -> Path:
     return compiled(tmp_path, compiler("mpicc_abi"))
 
 
+@pytest.mark.slow
 def test_a_program_of_another_mpi_is_refused_in_a_line(program: Path, tmp_path: Path) -> None:
     table = write_table(tmp_path / "table", tuple(COLLECTIVES))
     done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(table)})

@@ -118,6 +118,7 @@ def test_a_killed_measurement_is_done_again(tmp_path: Path) -> None:
         workers.close()
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same() -> None:
     workers = RayWorkers(MisbehavingRunner, 1, grace_s=1.0)
     try:
@@ -194,6 +195,7 @@ def test_what_another_moment_may_mend_is_tried_again(tmp_path: Path) -> None:
         workers.close()
 
 
+@pytest.mark.slow
 def test_builders_make_room_for_a_measurer_that_has_no_node() -> None:
     """The measurer dies while a stranger waits for its CPU; one of the three builders gives way."""
     workers = RayWorkers(FakeRunner, 3)

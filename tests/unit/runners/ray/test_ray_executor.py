@@ -75,6 +75,7 @@ def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(tmp_path:
         executor.close()
 
 
+@pytest.mark.slow
 def test_a_task_that_always_kills_its_worker_is_given_up() -> None:
     executor = make()
     try:

@@ -78,6 +78,7 @@ def test_any_executor_gives_the_same_answer(capsys):
     assert (serial["considered"], serial["scored"]) == (processes["considered"], processes["scored"])
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_gives_the_same_answer(capsys):

@@ -79,6 +79,7 @@ def test_a_launch_goes_on_after_its_own_death(capsys: pytest.CaptureFixture[str]
     assert tracked_trials(home, "small") == {trial.trial_id: "FINISHED" for trial in store.trials}
 
 
+@pytest.mark.slow
 def test_a_launch_finds_the_network_file_of_the_folder_where_it_was_started(
     capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
