@@ -152,7 +152,7 @@ def test_a_race_names_its_place():
     assert violation.rule == "race"
     assert (violation.rank, violation.block, violation.step) in ((rank, index, number), (rank, *waited_on(waited)))
     other = {index, waited.block} - {violation.block}
-    assert f"that block {other.pop()} touches too" in violation.message
+    assert f"which block {other.pop()} touches too" in violation.message
 
 
 def waited_on(wait: Wait) -> tuple[int, int]:
