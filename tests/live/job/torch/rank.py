@@ -5,6 +5,7 @@ It leaves FOLDER/RANK.json: for each scenario "ok", or how it went wrong.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -26,12 +27,16 @@ SCENARIOS: Mapping[str, Callable[[Meeting], None]] = {
 }
 
 
+SCENARIO_LIMIT_S = 100.0
+
+
 def main() -> None:
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     results = {}
     for name in names:
+        faulthandler.dump_traceback_later(SCENARIO_LIMIT_S, exit=True)  # says where it waits, of every thread
         start = time.monotonic()
         results[name] = _run(SCENARIOS[name], Meeting(folder / name, rank, ranks))
         sys.stderr.write(f"{name}: {time.monotonic() - start:.1f} s\n")

@@ -125,6 +125,6 @@ def test_orbits():
 
 @pytest.mark.parametrize("spec", ["torus:128x128", "hypercube:14", "complete:1000", "circulant:100000,7,11"])
 def test_large_networks_are_built_in_well_under_a_second(spec):
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     parse_topology(spec)
-    assert time.perf_counter() - start_s < 1.5
+    assert time.process_time() - start_s < 1.5

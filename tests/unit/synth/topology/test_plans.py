@@ -81,10 +81,10 @@ GOLDEN_ERRORS = {
 @pytest.mark.parametrize("spec", GOLDEN_ERRORS)
 def test_errors_come_at_once_and_without_memory(spec):
     tracemalloc.start()
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     with pytest.raises(InvalidInput) as caught:
         parse_topology(spec)
-    elapsed_s = time.perf_counter() - start_s
+    elapsed_s = time.process_time() - start_s
     memory_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert str(caught.value) == GOLDEN_ERRORS[spec].format(spec)

@@ -107,10 +107,10 @@ def test_malformed_specs_get_one_line(spec):
 @pytest.mark.parametrize("spec", [spec for spec, error in GOLDEN_ERRORS.items() if "at most" in error])
 def test_absurd_sizes_are_refused_at_once_and_without_memory(spec):
     tracemalloc.start()
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     with pytest.raises(InvalidInput):
         parse_topology(spec)
-    assert time.perf_counter() - start_s < 0.1
+    assert time.process_time() - start_s < 0.1
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
 

@@ -198,9 +198,9 @@ def test_every_fabric(spec):
 
 @pytest.mark.parametrize("spec", ["a100:512", "mi300x:512", "fattree:16", "dragonfly:8,4,4", "railclos:128,8,50,16"])
 def test_large_fabrics_are_built_in_well_under_a_second(spec):
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     parse_topology(spec)
-    assert time.perf_counter() - start_s < 1.0
+    assert time.process_time() - start_s < 1.0
 
 
 def test_boxes_and_their_parts_can_fail():
