@@ -14,6 +14,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
@@ -146,12 +148,12 @@ def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> 
 
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
     """Return the bandwidths of the links into (out of) `inside`."""
-    table = topology.links.bandwidths
-    return [
-        table[bandwidth_class]
-        for near, far, bandwidth_class in _ends(topology, outward)
-        if near in inside and far not in inside
-    ]
+    links = topology.links
+    near, far = (links.src, links.dst) if outward else (links.dst, links.src)
+    member = np.zeros(topology.node_count, dtype=bool)
+    member[list(inside)] = True
+    crossing = links.bandwidth_class[member[near] & ~member[far]]
+    return [links.bandwidths[bandwidth_class] for bandwidth_class in crossing.tolist()]
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:

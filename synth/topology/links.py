@@ -67,7 +67,9 @@ class Links:
 
     def incoming_offsets(self, node_count: int) -> NDArray[np.int64]:
         """Return int64[node_count + 1]: links `offsets[v]` to `offsets[v + 1] - 1` end in node v."""
-        return np.searchsorted(self.dst, np.arange(node_count + 1)).astype(np.int64)
+        offsets = np.zeros(node_count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.dst, minlength=node_count), out=offsets[1:])
+        return offsets
 
     def integer_bandwidths(self) -> tuple[NDArray[np.int64], int]:
         """Return (int64 bandwidth per link, scale): `bandwidth = integer / scale`, scale as small as possible."""
