@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
     bound = lower_bound(topology, ALLREDUCE, best.cost.time_per_byte)
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
     schedules = {best.schedule.method: best} | _library(topology, best)
-    measured, why_not = _measured(fabric, schedules, budget_s - (time.monotonic() - started_s), home)
+    measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
     gap = best.cost.time_per_byte / bound.value - 1
     document = {
         "fabric": _fabric(fabric),
@@ -52,7 +52,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
         "library": LIBRARY_METHOD if len(schedules) > 1 else None,
         "calibration": _calibration(measured),
-        "results": [] if measured is None else measured.rows(),
+        "results": [row for contest_at_size in measured for row in contest_at_size.rows()],
         "not_measured": why_not,
         "next": next_commands(fabric),
         "seconds": time.monotonic() - started_s,
@@ -131,23 +131,31 @@ def _library(topology: Topology, best: VerifiedSchedule) -> dict[str, VerifiedSc
 
 
 def _measured(
-    fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], left_s: float, home: Path
-) -> tuple[MeasuredContest | None, str | None]:
-    """Return what was measured, or why nothing was."""
+    fabric: DiscoveredFabric, schedules: Mapping[str, VerifiedSchedule], deadline_s: float, home: Path
+) -> tuple[list[MeasuredContest], str | None]:
+    """Return what was measured until `deadline_s`, size by size from the smallest, and why not all was."""
     if fabric.has_accelerators:
-        return None, "rates are published ones; `chorale doctor` says what the msccl runner needs to measure here"
+        return [], "rates are published ones; `chorale doctor` says what the msccl runner needs to measure here"
     if not fabric.is_emulated:
-        return None, "only this machine is measured here; `chorale run` and `chorale tune` measure a cluster"
-    if left_s < 1:
-        return None, "the budget is used up; a larger --budget leaves time to measure"
-    try:
-        return contest(schedules, "local", SIZES, home, timeout_s=left_s), None
-    except ChoraleError as error:
-        return None, str(error)
+        return [], "only this machine is measured here; `chorale run` and `chorale tune` measure a cluster"
+    measured: list[MeasuredContest] = []
+    for size_bytes in SIZES:
+        left_s = deadline_s - time.monotonic()
+        if left_s < 1:
+            return (
+                measured,
+                f"{format_size(size_bytes)}: the budget is used up; a larger --budget leaves time to measure",
+            )
+        rate = _calibration(measured)  # of the first size, for all: links are probed once
+        try:
+            measured.append(contest(schedules, "local", (size_bytes,), home, options=rate, timeout_s=left_s))
+        except ChoraleError as error:
+            return measured, f"{format_size(size_bytes)}: {error}"
+    return measured, None
 
 
-def _calibration(measured: MeasuredContest | None) -> dict[str, Any] | None:
-    rate = None if measured is None else measured.measurement.environment.get("link_mbps")
+def _calibration(measured: Sequence[MeasuredContest]) -> dict[str, Any] | None:
+    rate = measured[0].measurement.environment.get("link_mbps") if measured else None
     return None if rate is None else {"link_mbps": float(str(rate))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.tracking.champions import roll_back
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.mlflow_values import ModelVersion
@@ -79,14 +81,28 @@ def best_command(
     if as_json:
         emit_json({**document, "exact": exact} | ({"rolled_back": former.version} if former else {}))
         return
-    results.print(f"{best.version.name} version {best.version.version}")
-    results.print(json.dumps(document["measured"], indent=2), soft_wrap=True)
+    results.print(_table(document))
     if best.library is not None:
         time = format_us(document["measured"]["time_us"] / 1e6)
         results.print(f"use the library's own {best.library}: {time}, nothing beat it")
         return
     for path in filter(None, (document["schedule"], document["program"])):
         typer.echo(path)
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    """Return what was measured, in units that people know."""
+    measured = document["measured"]
+    ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
+    interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
+    table = Table(title=f"{document['model']} version {document['version']}", show_header=False)
+    table.add_row("size", measured["size"])
+    table.add_row("time", f"{format_us(measured['time_us'] / 1e6)}{interval}")
+    table.add_row("algbw", f"{measured['algbw_gb_per_s']:.3g} GB/s")
+    if measured["baseline"]:
+        beside = f"{measured['baseline']}, {format_us(measured['baseline_time_us'] / 1e6)}"
+        table.add_row("beside", f"{beside}: {measured['speedup_vs_baseline']:.3g}× as fast")
+    return table
 
 
 def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> ModelVersion:

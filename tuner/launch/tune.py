@@ -134,7 +134,7 @@ class LaunchWork:
             except ChoraleError as error:
                 _log.warning("not registered for %s: %s", size_class, error)
                 continue
-            _log.info("%s: version %s %s", size_class, version.version, verdicts[size_class].reason)
+            _log.info("%s: version %s: %s", size_class, version.version, verdicts[size_class].reason)
             versions |= {size.size_bytes: version.version for size in winner.sizes}
         return versions, verdicts
 

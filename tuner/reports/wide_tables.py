@@ -37,7 +37,7 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
     """Yield title, rows and caption: of each row its first cell, and below it the others beside their headings."""
-    headings = [_text(column.header, console).plain for column in table.columns]
+    headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
     if table.title:
         yield _text(table.title, console)
     rows = list(zip_longest(*([_text(cell, console) for cell in column.cells] for column in table.columns)))

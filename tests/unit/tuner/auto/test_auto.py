@@ -12,7 +12,7 @@ import pytest
 
 from chorale.runners.measurement.link_limit import link_limit
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.tuner.auto.contest import MeasuredContest
 from chorale.tuner.auto.contest import contest as real_contest
@@ -110,6 +110,23 @@ def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatc
         assert row["best"] == "bfb"
         assert row["bound_us"] <= row["times_us"]["bfb"] < row["times_us"]["ring"]
     assert "of what the links allow" in " ".join(chorale(capsys, "auto").stdout.split())
+
+
+def test_what_was_measured_stays_where_the_next_size_takes_too_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_small(schedules: object, runner: str, sizes: tuple[int, ...], *rest: object, **more: object) -> object:
+        if sizes[0] > 2**16:
+            assert more["options"] == {"link_mbps": 100.0}
+            raise CheckFailed(
+                "the local runner must measure (timeout)", "the time limit passed", "see `chorale doctor`"
+            )
+        return simulated_contest(schedules, runner, sizes, *rest)
+
+    monkeypatch.setattr("chorale.tuner.auto.roofline.contest", only_small)
+    document = chorale(capsys, "auto", "--json").document
+    assert len(document["results"]) == 1
+    assert document["not_measured"].startswith("1MiB: the local runner must measure (timeout)")
 
 
 def test_the_demo_ends_with_an_answer_and_pictures(

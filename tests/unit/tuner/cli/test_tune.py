@@ -85,6 +85,10 @@ def test_best_gives_files_and_numbers(capsys: pytest.CaptureFixture[str], home: 
     assert json.loads((tmp_path / "manifest.json").read_text())["collective"] == "allreduce"
     verified = chorale(capsys, "verify", tmp_path / "schedule.parquet", "--json")
     assert verified.document["ok"] is True
+    words = chorale(capsys, "best", *where, "--size", "64KiB").stdout
+    assert "ring, " in words
+    assert "2× as fast" in words
+    assert "speedup_vs_baseline" not in words
 
 
 def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home: Home) -> None:
