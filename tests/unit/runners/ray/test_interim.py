@@ -74,10 +74,19 @@ def run_request(workers: InterimWorkers) -> RunRequest:
     return RunRequest(topology, {"ring": built.value.program}, (4096,), 1)
 
 
+def build_until_it_starts(start: Start, workers: InterimWorkers, times: int) -> None:
+    """Build until a cluster has begun to start `times` times: that is looked at while something is waited for."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while start.begun < times:
+        assert time.monotonic() < deadline_s
+        completions(workers, [workers.builder.submit(build_request())])
+
+
 def test_work_goes_on_here_until_there_is_a_cluster_and_then_there() -> None:
     start, runner = Start(), FakeRunner()
     with interim(start, runner) as workers:
         request = run_request(workers)
+        build_until_it_starts(start, workers, 1)
         [first] = completions(workers, [workers.measurer.submit(request)])
         assert len(runner.requests) == 1
         assert not workers.is_settled  # what starts may show in times
@@ -92,10 +101,11 @@ def test_work_goes_on_here_where_no_cluster_starts_and_it_is_tried_again() -> No
     start, runner = Start(failures=1), FakeRunner()
     with interim(start, runner) as workers:
         request = run_request(workers)
+        build_until_it_starts(start, workers, 1)
         start.release(workers)
         completions(workers, [workers.measurer.submit(request)])
         assert len(runner.requests) == 1
-        completions(workers, [workers.builder.submit(build_request())])
+        build_until_it_starts(start, workers, 2)
         start.release(workers)
         completions(workers, [workers.measurer.submit(request)])
         assert (start.begun, len(runner.requests), len(start.cluster.runner.requests)) == (2, 1, 1)
@@ -105,7 +115,8 @@ def test_after_the_last_failure_nobody_tries_again() -> None:
     start, runner = Start(failures=9), FakeRunner()
     with interim(start, runner) as workers:
         request = run_request(workers)
-        for _ in range(4):
+        for attempts in (1, 2, 2, 2):
+            build_until_it_starts(start, workers, attempts)
             start.release(workers)
             completions(workers, [workers.measurer.submit(request)])
     assert (start.begun, len(runner.requests)) == (2, 4)
