@@ -14,13 +14,16 @@ from pathlib import Path
 from PIL import Image
 
 IMAGES = Path(__file__).parents[1] / "images"
-VIEWS = ("design", "bound", "find", "compare", "launch", "campaign", "fabric", "jobs", "api")
+VIEWS = ("design", "bound", "find", "compare", "launch", "campaign", "jobs", "api")
+LIVE_VIEWS = ("fabric-loaded", "fabric-cut", "fabric")
+"""Of a watch of an emulated fabric whose links carry something, one of which is cut; in this order, of one run."""
 WIDTH, COLOURS = 900, 96
 
 
 def take(folder: Path) -> None:
     """Run the browser tests, which write `folder`/VIEW.png. Raises CalledProcessError where one fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/browser/test_page.py"]
+    command += ["tests/browser/test_live_fabric.py"]
     subprocess.run(command, check=True, env={**os.environ, "CHORALE_SCREENSHOTS": str(folder)})  # noqa: S603 - our own
 
 
@@ -35,5 +38,5 @@ def shrink(source: Path, target: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         take(Path(scratch))
-        for view in VIEWS:
+        for view in (*VIEWS, *LIVE_VIEWS):
             shrink(Path(scratch) / f"{view}.png", IMAGES / f"page-{view}.png")

@@ -1,6 +1,6 @@
 """A training job with DDP that goes on until it is told to stop; RANK, WORLD_SIZE and MASTER_ADDR say who it is.
 
-python train.py --log steps.jsonl --stop FILE --most-steps 1000
+python train.py --log steps.jsonl --stop FILE
 
 After each step rank 0 appends a line to the log: when the step ended, how long it took, how long an allreduce of
 `--size` bytes took, whether every element of its sum was right on all ranks, and the tuning table that ran it.
@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backend", default="chorale")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--stop", type=Path, required=True, help="the job ends when this file is there")
-    parser.add_argument("--most-steps", type=int, default=1000)
+    parser.add_argument("--most-steps", type=int, default=100_000)
     parser.add_argument("--checkpoint", type=Path, help="where rank 0 keeps the model after each step, to go on from")
     parser.add_argument("--timeout-s", type=float, default=120, help="after which a collective has failed")
     parser.add_argument("--size", type=int, default=1 << 20, help="bytes of the allreduce that is checked")

@@ -172,12 +172,12 @@ class WatchDemo:
             raise job.failure
 
 
-def wait_until(what: str, holds: Callable[[], bool]) -> None:
+def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMIT_S) -> None:
     """Wait for it; CheckFailed if it does not come about."""
-    deadline_s = time.monotonic() + _WAIT_LIMIT_S
+    deadline_s = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline_s:
-            raise CheckFailed(f"within {_WAIT_LIMIT_S:g} s {what}", "it did not happen", "see what was printed above")
+            raise CheckFailed(f"within {limit_s:g} s {what}", "it did not happen", "see what was printed above")
         time.sleep(_POLL_S)
 
 

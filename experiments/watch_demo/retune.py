@@ -9,13 +9,15 @@ from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, r
 from chorale.experiments.watch_demo.figures import median_s
 
 _STEPS = 12
-_TRIALS = 3
+_CAMPAIGN: Json = {"final": {"launches": 4, "contenders": 2, "minutes": 0.5}, "repeats": 3, "parallel": 1}
+_SECTION: Json = {"hours": ["00:00-24:00"], "trials": 2, "minutes": 1, "campaign": _CAMPAIGN}
+_CAMPAIGN_LIMIT_S = 600.0
+"""At the lowest priority it gets what others leave of a busy machine."""
 
 
 def retune(demo: WatchDemo, steps_before: int) -> Json:
     """A job whose times part from the prediction ends; the watch tunes, and a job trains on the table that follows."""
-    section = {"hours": ["00:00-24:00"], "trials": _TRIALS, "minutes": 2, "campaign": {"final": {"launches": 4}}}
-    demo = replace(demo, settings={"retune": section, "jobs": [str(demo.status_path)]})
+    demo = replace(demo, settings={"retune": _SECTION, "jobs": [str(demo.status_path)]})
     log, stop = demo.fresh_files()
     with demo.watching() as watch:
         with demo.training(log, stop):
@@ -25,7 +27,7 @@ def retune(demo: WatchDemo, steps_before: int) -> Json:
             stop.touch()
         stopped_s, before = time.time(), read_steps(log)
         wait_until("the campaign has begun", lambda: _stage(watch, "began") is not None)
-        wait_until("it has ended", lambda: (_stage(watch, "ended") or _stage(watch, "failed")) is not None)
+        wait_until("it has ended", lambda: _has_ended(watch), _CAMPAIGN_LIMIT_S)
         wait_until("its programs were compared", lambda: _is_settled(watch))
         stop.unlink()
         with demo.training(log, stop):
@@ -50,6 +52,10 @@ def retune(demo: WatchDemo, steps_before: int) -> Json:
 
 def _stage(watch: WatchProcess, stage: str) -> Json | None:
     return next((e for e in watch.events if e["event"] == "retune" and e["stage"] == stage), None)
+
+
+def _has_ended(watch: WatchProcess) -> bool:
+    return any(_stage(watch, stage) is not None for stage in ("ended", "failed"))
 
 
 def _is_settled(watch: WatchProcess) -> bool:

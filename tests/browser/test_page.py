@@ -309,7 +309,6 @@ def test_a_watched_fabric_is_seen_live_and_held(page: Page, service: Serving):
     state.write_text(json.dumps(cube_state(soon_s, is_cut=True) | {"is_held": True}))
     expect(page.get_by_text("held: nothing is published")).to_be_visible()
     assert accessible(page) == []
-    photographed(page, "fabric", height=1700)
 
 
 def test_the_api_can_be_explored_offline(page: Page):

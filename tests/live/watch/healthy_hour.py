@@ -107,7 +107,7 @@ def _loaded(
         seconds = draw.uniform(2, 10)
         sent_bytes += fill(fabric, *draw.choice(links), seconds)
         episodes, busy_s = episodes + 1, busy_s + seconds
-        loads.append(load_average())
+        loads.append(load_average() or 0.0)
         time.sleep(draw.uniform(2, 10))
     seconds = time.time() - began_s
     process = psutil.Process(watch.process.pid)
