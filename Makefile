@@ -63,9 +63,10 @@ test-side-by-side:
 test-in-pairs:
 	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 
-# A real Slurm of four nodes on this machine, set up from packages (slurmctld slurmd slurm-client munge libpmix-dev) and
-# taken down again: as root. Where it cannot run the tests say what is missing.
+# A real Slurm of four nodes on this machine, set up from packages of the distribution, which are installed where apt is,
+# and taken down again: as root. Where that cannot be, it ends and says what is missing.
 test-slurm: setup
+	$(BIN)/python -m tests.live.slurm.packages
 	$(BIN)/python -m pytest -m slow tests/live/slurm -n 0 --durations 15
 
 # The wheel in new environments, one for each other Python that is here.

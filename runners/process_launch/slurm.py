@@ -25,6 +25,9 @@ STEP_GRACE_S = 5.0
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2
+_NO_LIMIT_S = 364 * 86400
+"""Slurm ends jobs without a limit after a year."""
+
 _MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 """Variables that say of how many processes this one was started as one: by srun, MPICH and its kin, Open MPI."""
@@ -128,7 +131,8 @@ def seconds_left() -> float | None:
     seconds = 0
     for part in parts:
         seconds = 60 * seconds + int(part)
-    return seconds + 86400.0 * int(days or 0)
+    left_s = seconds + 86400.0 * int(days or 0)
+    return None if left_s >= _NO_LIMIT_S else left_s
 
 
 def new_step_name() -> str:

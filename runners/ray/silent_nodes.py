@@ -28,7 +28,12 @@ class SilentNodes:
         self._thread: threading.Thread | None = None
 
     def watch(self, addresses: Mapping[str, str]) -> None:
-        """Ask these nodes from now on: the HOST:PORT of each raylet, by the id of its node."""
+        """Ask these nodes from now on: the HOST:PORT of each raylet, by the id of its node.
+
+        One that was not asked for a while may have been silent before, which says nothing of now.
+        """
+        now_s = time.monotonic()
+        self._answered_s.update((node, now_s) for node in addresses if node not in self._addresses)
         self._addresses = dict(addresses)
         if self._thread is None and addresses:
             self._thread = threading.Thread(target=self._ask, name="chorale-silent-nodes", daemon=True)

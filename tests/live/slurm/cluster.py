@@ -18,7 +18,8 @@ from pathlib import Path
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = CPUS = 8
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "sinfo")
-INSTALL = "apt-get install slurmctld slurmd slurm-client munge libpmix-dev"
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "libpmix-dev")
+INSTALL = f"apt-get install {' '.join(PACKAGES)}"
 WORK, URGENT = "work", "urgent"
 """A partition whose jobs are requeued when one of the other needs their nodes."""
 

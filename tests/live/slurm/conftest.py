@@ -36,14 +36,21 @@ class Site:
         done = self.cluster.run(CHORALE, *arguments, limit_s=limit_s, folder=self.folder, variables=self.variables)
         return done.returncode, done.stdout, done.stderr
 
-    def job(self, script: str, *options: str) -> str:
-        """Run a batch script to its end; return what it printed."""
+    def start(self, script: str, *options: str) -> str:
+        """Submit a batch script, which writes into `job.out`; return the id of its job."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
         output = self.folder / "job.out"
         output.unlink(missing_ok=True)
-        job = self.cluster.submit(f"#!/bin/bash\n{text}{script}", f"--output={output}", *options, folder=self.folder)
-        self.cluster.wait(job, JOB_LIMIT_S)
-        return output.read_text()
+        return self.cluster.submit(f"#!/bin/bash\n{text}{script}", f"--output={output}", *options, folder=self.folder)
+
+    def job(self, script: str, *options: str) -> str:
+        """Run a batch script to its end; return what it printed."""
+        self.cluster.wait(self.start(script, *options), JOB_LIMIT_S)
+        return self.said()
+
+    def said(self) -> str:
+        """Return what the latest batch script has printed."""
+        return (self.folder / "job.out").read_text()
 
     def document(self, name: str) -> dict[str, Any]:
         """Return a JSON document that a job has written."""

@@ -23,6 +23,9 @@ TRIALS, LONG = 4, 12
 STOP_S = 115
 """Of the two minutes, or a little more, that are left to a job whose limit is set to the next minute but one."""
 
+RAY_GPUS = 4
+"""Of each node of a Ray cluster, which finds by itself only those that have a driver."""
+
 CAMPAIGN = """\
 name: {name}
 topology: ring:8
@@ -31,8 +34,8 @@ sizes: [1MiB]
 runner:
   kind: msccl
   timeout_s: 300
-  needs: {{gpus: 0, patience_s: 300}}
-  msccl: {{runtime: executor, launcher: {launcher}, gpus_per_node: 4, shared_folder: {folder}/jobs}}
+  needs: {{gpus: {gpus}, patience_s: 300}}
+  msccl: {{runtime: executor, launcher: {launcher},{mpi} gpus_per_node: 4, shared_folder: {folder}/jobs}}
 search: {{methods: [ring, swing], channels: {{from: 1, to: 8}}}}
 baselines: ["library:nccl"]
 repeats: 1
@@ -44,13 +47,14 @@ budget: {{trials: {trials}}}
 
 def _written(site: Site, name: str, launcher: str = "srun", trials: int = TRIALS, fault: str = "") -> None:
     """Write the campaign and a profile that gives jobs the stand-ins, which misbehave by `fault`."""
-    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, trials=trials)
+    mpi = " mpi: none," if launcher == "srun" else ""  # the stand-ins need none, and no srun tries which one starts
+    held = {"gpus": RAY_GPUS if launcher == "ray" else 0}  # by each node of a Ray cluster
+    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, mpi=mpi, trials=trials, **held)
     (site.folder / f"{name}.yaml").write_text(text)
     variables = {**site.variables, "STAND_IN_FAULT": fault}
     prologue = [f"export {key}='{value}'" for key, value in variables.items() if key != "CHORALE_HOME"]
-    (site.folder / "site.yaml").write_text(
-        json.dumps({"partition": "work", "time": "30min", "stop_s": STOP_S, "prologue": prologue})
-    )
+    profile = {"partition": "work", "time": "30min", "stop_s": STOP_S, "prologue": prologue}
+    (site.folder / "site.yaml").write_text(json.dumps({**profile, "ray_options": [f"--num-gpus={RAY_GPUS}"]}))
 
 
 def _submitted(site: Site, name: str, *options: str) -> str:
@@ -67,8 +71,10 @@ def _trials(site: Site, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if "trial_id" in line]
 
 
-def _messages(site: Site) -> str:
-    return "\n".join(path.read_text()[-3000:] for path in sorted((site.folder / "home" / "slurm").glob("*.err")))
+def _messages(site: Site, name: str) -> str:
+    """Return what the jobs of a campaign have said."""
+    files = sorted((site.folder / "home" / "slurm").glob(f"chorale-{name}-*.err"))
+    return "\n".join(path.read_text() for path in files)
 
 
 def _preempt(site: Site, job: str) -> None:
@@ -78,7 +84,7 @@ def _preempt(site: Site, job: str) -> None:
 def _reach_the_time_limit(site: Site, job: str) -> None:
     minutes = int(site.cluster.fact(job, "RunTime").split(":")[1]) + 2
     site.cluster.output("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
-    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", 300, lambda: _messages(site))
+    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", 300, lambda: site.cluster.fact(job, "RunTime"))
     site.cluster.output("scontrol", "update", f"JobId={job}", "TimeLimit=30")
 
 
@@ -96,19 +102,19 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     name, planned = end.__name__.strip("_"), LONG if end is _reach_the_time_limit else TRIALS
     _written(site, name, trials=planned)
     job = _submitted(site, name)
-    wait_until(lambda: len(_trials(site, name)) >= 1, JOB_LIMIT_S, lambda: _messages(site))
+    wait_until(lambda: len(_trials(site, name)) >= 1, JOB_LIMIT_S, lambda: _messages(site, name))
     end(site, job)
-    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site))
+    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: _messages(site, name))
     before = [trial["trial_id"] for trial in _trials(site, name)]
-    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site)
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site, name)
     trials = _trials(site, name)
     assert len(trials) == planned
     assert [trial["trial_id"] for trial in trials[: len(before)]] == before
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
-    assert {trial["state"] for trial in trials} == {"complete"}, _messages(site)
+    assert {trial["state"] for trial in trials} == {"complete"}, _messages(site, name)
     nodes = list(dict.fromkeys(trial["environment"]["nodes"] for trial in trials))
     assert all(names.count(",") == 1 for names in nodes)
-    said = " ".join(_messages(site).split())
+    said = " ".join(_messages(site, name).split())
     for before_it, after_it in pairwise(nodes):
         assert f"measured on {after_it}, before on {before_it}: the baselines are measured again" in said
     assert len(nodes) == 2 or end is not _lose_a_node
@@ -118,22 +124,50 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     assert "1MiB" in output + messages
 
 
-def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site) -> None:
-    _written(site, "cancelled", trials=14)
-    job = _submitted(site, "cancelled")
-    wait_until(lambda: len(_trials(site, "cancelled")) >= 2, JOB_LIMIT_S, lambda: _messages(site))
-    code, _, messages = site.chorale("tune", "--stop", "cancelled")
+def test_trials_that_move_to_another_node_of_the_job_are_told(site: Site) -> None:
+    """A job that may go on without a node that it has lost, with one more than it needs."""
+    _written(site, "moved")
+    nodes = ("--no-kill", "--nodes=3", "--exclude=n4", "--ntasks-per-node=4", "--gpus-per-node=4")
+    job = site.start("chorale tune moved.yaml\necho code $?", *nodes)
+    wait_until(lambda: len(_trials(site, "moved")) >= 2, JOB_LIMIT_S, site.said)
+    site.cluster.set_down("n2")
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", site.said()
+    assert "code 0" in site.said()
+    complete = [trial["environment"] for trial in _trials(site, "moved") if trial["state"] == "complete"]
+    assert list(dict.fromkeys(each["nodes"] for each in complete)) == ["n1,n2", "n1,n3"], site.said()
+    assert len({each["environment_id"] for each in complete}) == 2
+    assert "measured on n1,n3, before on n1,n2: the baselines are measured again" in " ".join(site.said().split())
+
+
+def test_a_campaign_in_a_job_of_ones_own_ends_before_the_job(site: Site) -> None:
+    _written(site, "own-job", trials=1000)
+    script = 'CHORALE_STOP_S=30 chorale tune own-job.yaml --set "search.channels={from: 1, to: 32}"\necho code $?'
+    job = site.start(script, "--time=2", "--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4")
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", site.said()
+    assert "this Slurm job ends: the launch stops in" in site.said()
+    assert "code 0" in site.said()
+    assert 1 <= len(_trials(site, "own-job")) < 64
+
+
+@pytest.mark.parametrize("launcher", ["srun", "ray"])
+def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site, launcher: str) -> None:
+    name = f"cancelled-{launcher}"
+    _written(site, name, launcher, trials=14)
+    job = _submitted(site, name)
+    wait_until(lambda: len(_trials(site, name)) >= 2, JOB_LIMIT_S, lambda: _messages(site, name) + _ray_logs(site))
+    code, _, messages = site.chorale("tune", "--stop", name)
     assert code == 0, messages
     assert site.cluster.wait(job) == "CANCELLED"
     assert site.cluster.fact(job, "Restarts") == "0"
     wait_until(lambda: not list((site.folder / "jobs").iterdir()), 60, lambda: list((site.folder / "jobs").iterdir()))
-    assert {trial["state"] for trial in _trials(site, "cancelled")} == {"complete"}
+    wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
+    assert {trial["state"] for trial in _trials(site, name)} == {"complete"}
 
 
 def test_ray_comes_up_on_the_allocation(site: Site) -> None:
     _written(site, "by-ray", launcher="ray", trials=2)
-    job = _submitted(site, "by-ray", "--set", "runner.needs.gpus=4", "--json")
-    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site) + _ray_logs(site)
+    job = _submitted(site, "by-ray", "--json")
+    assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site, "by-ray") + _ray_logs(site)
     trials = _trials(site, "by-ray")
     assert [(trial["state"], trial["environment"]["nodes"]) for trial in trials] == [("complete", "n1,n3")] * 2
     code, output, _ = site.chorale("tune", "--follow", "by-ray")
@@ -161,10 +195,10 @@ def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
     wait_until(
         lambda: not site.cluster.output("squeue", "--noheader", f"--jobs={job}"),
         JOB_LIMIT_S,
-        lambda: _messages(site) + _ray_logs(site),
+        lambda: _messages(site, "array") + _ray_logs(site),
     )
     trials = _trials(site, "array")
-    assert len(trials) == 6, _messages(site) + _ray_logs(site)
+    assert len(trials) == 6, _messages(site, "array") + _ray_logs(site)
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
     assert {trial["state"] for trial in trials} == {"complete"}
     assert len({trial["environment"]["nodes"] for trial in trials}) == 2  # each task has nodes of its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -58,6 +59,16 @@ def test_a_launch_in_a_step_uses_the_nodes_of_the_job(site: Site, launcher: str)
 
 
 @needs_mpi
+@launchers
+def test_a_launch_in_an_allocation_of_salloc_uses_its_nodes(site: Site, launcher: str) -> None:
+    nodes = ("--nodes=2", "--ntasks=16", "--gpus-per-node=8", "--nodelist=n2,n3", "--quiet")
+    command = ("salloc", *nodes, "sh", "-c", f"{LAUNCHERS[launcher]} --json")
+    done = site.cluster.run(*command, limit_s=JOB_LIMIT_S, folder=site.folder, variables=site.variables)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["environment"]["nodes"] == "n3,n2"
+
+
+@needs_mpi
 @pytest.mark.parametrize("launcher", [*LAUNCHERS, "ray"])
 def test_several_tasks_that_would_each_start_all_ranks_are_refused(site: Site, launcher: str) -> None:
     command = LAUNCHERS.get(launcher, f"{GPUS} --set launcher=ray")
@@ -99,7 +110,7 @@ def test_a_time_out_of_the_mpi_runner_ends_its_step(site: Site) -> None:
 def test_every_signal_leaves_no_step_and_no_folder(site: Site, launcher: str, signal: str) -> None:
     command = LAUNCHERS[launcher] + (" --repeats 1000000" if launcher == "mpi" else " --sizes 1M,2M")
     script = f"""
-(export STAND_IN_FAULT=hang; exec {command}) &
+(export STAND_IN_FAULT=hang TMPDIR=$PWD/jobs; exec {command}) &
 work=$!
 for turn in $(seq 600); do
   squeue --steps --noheader --format=%j | grep -q chorale- && break
@@ -201,15 +212,9 @@ def _text(path: Path) -> str:
 
 
 def test_a_node_that_goes_down_ends_the_job_and_its_steps(site: Site) -> None:
-    script = f"#!/bin/bash\n{_exports(site)}STAND_IN_FAULT=hang {LAUNCHERS['srun']} --sizes 1M,2M\n"
-    job = site.cluster.submit(
-        script, "--nodes=2", "--ntasks=16", "--nodelist=n2,n3", "--no-requeue", folder=site.folder
-    )
+    script = f"STAND_IN_FAULT=hang {LAUNCHERS['srun']} --sizes 1M,2M"
+    job = site.start(script, "--nodes=2", "--ntasks=16", "--nodelist=n2,n3", "--no-requeue")
     wait_until(lambda: any("chorale-" in name for name in site.cluster.steps()), JOB_LIMIT_S, site.cluster.steps)
     site.cluster.set_down("n3")
     assert site.cluster.wait(job, JOB_LIMIT_S) == "NODE_FAIL"
     wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
-
-
-def _exports(site: Site) -> str:
-    return "".join(f"export {name}='{value}'\n" for name, value in site.variables.items())

@@ -78,7 +78,14 @@ def test_hosts_elsewhere_are_left_to_the_launcher(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30:00", 1800), ("1:30:00", 5400), ("2-01:00:00", 2 * 86400 + 3600), ("UNLIMITED", None), ("INVALID", None)],
+    [
+        ("30:00", 1800),
+        ("1:30:00", 5400),
+        ("2-01:00:00", 2 * 86400 + 3600),
+        ("364-23:58:13", None),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+    ],
 )
 def test_the_time_that_is_left(job: Path, text: str, seconds: float | None) -> None:
     _command(job / "squeue", f"echo {text}")

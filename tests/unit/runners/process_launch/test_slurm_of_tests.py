@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.slurm import cluster
+from tests.live.slurm import cluster, packages
 from tests.live.slurm.cluster import INSTALL, PROGRAMS, missing_for_slurm
 
 
@@ -36,6 +36,18 @@ def test_what_is_missing_is_named_with_its_packages(machine: Path) -> None:
     (machine / "slurmd").unlink()
     _script(machine / "ldconfig", "echo '\tlibpmix.so.2 (libc6,x86-64) => /usr/lib/libpmix.so.2'")
     assert missing_for_slurm() == f"a Slurm cluster needs slurmd, libpmix.so: on Debian, {INSTALL}"
+
+
+def test_packages_are_installed_where_apt_is(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine / "slurmd").unlink()
+    assert packages.main() == 1
+    assert "needs slurmd" in capsys.readouterr().err
+    installed = f'case "$*" in *" install "*" slurmd "*) /bin/cp {machine}/munged {machine}/slurmd ;; esac'
+    _script(machine / "apt-get", installed)
+    assert packages.main() == 0
+    assert capsys.readouterr().err == "installing slurmctld slurmd slurm-client munge libpmix-dev\n"
+    (machine / "apt-get").unlink()
+    assert packages.main() == 0
 
 
 def test_root_is_needed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,19 @@ def test_a_node_is_silent_after_its_limit_and_no_more_when_it_answers_again() ->
         wait_until_silent(nodes, set())
 
 
+def test_a_node_that_is_asked_again_is_not_silent_for_what_was_before() -> None:
+    network = Network()
+    network.silent.add("10.0.0.1:1")
+    with closing(SilentNodes(network.answers, limit_s=0.3, ping_s=0.01)) as nodes:
+        nodes.watch({"a": "10.0.0.1:1"})
+        wait_until_silent(nodes, {"a"})
+        nodes.watch({"b": "10.0.0.2:1"})
+        assert nodes.now == frozenset()
+        nodes.watch({"a": "10.0.0.1:1"})
+        assert nodes.now == frozenset()
+        wait_until_silent(nodes, {"a"})
+
+
 def test_nodes_that_nobody_asks_are_not_silent() -> None:
     nodes = SilentNodes(Network().answers, limit_s=0.0)
     assert nodes.now == frozenset()
