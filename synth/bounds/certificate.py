@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
@@ -26,7 +27,7 @@ _KINDS = {
     CollectiveName.ALLREDUCE: ("into", "out-of", "received", "sent"),
     CollectiveName.BROADCAST: ("into",),
     CollectiveName.REDUCE: ("out-of",),
-    CollectiveName.ALLTOALL: ("into", "out-of"),
+    CollectiveName.ALLTOALL: ("into", "out-of", "alltoall-prices"),
     CollectiveName.ALLGATHERV: ("into",),
     CollectiveName.REDUCE_SCATTERV: ("out-of",),
 }
@@ -43,6 +44,8 @@ def check_certificate(topology: Topology, collective: Collective, certificate: M
     claimed = _rational(certificate.get("time_per_byte"))
     if kind in ("received", "sent"):
         proved = _by_groups(topology, certificate, kind == "sent")
+    elif kind == "alltoall-prices":
+        proved = 1 / (check_alltoall_certificate(topology, certificate) * topology.compute_count)
     else:
         proved = _by_cut(topology, collective, certificate, kind == "out-of")
     if claimed > proved:

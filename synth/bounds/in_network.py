@@ -56,9 +56,22 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
 
 
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
-    """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`."""
+    """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`.
+
+    An all-to-all brings prices of links that prove more than cuts do.
+    """
+    if schedule.certificate.get("kind") == "alltoall-prices":
+        return _by_prices(schedule, achieved)
     bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
     return bound or lower_bound(schedule.topology, schedule.collective, achieved)
+
+
+def _by_prices(schedule: AnySchedule, achieved: Fraction) -> Bound:
+    prices, upper = tuple(schedule.certificate["prices"]), Fraction(schedule.certificate["rate_upper"])
+    priced = Bound("alltoall-prices", (), 1 / (upper * schedule.topology.compute_count), prices=prices)
+    if priced.value >= achieved:
+        return priced
+    return max(priced, lower_bound(schedule.topology, schedule.collective, achieved), key=lambda bound: bound.value)
 
 
 def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:

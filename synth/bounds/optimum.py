@@ -32,6 +32,8 @@ class Bound:
     kind "received", "sent": allreduce makes p groups of ranks receive (send) 2 (p - 1) M in all, over the sum of the
         bandwidths into (out of) them. The groups are `parts`, which may hold switches too, and besides
         every rank that is in none of them by itself.
+    kind "alltoall-prices": what goes from rank to rank pays at least the distance by `prices`, one per link, and a link
+        earns at most its price times its bandwidth.
     k: the bound holds for schedules of k trees per shard; None: for all schedules.
     in_network: it holds where switches multicast and add as they can; else for copies and sums at ranks.
     """
@@ -42,6 +44,7 @@ class Bound:
     k: int | None = None
     parts: tuple[tuple[int, ...], ...] = ()
     in_network: bool = False
+    prices: tuple[int, ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the JSON-able form, nodes by id."""
@@ -52,6 +55,9 @@ class Bound:
             document["k"] = self.k
         if self.in_network:
             document["in_network"] = True
+        if self.prices:
+            document["prices"] = list(self.prices)
+            document["rate_upper"] = str(1 / (self.value * topology.compute_count))
         return document | {"time_per_byte": str(self.value)}
 
     @staticmethod

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.bfb.floor import breadth_first_floor
@@ -90,6 +90,8 @@ def _candidates(
     """Yield the methods that make `collective` and obey all options, those that reach optima first."""
     packs_first = not tries_all and not options.non_default() and _breadth_first_misses(topology, collective)
     optimal = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
+    if collective.name == CollectiveName.ALLTOALL:
+        optimal = ("alltoall",)
     for name in (*optimal, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
         method = methods[name]
         if collective.name in method.collectives and set(options.non_default()) <= set(method.options):

@@ -43,6 +43,14 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
+def _alltoall(
+    topology: Topology, _collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+) -> Schedule:
+    from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415 (few wait for it)
+
+    return alltoall_schedule(topology, options.chunks)
+
+
 def _trees(method: str) -> Spread:
     """Return what makes allgather and broadcast by `forest`, signed by the method called so."""
 
@@ -181,6 +189,13 @@ _ALL = (
         _trees("blink"),
     ),
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
+    Method(
+        "alltoall",
+        "from every rank to every other over all routes at once, between exact bounds",
+        (CollectiveName.ALLTOALL,),
+        ("chunks",),
+        _alltoall,
+    ),
 )
 
 METHOD_ALIASES = {

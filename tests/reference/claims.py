@@ -18,6 +18,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
+from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import optimum
@@ -26,7 +27,6 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, Collectiv
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
-from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options

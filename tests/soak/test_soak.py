@@ -37,6 +37,7 @@ def test_a_seed_gives_the_same_sequence_and_all_faults_are_drawn() -> None:
     assert sum(plan.with_ray for plan in plans) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_faults_change_no_answer() -> None:
     found = soak(1, 9, 230)

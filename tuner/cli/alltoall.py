@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
-from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
 from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.schedule.schedule import Schedule

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 _METHODS = (
     "bfb ring biring expand forest forest-phases blink swing swing-latency hamiltonian-ring bfb-ring bucket "
     "traditional-torus recursive-doubling mirrored-recursive-doubling rabenseifner mirrored-rabenseifner "
-    "double-binary-tree auto in-network"
+    "double-binary-tree alltoall auto in-network"
 )
 METHODS = tuple(_METHODS.split())
 COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall")

@@ -151,7 +151,7 @@ def code_version() -> str:
     return digest.hexdigest()
 
 
-SLOW_METHODS = frozenset({AUTO, "forest", "forest-phases", "blink"})
+SLOW_METHODS = frozenset({AUTO, "alltoall", "forest", "forest-phases", "blink"})
 """Methods that take longer than reading their schedule back and verifying it does; see decision 39."""
 
 

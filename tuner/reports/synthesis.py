@@ -253,6 +253,8 @@ def _tried(document: Mapping[str, Any]) -> str:
         return "tried " + ", ".join(given)
     if document["method"] == "forest" and document["collective"] == "allreduce":
         return "tried two phases, pairs of trees in rationals, small k and pairs without traces"
+    if document["method"] == "alltoall":
+        return "tried up to 4096 chunks per shard"
     if document["method"] == "in-network":
         return "tried stars in boxes, promoted switches and generated trees"
     if document["method"] == "bfb":

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.in_network import bound_of_schedule
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import CollectiveName, parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods import auto
 from chorale.synth.methods.auto import auto_method
@@ -45,6 +47,17 @@ def test_no_method_is_better(spec, collective):
         except InvalidInput:
             continue
     assert best == min(costs.values()) == costs[winner]
+
+
+def test_an_all_to_all_comes_with_prices_that_prove_more_than_cuts():
+    network, alltoall = parse_topology("circulant:7,2,3"), parse_collective("alltoall")
+    verified = synthesize("auto", network, alltoall, None, SerialExecutor())
+    bound = bound_of_schedule(verified.schedule, verified.cost.time_per_byte)
+    assert bound.kind == "alltoall-prices"
+    assert check_certificate(network, alltoall, bound.to_json(network)) == bound.value == verified.cost.time_per_byte
+    assert bound.value > lower_bound(network, alltoall).value
+    with pytest.raises(CheckFailed):
+        check_certificate(network, alltoall, bound.to_json(network) | {"time_per_byte": str(bound.value * 2)})
 
 
 def test_large_networks_stop_at_the_lower_bound():
