@@ -89,7 +89,7 @@ def _candidates(
 ) -> Iterator[Method]:
     """Yield the methods that make `collective` and obey all options, those that reach optima first."""
     packs_first = not tries_all and not options.non_default() and _breadth_first_misses(topology, collective)
-    optimal = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
+    optimal: tuple[str, ...] = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
     if collective.name == CollectiveName.ALLTOALL:
         optimal = ("alltoall",)
     for name in (*optimal, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
