@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chorale.runners.api.base import Measurement
 from chorale.runners.api.units import format_size, parse_size
 from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.in_network import bound_of_schedule
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.schedules import LoweredProgram
@@ -107,7 +108,7 @@ class DesignedSchedule(VerifiedSchedule):
     def bound(self) -> Bound:
         """The proven least time per byte of this collective on this network, checked by separate code."""
         schedule = self.schedule
-        bound = lower_bound(schedule.topology, schedule.collective, self.cost.time_per_byte)
+        bound = bound_of_schedule(schedule, self.cost.time_per_byte)
         check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
         return bound
 

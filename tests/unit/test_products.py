@@ -92,3 +92,10 @@ def test_without_the_extra_a_picture_says_what_to_install(monkeypatch: pytest.Mo
     assert Picture(draw)._repr_svg_() is None
     with pytest.raises(ch.ChoraleError, match=r"chorale-collectives\[plot\]"):
         _ = Picture(draw).svg
+
+
+def test_gaps_are_to_the_bound_of_what_acts() -> None:
+    together = ch.topology("torus:3x3").synthesize("alltoall")
+    assert (together.method, together.gap, together.certificate["kind"]) == ("alltoall", 0, "alltoall-prices")
+    adding = ch.topology("h100:2").synthesize("allreduce", "in-network")
+    assert (adding.gap, adding.certificate["in_network"]) == (0, True)
