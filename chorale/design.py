@@ -17,6 +17,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import is_in_place_by_default
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
@@ -120,8 +121,10 @@ def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options
     '<algo'
     """
     verified = verify(schedule) if isinstance(schedule, str) else schedule
+    name = target_named(target).name
+    options.setdefault("in_place", is_in_place_by_default(verified.schedule.collective, name))
     try:
-        lowering = LoweringOptions(target_named(target).name, **options)
+        lowering = LoweringOptions(name, **options)
     except TypeError:
         value = ", ".join(sorted(set(options) - set(LoweringOptions.__dataclass_fields__)))
         way_out = f"choose from {', '.join(LoweringOptions.__dataclass_fields__)}"

@@ -52,7 +52,10 @@ def auto_method(
         fewest_steps = 0
         tries_all = topology.compute_count <= max_ranks_all_methods
         compares = topology.compute_count <= max_ranks_second_method
-        for method in _candidates(methods, topology, collective, options, tries_all):
+        candidates = list(_candidates(methods, topology, collective, options, tries_all))
+        if len(candidates) == 1:
+            return candidates[0].schedule(topology, collective, options, executor, progress)
+        for method in candidates:
             if best is not None and _is_optimal(topology, collective, best[0]):
                 if not tries_all or best[0][1] <= fewest_steps:
                     break  # small networks try other methods, for the sake of steps

@@ -12,7 +12,7 @@ from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.lower import is_in_place_by_default, with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.switch_processes import PROCESS_TARGET
@@ -102,7 +102,9 @@ def lower(
     channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Protocol = "Simple",
-    in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
+    in_place: Annotated[
+        bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall of MSCCL.")
+    ] = None,
     sm_count: SmCount = None,
     fuse: Fuse = False,
     split: Split = 1,
@@ -123,13 +125,15 @@ def lower(
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
+    verified = verify_schedule(load_schedule(file))
+    if in_place is None:
+        in_place = is_in_place_by_default(verified.schedule.collective, target)
     options = LoweringOptions(
         target, 1 if channels is None else channels, instances, as_protocol(protocol), in_place, sm_count=sm_count,
         fuse=fuse, reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
         pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
     )  # fmt: skip
     result = _Result(output, per_rank, None if size is None else parse_size(size), link_gbps)
-    verified = verify_schedule(load_schedule(file))
     options = _cut(verified, options, split, None if sizes is None else parse_sizes(sizes), element_bytes(dtype))
     is_plan = verified.schedule.is_in_network and target != PROCESS_TARGET
     if channels is None and not is_plan:

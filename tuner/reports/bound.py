@@ -129,6 +129,8 @@ def bound_table(report: BoundReport) -> Table:
     table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
     table.add_row("because", reason(report, bound))
+    if report.collective.name == CollectiveName.ALLTOALL:
+        table.add_row("by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more")
     if best is not None and report.unrestricted is not None:
         _add_trees(table, report, best, report.unrestricted)
     if report.two_phases is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,15 @@ def test_bad_input_is_one_line_and_exit_2(capsys, tmp_path, monkeypatch, argumen
     assert done.stderr.startswith(f"chorale: {message}")
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["islands.json"]
+
+
+def test_it_is_designed_and_lowered_without_another_option(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    schedule, program = tmp_path / "a.parquet", tmp_path / "a.xml"
+    document = chorale(capsys, "synth", "ring:4", "--collective", "alltoall", "-o", schedule, "--json").document
+    assert (document["method"], document["optimality"]["gap"]) == ("alltoall", "0")
+    lowered = chorale(capsys, "lower", schedule, "--target", "msccl-xml", "-o", program, "--json")
+    assert lowered.document["in_place"] is False
+    assert chorale(capsys, "lift", program).code == 0
+    assert "`chorale alltoall ring:4` proves" in chorale(capsys, "bound", "ring:4", "--collective", "alltoall").stdout
+    refused = chorale(capsys, "synth", "torus:32x32", "--collective", "alltoall")
+    assert "must have at most 512 ranks" in refused.stderr
