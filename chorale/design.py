@@ -17,7 +17,6 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.lowering.lower import is_in_place_by_default
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
@@ -26,7 +25,7 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity
 from chorale.synth.simulation.simulate import simulate as _simulate
-from chorale.synth.targets.registry import target_named
+from chorale.synth.targets.registry import is_in_place_by_default, target_named
 from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

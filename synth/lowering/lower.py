@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.fit import exceeded_limit, largest_group, nearest_fit
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
@@ -113,11 +113,6 @@ def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Targ
     if schedule.collective.name == CollectiveName.ALLTOALL and options.in_place and not limits.alltoall_in_place:
         rule = f"an alltoall for {options.target} must be out of place, because its calls in place are refused"
         raise InvalidInput(rule, "in place", "lower it with --outofplace (in_place=False)")
-
-
-def is_in_place_by_default(collective: Collective, target: str) -> bool:
-    """Whether programs of `collective` for `target` share memory between input and output where nobody says."""
-    return collective.name != CollectiveName.ALLTOALL or target_named(target).limits.alltoall_in_place
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.names import name_among
 from chorale.synth.targets.base import Target, XmlTarget
 from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
@@ -26,3 +27,8 @@ TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 def target_named(name: str) -> Target:
     """Return the target called `name`."""
     return TARGETS[name_among("target", name, TARGETS, TARGET_ALIASES)]
+
+
+def is_in_place_by_default(collective: Collective, target: str) -> bool:
+    """Whether programs of `collective` for `target` share memory between input and output where nobody says."""
+    return collective.name != CollectiveName.ALLTOALL or target_named(target).limits.alltoall_in_place

@@ -12,7 +12,7 @@ from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.lowering.lower import is_in_place_by_default, with_default_channels
+from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.switch_processes import PROCESS_TARGET
@@ -20,7 +20,7 @@ from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import as_protocol
-from chorale.synth.targets.registry import target_named
+from chorale.synth.targets.registry import is_in_place_by_default, target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.choices import TARGETS, target_name
 from chorale.tuner.cli.network_options import LinkGbps
