@@ -15,6 +15,8 @@ import pytest
 
 from chorale.runners.local.network import network_program
 
+pytestmark = pytest.mark.alone  # paces of links are measured
+
 TOKEN = bytes(range(16))
 HELLO = struct.Struct("<8s16siiii")
 FRAME_BYTES = 16 * 1024
