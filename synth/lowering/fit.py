@@ -28,12 +28,6 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     return exceeded_plan_limit(plan_of(program), limits.resident_threadblocks)
 
 
-def largest_group(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> int | None:
-    """Return how many blocks, fewer than `options` ask for, may share chunks so that the program fits; None where none
-    do. O(log) calls of `fits`."""
-    return next(iter(_most(options.block_group, lambda count: fits(replace(options, block_group=count)))), None)
-
-
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
     """Return options that fit and differ from `options` in channels or instances as little as possible.
 

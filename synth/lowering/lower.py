@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.fit import exceeded_limit, largest_group, nearest_fit
+from chorale.synth.lowering.fit import exceeded_limit, nearest_fit
 from chorale.synth.lowering.fragments import FragmentLimits, fragments_of
 from chorale.synth.lowering.fusion import hanging_blocks, one_block_per_cycle
 from chorale.synth.lowering.messages import (
@@ -202,14 +202,10 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
     fits = lambda candidate: _attempt(schedule, candidate, limits)[0] is not None  # noqa: E731
-    group = largest_group(options, fits)
-    near = None if group is not None else nearest_fit(options, fits)
+    near = nearest_fit(options, fits)
     requested = f"channels {options.channels}, instances {options.instances}"
-    requested += f", groups of {options.block_group}" if options.block_group > 1 else ""
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
-    if group is not None:
-        way_out = f"groups of {group} fit; a schedule of fewer chunks per shard (a smaller k) leaves room for more"
-    elif near is not None:
+    if near is not None:
         way_out = f"channels {near.channels}, instances {near.instances} fits"
     return InvalidInput(f"a program must fit {options.target}: {excess}", requested, way_out)
 
@@ -282,7 +278,8 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
         return WHOLE_CHUNKS
     boxes = boxes_of(schedule.topology, options.ranks_per_box)
     several = boxes if max(boxes) else ()
-    return PlanOptions(options.reads, options.block_group, options.pipeline_bytes, several)
+    resident = limits.resident_threadblocks if options.block_group > 1 else None
+    return PlanOptions(options.reads, options.block_group, options.pipeline_bytes, several, resident)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:

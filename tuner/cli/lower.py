@@ -31,7 +31,7 @@ from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.lazy_rich import Table
-from chorale.tuner.reports.lowering import advice, prediction
+from chorale.tuner.reports.lowering import advice, prediction, sharing_notices
 from chorale.tuner.reports.quantities import fact_label, fact_text
 from chorale.tuner.reports.show import program_facts
 
@@ -66,7 +66,12 @@ Reads = Annotated[
     bool,
     typer.Option("--reads", help="MSCCL++: receivers read what stays where it is, instead of being written to."),
 ]
-BlockGroup = Annotated[int, typer.Option(help="MSCCL++: thread blocks that share the chunks of each block.")]
+BlockGroup = Annotated[
+    int,
+    typer.Option(
+        help="MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once."
+    ),
+]
 PipelineBytes = Annotated[
     str, typer.Option(metavar="BYTES", help="MSCCL++: parts in which chunks go through the steps of a block; 0: none.")
 ]
@@ -202,6 +207,7 @@ def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Res
     built = build_program(verified, options)
     document = _facts(built.read_back, verified, result)
     document["order_of_additions"] = additions_document(built.read_back)
+    document["notices"] = sharing_notices(built.read_back, options)
     advised = advice(verified, options, built.program, result.size_bytes)
     if advised is not None:
         document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}

@@ -11,6 +11,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.plans.plan import ExecutionPlan, PlanBlock
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
@@ -38,6 +39,27 @@ def prediction(
         time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
     time_per_byte = rational_text(program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
+
+
+def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
+    """Return what to say where groups of `options.block_group` thread blocks were asked for and not all blocks of a
+    plan are shared, since no more would run at once. O(operations)."""
+    if options.block_group == 1 or not isinstance(program, ExecutionPlan):
+        return []
+    alone = [sum(not block.is_shared and _moves(block) for block in body.blocks) for body in program.ranks]
+    if not any(alone):
+        return []
+    rank = alone.index(max(alone))
+    blocks = len(program.ranks[rank].blocks)
+    message = (
+        f"groups of {options.block_group} are where they fit: of {blocks} thread blocks of rank {rank}, {alone[rank]} "
+        "are alone, because more would not run at once"
+    )
+    return [{"rule": "group", "message": message}]
+
+
+def _moves(block: PlanBlock) -> bool:
+    return any(operation.action.moves for operation in block.every_operation())
 
 
 LARGE_BYTES = 2**30

@@ -26,7 +26,7 @@ class BlockWriter:
     def __init__(self, layout: Layout) -> None:
         self.operations: list[Operation] = []
         self._layout = layout
-        self._heard = False
+        self._heard = self._heard_by_several = False
         self._moved = False
         self._read: list[range] = []
         self._written: list[range] = []
@@ -35,7 +35,7 @@ class BlockWriter:
         """Wait for a signal on each channel."""
         for some in _runs(channels, MAX_OPERATION_CHANNELS):
             self.operations.append(Operation(action, channels=some, kind=kind))
-            self._heard = True
+            self._hear(len(some))
 
     def signal(self, action: Action, channels: Sequence[int], kind: Kind = "memory") -> None:
         """Signal, after all that was moved; each channel is up to one thread."""
@@ -47,7 +47,7 @@ class BlockWriter:
         """Wait for each semaphore."""
         for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
             self.operations.append(Operation(Action.ACQUIRE, semaphores=some))
-            self._heard = True
+            self._hear(len(some))
 
     def release(self, semaphores: Sequence[int]) -> None:
         """Release semaphores, after all that was moved; each is up to one thread."""
@@ -96,11 +96,15 @@ class BlockWriter:
     def join(self) -> None:
         """Let all threads of the block wait for each other."""
         self.operations.append(Operation(Action.NOP))
-        self._heard = self._moved = False
+        self._heard = self._heard_by_several = self._moved = False
         self._read, self._written = [], []
 
+    def _hear(self, threads: int) -> None:
+        self._heard = True
+        self._heard_by_several |= threads > 1
+
     def _tell(self, threads: int) -> None:
-        if self._moved or (self._heard and threads > 1):
+        if self._moved or self._heard_by_several or (self._heard and threads > 1):
             self.join()
 
     def _cells(self, operands: Sequence[Operand], packets: bool) -> list[range]:

@@ -190,7 +190,7 @@ def _signals(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
                         message = f"{what} {operation.kind} channel {end[1]}, as another block does"
                         yield ProgramViolation.at("shared channel", message, rank, index)
                     (heard if operation.action.waits else signalled)[end][often] += 1
-    yield from _unmatched(plan, signalled, heard)
+    yield from _unmatched(plan, signalled, heard, users)
 
 
 ChannelEnd = tuple[int, int, Kind]
@@ -198,20 +198,24 @@ ChannelEnd = tuple[int, int, Kind]
 _Counts = Mapping[ChannelEnd, Counter[Round]]
 
 
-def _unmatched(plan: ExecutionPlan, signalled: _Counts, heard: _Counts) -> Iterator[ProgramViolation]:
+def _unmatched(
+    plan: ExecutionPlan, signalled: _Counts, heard: _Counts, users: Mapping[tuple[ChannelEnd, bool], int]
+) -> Iterator[ProgramViolation]:
     for rank, number, kind in sorted({*signalled, *heard}):
         told = signalled.get((rank, number, kind), Counter())
         peer, other = plan.other_end(rank, number, kind)
         waited = heard.get((peer, other, kind), Counter())
+        sender, receiver = users.get(((rank, number, kind), False)), users.get(((peer, other, kind), True))
         if told != waited:
             message = (
-                f"signals {told.total()} times on {kind} channel {number}, rank {peer} waits {waited.total()}"
+                f"signals {told.total()} times on {kind} channel {number}, "
+                f"rank {peer}{'' if receiver is None else f', block {receiver}'} waits {waited.total()}"
                 f"{'' if told.total() != waited.total() else ', in other pipelines'}"
             )
-            yield ProgramViolation.at("signals", message, rank)
+            yield ProgramViolation.at("signals", message, rank, sender)
         if (rank, number, kind) in heard and (peer, other, kind) not in signalled:
             message = f"waits on {kind} channel {number}, which rank {peer} never signals"
-            yield ProgramViolation.at("signals", message, rank)
+            yield ProgramViolation.at("signals", message, rank, users.get(((rank, number, kind), True)))
 
 
 def _semaphores(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
@@ -229,10 +233,20 @@ def _semaphores(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
         for number in range(len(body.semaphores)):
             acquired, released = counts[number, Action.ACQUIRE], counts[number, Action.RELEASE]
             if acquired != released:
-                message = (
-                    f"semaphore {number} is released {released.total()} times and acquired {acquired.total()} times"
-                )
-                yield ProgramViolation.at("semaphore", message, rank)
+                by_blocks = [
+                    f"{done} {counted.total()} times{_by_block(users.get((number, action)))}"
+                    for done, counted, action in (
+                        ("released", released, Action.RELEASE),
+                        ("acquired", acquired, Action.ACQUIRE),
+                    )
+                ]
+                user = users.get((number, Action.ACQUIRE), users.get((number, Action.RELEASE)))
+                message = f"semaphore {number} is {' and '.join(by_blocks)}"
+                yield ProgramViolation.at("semaphore", message, rank, user)
+
+
+def _by_block(block: int | None) -> str:
+    return "" if block is None else f" by block {block}"
 
 
 def _barriers(plan: ExecutionPlan) -> Iterator[ProgramViolation]:

@@ -16,15 +16,17 @@ class PlanOptions:
     """Choices for one-sided runtimes; programs of sends and receives have no use for them.
 
     reads:          whether receivers read what stays where it is until they have it, instead of being written to
-    group:          how many thread blocks share the chunks of each block of the program
+    group:          how many thread blocks share the chunks of a block of the program
     pipeline_bytes: in parts of how many bytes chunks go through the steps of a block; 0: as a whole
     boxes:          the box of each rank; ranks of different boxes have ports between them. (): all are in one box
+    resident_blocks: how many thread blocks of a rank may run at once; blocks beyond are not shared. None: no bound
     """
 
     reads: bool = False
     group: int = 1
     pipeline_bytes: int = 0
     boxes: tuple[int, ...] = ()
+    resident_blocks: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.group <= MAX_GROUP:

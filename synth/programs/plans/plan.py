@@ -146,6 +146,11 @@ class PlanBlock:
         """Return the remote buffers that it reaches by channels of `kind`."""
         return self.port_remotes if kind == "port" else self.remotes
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it works on parts of chunks: as a member of a group."""
+        return any(operation.part[1] > 1 for operation in self.every_operation())
+
     def every_operation(self) -> Iterator[Operation]:
         """Yield all operations, those in pipelines after their pipeline."""
         for operation in self.operations:

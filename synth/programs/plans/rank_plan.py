@@ -11,30 +11,30 @@ from chorale.synth.programs.program import Buffer
 
 
 class RankAssembly:
-    """The plan of `rank`, whose segments are each a group of `group` thread blocks.
+    """The plan of `rank`, whose segments are each a thread block, or a group of them.
 
     Every member of a group does all operations on its share of their chunks, with channels and semaphores of its own.
     """
 
-    def __init__(self, rank: int, group: int, semaphores: int, wiring: PlanWiring) -> None:
-        self._rank, self._group, self._semaphores, self._wiring = rank, group, semaphores, wiring
+    def __init__(self, rank: int, semaphores: int, wiring: PlanWiring) -> None:
+        self._rank, self._semaphores, self._wiring = rank, semaphores, wiring
         self._remotes: dict[tuple[int, Buffer], Kind] = {}
         self._blocks: list[PlanBlock] = []
 
-    def add(self, draft: SegmentDraft) -> None:
-        """Add a segment."""
+    def add(self, draft: SegmentDraft, members: int) -> None:
+        """Add a segment, which so many thread blocks share."""
         numbers: dict[Kind, tuple[int, ...]] = {}
         for kind, named in draft.remotes.items():
             for remote in named:
                 self._remotes.setdefault(remote, kind)
             order = {remote: number for number, remote in enumerate(self._remotes)}
             numbers[kind] = tuple(order[remote] for remote in named)
-        for member in range(self._group):
+        for member in range(members):
             channels = {
                 kind: tuple(self._wiring.channel(self._rank, lane, member) for lane in lanes)
                 for kind, lanes in draft.lanes.items()
             }
-            operations = tuple(self._of_member(each, member) for each in draft.writer.operations)
+            operations = tuple(_of_member(each, member, members) for each in draft.writer.operations)
             self._blocks.append(
                 PlanBlock(channels["memory"], numbers["memory"], operations, channels["port"], numbers["port"])
             )
@@ -47,16 +47,17 @@ class RankAssembly:
             scratch,
             self._wiring.peers(self._rank, "memory"),
             tuple(self._remotes),
-            (0,) * (self._semaphores * self._group),
+            (0,) * self._semaphores,
             tuple(self._blocks),
             self._wiring.peers(self._rank, "port"),
             (),
             tuple((kind,) for kind in self._remotes.values()),
         )
 
-    def _of_member(self, operation: Operation, member: int) -> Operation:
-        if self._group == 1:
-            return operation
-        semaphores = tuple(number * self._group + member for number in operation.semaphores)
-        part = (member, self._group) if operation.action.moves else operation.part
-        return replace(operation, semaphores=semaphores, part=part)
+
+def _of_member(operation: Operation, member: int, members: int) -> Operation:
+    if members == 1:
+        return operation
+    semaphores = tuple(number + member for number in operation.semaphores)
+    part = (member, members) if operation.action.moves else operation.part
+    return replace(operation, semaphores=semaphores, part=part)

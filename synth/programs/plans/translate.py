@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import declared_chunks, layout_of
+from chorale.synth.programs.plans.block_groups import BlockGroups, Cuts, groups_that_fit
 from chorale.synth.programs.plans.block_writer import BlockWriter
 from chorale.synth.programs.plans.deliveries import Deliveries, deliveries_of
 from chorale.synth.programs.plans.instructions import SegmentDraft, channels_by_kind, writer_for
@@ -27,7 +28,7 @@ from chorale.synth.programs.plans.plan import (
     largest_bytes,
 )
 from chorale.synth.programs.plans.rank_plan import RankAssembly
-from chorale.synth.programs.plans.wiring import Cuts, Lane, PlanWiring, RankSemaphores, SegmentId, links_of
+from chorale.synth.programs.plans.wiring import Lane, PlanWiring, RankSemaphores, SegmentId, links_of
 from chorale.synth.programs.program import Program
 
 RESERVED_OPERATIONS = 14
@@ -43,11 +44,8 @@ def plan_of(program: Program) -> ExecutionPlan:
     _require_possible(program)
     deliveries = deliveries_of(program)
     packets = program.protocol == "LL"
-    uncut = PlanWiring(program, deliveries, {})
-    ranks = range(len(program.ranks))
-    cuts = {key: found for rank in ranks for key, found in _RankWriter(program, rank, deliveries, uncut).cuts().items()}
-    wiring = PlanWiring(program, deliveries, cuts) if cuts else uncut
-    bodies = tuple(_RankWriter(program, rank, deliveries, wiring).plan() for rank in ranks)
+    wiring = _wiring(program, deliveries)
+    bodies = tuple(_RankWriter(program, rank, deliveries, wiring).plan() for rank in range(len(program.ranks)))
     # Packets are twice as long as what they hold, and there are two halves of scratch.
     scratch = max(body.scratch_chunks for body in bodies) * (4 if packets else 1)
     largest = largest_bytes(program.chunks, scratch)
@@ -75,6 +73,20 @@ def _require_possible(program: Program) -> None:
         raise InvalidInput("packets are written to their readers, all at once", option, "leave it out, or use Simple")
 
 
+def _wiring(program: Program, deliveries: Deliveries) -> PlanWiring:
+    """Return the segments, with groups where they fit. Who is alone beside groups has more operations, so that its
+    blocks may have to be cut, which leaves less room for groups."""
+    groups = BlockGroups(program.plan.group)
+    while True:
+        uncut = PlanWiring(program, deliveries, {}, groups)
+        writers = [_RankWriter(program, rank, deliveries, uncut) for rank in range(len(program.ranks))]
+        cuts = {block: first for writer in writers for block, first in writer.cuts().items()}
+        fitting = groups_that_fit(program, deliveries, cuts, groups)
+        if fitting == groups:
+            return PlanWiring(program, deliveries, cuts, groups) if cuts else uncut
+        groups = fitting
+
+
 class _RankWriter:
     """Writes the plan of one rank."""
 
@@ -100,10 +112,10 @@ class _RankWriter:
     def plan(self) -> RankPlan:
         """Return the plan."""
         inputs, outputs = declared_chunks(self._program.collective, self._program.chunks, len(self._program.ranks))
-        assembly = RankAssembly(self._rank, self._program.plan.group, self._links.semaphores, self._wiring)
+        assembly = RankAssembly(self._rank, self._links.semaphores, self._wiring)
         for index in range(len(self._blocks)):
             for segment in self._wiring.segments_of(self._rank, index):
-                assembly.add(self._draft(segment)[0])
+                assembly.add(self._draft(segment)[0], self._wiring.groups.members((self._rank, index)))
         return assembly.plan(inputs, outputs, self._deliveries.scratch_chunks[self._rank])
 
     def _draft(self, segment: SegmentId) -> tuple[SegmentDraft, list[int]]:

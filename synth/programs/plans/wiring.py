@@ -12,15 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from chorale.synth.programs.plans.block_groups import BlockGroups, Cuts
 from chorale.synth.programs.plans.causality import InstructionId
 from chorale.synth.programs.plans.deliveries import Carrier, Connection, Deliveries, Delivery
 from chorale.synth.programs.plans.plan import Kind
 from chorale.synth.programs.program import Program, ThreadBlock
-
-BlockId = tuple[int, int]
-"""Rank and block of the program."""
-Cuts = Mapping[BlockId, Sequence[int]]
-"""The first instruction of each segment of the blocks that are cut."""
 
 
 class Lane(NamedTuple):
@@ -40,19 +36,22 @@ class SegmentId(NamedTuple):
 
 
 class PlanWiring:
-    """Segments and lanes of `program`, cut at `cuts`."""
+    """Segments and lanes of `program`, cut at `cuts`, with as many thread blocks for each segment as `groups` says."""
 
-    def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts) -> None:
-        self._program, self._cuts = program, cuts
+    def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> None:
+        self._program, self._cuts, self.groups = program, cuts, groups
         self._incoming: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
         self._outgoing: dict[SegmentId, dict[Lane, None]] = defaultdict(dict)
-        self._numbers: dict[tuple[int, Kind], dict[Lane, int]] = defaultdict(dict)
+        self._first_channel: dict[tuple[int, Kind], dict[Lane, int]] = defaultdict(dict)
+        self._peers: dict[tuple[int, Kind], list[int]] = defaultdict(list)
+        self._members: dict[Lane, int] = {}
         self.written: set[Lane] = set()  # lanes whose sender, or a port, writes to the receiver
         self.read: set[Lane] = set()  # lanes whose receiver reads
         for delivery in deliveries.of_send.values():
             lane = self.lane_of(delivery)
             (self.read if delivery.carrier is Carrier.RECEIVER else self.written).add(lane)
             self._outgoing[self.segment_of(delivery.send)][lane] = None
+            self._members[lane] = groups.members(delivery.send[:2])
         for delivery in sorted(deliveries.of_receive.values(), key=lambda each: each.receive):
             self._incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
         self._number_channels()
@@ -92,25 +91,24 @@ class PlanWiring:
 
     def peers(self, rank: int, kind: Kind) -> tuple[int, ...]:
         """Return the peer of each channel of `rank`: one channel for each lane and member of a group."""
-        group = self._program.plan.group
-        lanes = self._numbers[rank, kind]
-        return tuple(_peer(rank, lane) for lane in lanes for _ in range(group))
+        return tuple(self._peers[rank, kind])
 
     def channel(self, rank: int, lane: Lane, member: int) -> int:
         """Return the channel of `lane` at `rank` for a member of the group."""
-        return self._numbers[rank, self.kind_of(lane)][lane] * self._program.plan.group + member
+        return self._first_channel[rank, self.kind_of(lane)][lane] + member
 
     def _number_channels(self) -> None:
         """Number lanes by peer and connection, so that both ends have those with one peer in one order."""
         ends = {(lane.connection[end], lane) for lane in (*self.written, *self.read) for end in (0, 1)}
         for rank, lane in sorted(ends, key=lambda end: (end[0], _peer(*end), end[1].connection[2], end[1])):
-            numbers = self._numbers[rank, self.kind_of(lane)]
-            numbers[lane] = len(numbers)
+            peers = self._peers[rank, self.kind_of(lane)]
+            self._first_channel[rank, self.kind_of(lane)][lane] = len(peers)
+            peers += [_peer(rank, lane)] * self._members[lane]
 
 
 class RankSemaphores(NamedTuple):
     """Semaphores of a rank: how many, which are acquired before an instruction and released after it, by block and
-    number, and which leads from each segment to the next."""
+    number, and which leads from each segment to the next. Those of groups are the numbers of their first members."""
 
     semaphores: int
     acquired: Mapping[tuple[int, int], Sequence[int]]
@@ -119,7 +117,9 @@ class RankSemaphores(NamedTuple):
 
 
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
-    """Return one semaphore for each pair of segments of which one waits for the other, and for segments in a row."""
+    """Return one semaphore for each pair of segments of which one waits for the other, and for segments in a row; of
+    groups one for each member. Who is alone deals with all of them."""
+    groups, count = wiring.groups, 0
     numbers: dict[tuple[SegmentId, SegmentId], int] = {}
     latest: dict[tuple[int, int], int] = {}
     acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -132,16 +132,17 @@ def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> Ra
                     continue
                 latest[wait.block, index] = wait.step
                 ends = wiring.segment_of((rank, wait.block, wait.step)), wiring.segment_of((rank, index, step))
-                number = numbers.setdefault(ends, len(numbers))
-                acquired[index, step].append(number)
-                released[wait.block, wait.step].append(number)
-    chained = {
-        segment: len(numbers) + number
-        for number, segment in enumerate(
-            segment for index in range(len(blocks)) for segment in wiring.segments_of(rank, index)[1:]
-        )
-    }
-    return RankSemaphores(len(numbers) + len(chained), _sorted(acquired), _sorted(released), chained)
+                pairs = groups.between((rank, wait.block), (rank, index))
+                if ends not in numbers:
+                    numbers[ends], count = count, count + pairs
+                first = numbers[ends]
+                acquired[index, step] += range(first, first + pairs // groups.members((rank, index)))
+                released[wait.block, wait.step] += range(first, first + pairs // groups.members((rank, wait.block)))
+    chained = {}
+    for index in range(len(blocks)):
+        for segment in wiring.segments_of(rank, index)[1:]:
+            chained[segment], count = count, count + groups.members((rank, index))
+    return RankSemaphores(count, _sorted(acquired), _sorted(released), chained)
 
 
 def _sorted(items: Mapping[tuple[int, int], list[int]]) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -11,13 +12,18 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.programs.plans.plan import Action
+from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program
+from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
 from tests.unit.synth.lowering.tree_schedules import trees
+from tests.unit.synth.programs.plans.examples import made
+from tests.unit.synth.programs.plans.weak import WeakRun
 
 PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
 
@@ -113,12 +119,43 @@ def test_connections_take_channels_by_what_they_carry():
     is_right(program)
 
 
-def test_groups_that_are_too_large_are_refused_with_the_largest_that_fits():
-    with pytest.raises(InvalidInput) as caught:
-        lowered("hypercube:3", "allgather", "mscclpp-json", block_group=4, sm_count=12)
-    assert str(caught.value.value).endswith("groups of 4")
-    assert caught.value.way_out.startswith("groups of 2 fit; ")
-    assert lowered("hypercube:3", "allgather", "mscclpp-json", block_group=2, sm_count=12).plan.group == 2
+@pytest.mark.parametrize("options", [{}, {"reads": True}, {"protocol": "LL"}, {"ranks_per_box": 4}], ids=str)
+@pytest.mark.parametrize(("collective", "sm_count"), [("allgather", 6), ("allreduce", 5)])
+def test_blocks_are_shared_as_far_as_all_run_at_once(collective, sm_count, options):
+    """Those that carry most first; the plan is right by the check, and on a weakly ordered executor."""
+    text = made("hypercube:2", collective, block_group=2, sm_count=sm_count, **options)
+    plan = parse_plan(text.encode())
+    assert all(len(body.blocks) <= sm_count for body in plan.ranks)
+    assert {block.is_shared for body in plan.ranks for block in body.blocks} == {True, False}
+    assert check_program(plan) == []
+    assert WeakRun(json.loads(text), 3, 0).is_right()
+
+
+def test_blocks_that_carry_most_are_shared_before_others():
+    """A reduction to the end of a line: the last of three ranks in a row has least to send."""
+    plan = plan_of(lower(trees("mesh:6", ALLGATHER), LoweringOptions("mscclpp-json", block_group=2, sm_count=5)))
+    assert check_program(plan) == []
+    carried = [
+        (block.is_shared, sum(each.targets[0].count for each in block.operations if each.action is Action.PUT))
+        for block in plan.ranks[4].blocks
+    ]
+    least = min(chunks for shared, chunks in carried if shared and chunks)
+    assert least >= max(chunks for shared, chunks in carried if not shared)
+
+
+def test_long_blocks_are_cut_beside_groups_and_in_them():
+    options = LoweringOptions("mscclpp-json", block_group=8, sm_count=40, chunks=8)
+    plan = plan_of(lower(verified("hypercube:2", "allreduce"), options))
+    assert check_program(plan) == []
+    shared = [sum(block.is_shared for block in body.blocks) for body in plan.ranks]
+    assert any(count > 8 for count in shared)
+    assert any(len(body.blocks) - count > 2 for count, body in zip(shared, plan.ranks, strict=True))
+
+
+def test_groups_for_which_there_is_no_room_are_left_out():
+    plan = parse_plan(made("hypercube:2", "allreduce", block_group=64, sm_count=9).encode())
+    assert check_program(plan) == []
+    assert not any(block.is_shared for body in plan.ranks for block in body.blocks)
 
 
 @pytest.mark.parametrize("sm_count", [0, -1, 2**20])

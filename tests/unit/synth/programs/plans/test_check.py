@@ -234,6 +234,23 @@ def test_a_broken_rule_is_named(rule, number):
     assert rule in {violation.rule for violation in check_program(FAULTS[rule][number]())}
 
 
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (Action.SIGNAL, r"rank 0: signals 0 times on memory channel 1, rank 1, block \d+ waits 1"),
+        (Action.WAIT, r"rank 1, block \d+: signals 5 times on memory channel 1, rank 0, block \d+ waits 4"),
+        (Action.ACQUIRE, r"rank 0, block \d+: semaphore \d+ is released 1 times by block \d+ and acquired 0 times"),
+        (
+            Action.RELEASE,
+            r"rank 0, block 3: semaphore \d+ is released 1 times by block \d+ and acquired 2 times by block 3",
+        ),
+    ],
+)
+def test_counts_that_differ_name_the_thread_blocks(action, message):
+    messages = [violation.message for violation in check_program(without(ALLREDUCE, action))]
+    assert any(re.fullmatch(message, each) for each in messages), messages
+
+
 def test_every_rule_is_described_and_broken_here():
     shared, _, table = GUIDE.read_text().partition("As for [programs]")[2].partition("| rule |")
     own = re.findall(r"^\| `([a-z ]+)` \|", table.partition("\n\n")[0], re.MULTILINE)
