@@ -22,11 +22,12 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "train.py"
+WATCH_NAME = "demo-watch"
 SIZE_BYTES = 1 << 20
 _WAIT_LIMIT_S = 300.0
+_END_LIMIT_S = 60.0
 _POLL_S = 0.1
 _BEGINS = ("publish", "resume")
-_COLLECTIVE_LIMIT_S = 20
 
 Json = dict[str, Any]
 
@@ -62,6 +63,7 @@ class WatchDemo:
     folder:  for the files of the run
     limit_s: after which the job is ended
     settings: of the watch, besides its defaults
+    collective_limit_s: after which a collective of the job has failed
     """
 
     topology: Topology
@@ -70,6 +72,7 @@ class WatchDemo:
     link_mbps: int
     limit_s: float = 400.0
     settings: Json = field(default_factory=dict)
+    collective_limit_s: float = 120.0
 
     def run(self, fault: Callable[[], None], steps_before: int) -> Json:
         """Return the figures of a `fault` after `steps_before` steps. CheckFailed where something does not happen."""
@@ -110,7 +113,11 @@ class WatchDemo:
             yield watch
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(_END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             reader.join()
 
     def write_config(self) -> Path:
@@ -121,7 +128,7 @@ class WatchDemo:
 
     def _config(self) -> Json:
         return {
-            "name": "demo-watch",
+            "name": WATCH_NAME,
             "topology": self.topology.spec,
             "fabric": self.fabric.name,
             "table": str(self._table),
@@ -146,8 +153,9 @@ class WatchDemo:
                  and one that has failed does not raise if it was waited for
         """
         arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
+        arguments += ["--timeout-s", str(self.collective_limit_s)]
         if members is not None:
-            arguments += ["--checkpoint", str(self.folder / "model.pt"), "--timeout-s", str(_COLLECTIVE_LIMIT_S)]
+            arguments += ["--checkpoint", str(self.folder / "model.pt")]
         environment = {
             "CHORALE_TABLE": str(self._table),
             "CHORALE_RELOAD": "0.2",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, read_steps, wait_until
+from chorale.experiments.watch_demo.demo import WATCH_NAME, Json, WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.experiments.watch_demo.figures import median_s
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.files.home import Home
+from chorale.tuner.watch.assembly import watch_folder
 
 _STEPS = 12
 _CAMPAIGN: Json = {"final": {"launches": 4, "contenders": 2, "minutes": 0.5}, "repeats": 3, "parallel": 1}
@@ -19,6 +22,7 @@ def retune(demo: WatchDemo, steps_before: int) -> Json:
     """A job whose times part from the prediction ends; the watch tunes, and a job trains on the table that follows."""
     demo = replace(demo, settings={"retune": _SECTION, "jobs": [str(demo.status_path)]})
     log, stop = demo.fresh_files()
+    (watch_folder(Home.from_environment(), WATCH_NAME) / "retune.json").unlink(missing_ok=True)  # what is tuned already
     with demo.watching() as watch:
         with demo.training(log, stop):
             wait_until("the job has trained", lambda: len(read_steps(log)) >= max(steps_before, _STEPS))
@@ -40,9 +44,8 @@ def retune(demo: WatchDemo, steps_before: int) -> Json:
         "departures": due["rows"],
         "began_while_the_job_ran": began_early is not None,
         "began_s": began["time_s"] - stopped_s,
-        "campaign_s": ended["time_s"] - began["time_s"] if ended else None,
-        "programs": ended.get("rows"),
-        "failure": (_stage(watch, "failed") or {}).get("why"),
+        "campaign_s": ended["time_s"] - began["time_s"],
+        "programs": ended["rows"],
         "canaries": [event["rows"] for event in watch.events if event["event"] == "canary"],
         "published": [event["why"] for event in tables],
         "allreduce_s": {"before": median_s(before[1:]), "after": median_s(read_steps(log)[count + 1 :])},
@@ -55,7 +58,11 @@ def _stage(watch: WatchProcess, stage: str) -> Json | None:
 
 
 def _has_ended(watch: WatchProcess) -> bool:
-    return any(_stage(watch, stage) is not None for stage in ("ended", "failed"))
+    """Return whether the campaign has; CheckFailed where it has found no program."""
+    failure = _stage(watch, "failed")
+    if failure is not None:
+        raise CheckFailed("the campaign must find a program", failure["why"], "see what was printed above")
+    return _stage(watch, "ended") is not None
 
 
 def _is_settled(watch: WatchProcess) -> bool:

@@ -27,11 +27,14 @@ _LOST_RANK = 3
 _CABLE = (0, 1)
 _SIZE_BYTES = 1 << 20
 _FLAP_S = 4.0
+_COLLECTIVE_LIMIT_S = 20.0
+"""A job that has lost a rank is to fail soon."""
 
 
 def lose_a_node(demo: WatchDemo, steps_before: int) -> Json:
     """A rank is cut off; the job fails, goes on with the others on their table, and with all when the rank is back."""
     log, stop = demo.fresh_files()
+    demo = replace(demo, collective_limit_s=_COLLECTIVE_LIMIT_S)
     everyone = range(demo.topology.compute_count)
     others = [rank for rank in everyone if rank != _LOST_RANK]
     ends = sorted({(min(pair), max(pair)) for pair in _pairs(demo) if _LOST_RANK in pair})

@@ -29,6 +29,8 @@ _SPEC, _NAME = "hypercube:3", f"page-{os.getpid()}"
 _BUSY = ((0, 2), (2, 6), (5, 7), (4, 5))
 _BUSY_S = 30.0
 _LIMIT_MS = 120_000
+_LINKS_PX, _EVENTS_PX = 965, 1776
+"""How much of the page has the picture of links, and how much has what changed as well."""
 
 
 @pytest.fixture
@@ -63,14 +65,14 @@ def test_loads_and_a_cut_cable_are_seen_and_a_hold_is_obeyed(
         busy = [pool.submit(fill, fabric, src, dst, _BUSY_S) for src, dst in _BUSY]
         loaded = page.locator("svg path title", has_text="0>2 is healthy").filter(has_text="of it used")
         expect(loaded).to_be_attached(timeout=_LIMIT_MS)
-        photographed(page, "fabric-loaded")
+        photographed(page, "fabric-loaded", _LINKS_PX)
         detours.cut(fabric, (0, 1))
         expect(page.locator("svg path title", has_text="0>1 is dead")).to_be_attached(timeout=_LIMIT_MS)
-        photographed(page, "fabric-cut")
+        photographed(page, "fabric-cut", _LINKS_PX)
         assert all(future.result() > 0 for future in busy)
         published = page.get_by_role("cell", name="s after the first sign: link 0>1 is dead, link 1>0 is dead")
         expect(published).to_be_visible(timeout=_LIMIT_MS)
-        photographed(page, "fabric")
+        photographed(page, "fabric", _EVENTS_PX)
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_text("held: nothing is published")).to_be_visible(timeout=_LIMIT_MS)
     page.get_by_role("button", name="Release").click()

@@ -13,8 +13,7 @@ from typing import Any
 
 import yaml
 
-from chorale.job.table.lookup import GroupEntries
-from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.model import ANY_DTYPE, Table, TableProgram
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
@@ -127,11 +126,10 @@ class WatchCampaigns:
         CheckFailed where nothing was measured.
         """
         table = table_of_campaign(self.home, self.name, JobGroup(), (ANY_DTYPE,), beyond=True, with_mlflow=False)
-        entries = GroupEntries.of(table, range(table.ranks))
         found = {}
         for size in order.sizes_bytes:
-            entry = entries.find(order.collective, None, ANY_DTYPE, size)
-            if not isinstance(entry, JobEntry):
+            entry = next((each for each in table.entries if each.covers(size)), None)
+            if entry is None:
                 continue
             measured = _measured_at(entry.measured or {}, size)
             program = table.programs[entry.program] if entry.program else _baseline(present, measured)

@@ -27,7 +27,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
-from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, read_steps, wait_until
+from chorale.experiments.watch_demo.demo import WATCH_NAME, Json, WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.runners.measurement.machine import load_average
@@ -66,7 +66,7 @@ class WatchStarts:
 
     def are_links_healthy(self) -> bool:
         """Return whether the watch has written that they are."""
-        path = watch_folder(Home.from_environment(), "demo-watch") / "state.json"
+        path = watch_folder(Home.from_environment(), WATCH_NAME) / "state.json"
         return all(row["state"] == "healthy" for row in json.loads(path.read_bytes())["links"])
 
 
@@ -188,10 +188,12 @@ def _one_sequence(number: int, seed: int, faults: Faults, log: Path) -> int:
 
 def _record(steps: list[Json], sequences: int, events: list[Json]) -> Json:
     """Return the figures of the sequences so far."""
+    compared_s = [event["stages"]["compared"] for event in events if event["event"] == "publish"]
     return {
         "sequences": sequences,
         "steps": len(steps),
-        "tables_published": sum(event["event"] == "publish" for event in events),
+        "tables_published": len(compared_s),
+        "longest_comparison_s": max(compared_s),
         "tables_taken": sum(before["table"] != after["table"] for before, after in pairwise(steps)),
         "wrong_sums": sum(step["wrong"] > 0 for step in steps),
         "steps_lost": max(step["step"] for step in steps) + 1 - len(steps),

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
@@ -256,6 +257,21 @@ def test_the_file_of_a_campaign_has_the_present_programs_as_baselines(tmp_path: 
     assert document["search"] == {"methods": ["ring"], "channels": [1]}
     (baseline,) = document["baselines"]
     assert Path(baseline).read_bytes() == next(iter(present.table.programs.values())).text
+
+
+def test_a_present_program_that_stays_the_fastest_is_what_a_campaign_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = _setting(tmp_path).renewal.present
+    assert present is not None
+    (program,) = present.table.programs.values()
+    sizes = [{"size_bytes": 96, "time_us": 11.0, "baseline": f"program:present.xml:{program.digest[:8]}"}]
+    entry = JobEntry("allreduce", ANY_DTYPE, None, None, 0, None, None, {"runner": "local", "sizes": sizes})
+    table = Table(present.table.topology, present.table.ranks, (entry,), {})
+    monkeypatch.setattr("chorale.tuner.watch.retune_campaigns.table_of_campaign", lambda *_, **__: table)
+    campaigns = WatchCampaigns(_config(tmp_path), "fabric-1", Home(tmp_path), tmp_path)
+    tuned = campaigns.tuned_programs(CampaignOrder("allreduce", (8,)), present.table)
+    assert tuned == {("allreduce", 8): TunedProgram(program, {"runner": "local", "sizes": sizes})}
 
 
 def test_keys_that_no_campaign_has_are_refused_before_the_watch_begins(tmp_path: Path) -> None:
