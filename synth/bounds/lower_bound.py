@@ -28,6 +28,8 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.distinct import distinct
+from chorale.synth.topology.components import connected_labels
+from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
 
 
@@ -193,12 +195,45 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
             yield Bound(cut_direction(collective), node_set(cut), time / parts)
 
 
+MAX_PRICED_CELLS = 2**18
+"""Ranks times links up to which an all-to-all is bounded by hops, too: its checker, plain Python, takes a second."""
+
+
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield what single ranks and the bottlenecks of allgather must exchange; chorale.synth.alltoall proves more."""
+    """Yield what single ranks, bottlenecks of allgather and boxes must exchange, and what hops and bandwidths allow.
+
+    A box is what links wider than others join. chorale.synth.methods.alltoall finds prices of links that prove more.
+    """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
         for _, cut in improving_cuts(search):
             yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
+        yield from (Bound(cut_direction(spread), node_set(box), _exchange_time(search, box)) for box in _boxes(search))
+    if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
+        yield _by_hops(topology)
+
+
+def _boxes(search: CutSearch) -> Iterator[Nodes]:
+    """Yield, for each bandwidth, the nodes joined by wider links that take longest for their exchange with others."""
+    nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
+    rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
+    for bandwidth in sorted(links.bandwidths)[:-1]:
+        wide = np.array([each > bandwidth for each in links.bandwidths])[links.bandwidth_class]
+        labels = connected_labels(nodes, links.src[wide], links.dst[wide])
+        crosses = labels[links.src] != labels[links.dst]
+        entering = np.bincount(labels[links.dst[crosses]], rates[crosses], minlength=nodes)
+        inside = np.bincount(labels[:ranks], minlength=nodes)
+        seconds = inside * (ranks - inside) / np.maximum(entering, rates.min())
+        if seconds.any():  # rounded, to choose by: what is yielded is counted exactly
+            yield np.flatnonzero(labels == int(np.argmax(seconds)))
+
+
+def _by_hops(topology: Topology) -> Bound:
+    """Return the bound by a price of 1 for every link: all data cross as many links as there are hops, at least."""
+    ranks = topology.compute_count
+    hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
+    capacity = sum((Fraction(link.bandwidth) for link in topology.links), Fraction(0))
+    return Bound("alltoall-prices", (), Fraction(hops) / (capacity * ranks), prices=(1,) * len(topology.links))
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:

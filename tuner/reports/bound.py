@@ -127,7 +127,8 @@ def bound_table(report: BoundReport) -> Table:
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
     table.add_row("time per byte", f"at least {time_per_byte_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
-    table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
+    if bound.kind != "alltoall-prices":
+        table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
     table.add_row("because", reason(report, bound))
     if report.collective.name == CollectiveName.ALLTOALL:
         table.add_row("by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more")
@@ -201,6 +202,11 @@ def reason(report: BoundReport, bound: Bound) -> str:
             return f"{what}, less of what an adder outside adds, at most its rate"
         what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
         return f"{what}, over {_rate(moved / bound.value)} {unit}"
+    if bound.kind == "alltoall-prices":
+        ranks, capacity = topology.compute_count, sum(link.bandwidth for link in topology.links)
+        hops = bound.value * capacity / (ranks - 1)
+        amount = with_fraction(f"{float(hops):.3g} links on average", hops)
+        return f"what a rank sends to another crosses {amount}, over {_rate(Fraction(capacity))} {unit} in all"
     way = "in" if bound.kind == "into" else "out"
     inside = sum(1 for node in bound.nodes if node < topology.compute_count)
     moved = Fraction(1)

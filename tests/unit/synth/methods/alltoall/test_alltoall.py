@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.alltoall import (
     METHODS,
@@ -35,6 +38,20 @@ def check_bounds(topology: Topology, gap: float, method: str | None = None) -> N
     assert float(rate.upper) >= expected * (1 - 1e-7)
     assert rate.lower <= rate.rate <= rate.upper
     assert rate.gap <= max(Fraction(gap), Fraction(1, 10**5))
+
+
+@given(networks(2, 7))
+@settings(max_examples=40)
+def test_no_bound_is_above_what_flows_reach(topology):
+    bound = lower_bound(topology, ALLTOALL)
+    assert float(bound.value) <= (1 + 1e-7) / (full_alltoall_rate(topology) * topology.compute_count)
+    assert check_certificate(topology, ALLTOALL, bound.to_json(topology)) == bound.value
+
+
+@pytest.mark.parametrize("spec", ["a100:2", "mi250:2", "hypercube:3", "torus:4x4", "fattree:4"])
+def test_hops_and_boxes_prove_the_optimum_without_a_program(spec):
+    topology = parse_topology(spec)
+    assert lower_bound(topology, ALLTOALL).value == 1 / (alltoall_rate(topology).upper * topology.compute_count)
 
 
 @given(networks(2, 7))
