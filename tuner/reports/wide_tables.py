@@ -48,7 +48,7 @@ def _blocks(table: Table, console: Console) -> Iterator[Text]:
     else:
         width = max(map(len, headings))
         for first, *others in rows:
-            yield first
+            yield Text(f"{headings[0]} {first.plain}") if first.plain.isdecimal() and headings[0] else first
             for heading, cell in zip(headings[1:], others, strict=True):
                 if cell is not None and cell.plain:
                     yield _line(f"  {heading}", cell.plain, width + 2, console.width)
