@@ -98,12 +98,12 @@ class Canary:
         The first repetition has no warm-up. The present programs run in jobs and ran here before, a candidate opens its
         connections: where it is not slower nevertheless, that is that. Where it is, the repetition does not count.
         """
-        cold = self._measured(programs, sizes, until_s - self.clock(), warmup=0)
+        cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):
             return {size: [] for size in sizes}, cold
         ratios = {size: [each for each in new if each <= 1] for size, new in _new_ratios(cold, sizes)}
         while undecided := tuple(size for size in sizes if not self._is_decided(ratios[size])):
-            outcome = self._measured(programs, undecided, until_s - self.clock())
+            outcome = self._measured(programs, undecided, until_s)
             if not isinstance(outcome, Measurement):
                 return ratios, outcome
             for size, new in _new_ratios(outcome, undecided):
@@ -124,7 +124,8 @@ class Canary:
         for collective in collectives:
             entry = table_entry(table, collective, self.sizes_bytes[0])
             if entry is not None:
-                self._measured({PRESENT: lift(entry.text)}, self.sizes_bytes[:1], self.seconds)
+                until_s = self.clock() + self.seconds
+                self._measured({PRESENT: lift(entry.text)}, self.sizes_bytes[:1], until_s)
 
     def _contests(
         self, tables: tuple[Table, Table], collective: str, more_sizes: Sequence[int]
@@ -144,12 +145,17 @@ class Canary:
             yield {name: lift(entry.text) for name, entry in texts}, tuple(of_pair)
 
     def _measured(
-        self, programs: Mapping[str, Program], sizes: tuple[int, ...], left_s: float, warmup: int = 1
+        self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float, warmup: int = 1
     ) -> Measurement | str:
         """Return the measurement, or in words why there is none."""
-        if left_s <= 0 or not self._turn.acquire(timeout=left_s):
-            return f"the {self.seconds:g} s for comparisons are over"
+        is_over = f"the {self.seconds:g} s for comparisons are over"
+        waits_s = until_s - self.clock()
+        if waits_s <= 0 or not self._turn.acquire(timeout=waits_s):
+            return is_over
         try:
+            left_s = until_s - self.clock()
+            if left_s <= 0:
+                return is_over
             outcome = self.measure(RunRequest(self.topology, programs, sizes, 1, warmup, left_s))
         finally:
             self._turn.release()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from chorale.job.table.model import Table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
@@ -15,6 +17,20 @@ from chorale.tuner.watch.replanning import Planner, PlanRequest
 _SIZE = 1 << 16
 
 
+class _TakenTurn:
+    """A turn that another comparison gives up after four seconds."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self._clock = clock
+
+    def acquire(self, timeout: float) -> bool:
+        self._clock[0] += min(timeout, 4.0)
+        return timeout > 4
+
+    def release(self) -> None:
+        pass
+
+
 def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
     def measure(request: RunRequest) -> Measurement:
         times = {PRESENT: 1.0, CANDIDATE: next(ratios)}
@@ -22,6 +38,11 @@ def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
         return Measurement("fake", {name: (SizeMeasurement(size, size, (times[name],), True),) for name in times})
 
     return measure
+
+
+def _tables() -> list[Table]:
+    planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
+    return [planner.plan(spec).table for spec in ("complete:4", "without(complete:4;link=0-1)")]
 
 
 @pytest.mark.parametrize(
@@ -36,9 +57,20 @@ def _measure(ratios: Iterator[float]) -> Callable[[RunRequest], Measurement]:
 def test_six_ratios_above_one_are_slower_and_the_first_that_is_not_ends_it(
     ratios: list[float], measured: int, is_slower: bool
 ) -> None:
-    net = parse_topology("complete:4")
-    planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
-    plans = [planner.plan(spec) for spec in ("complete:4", "without(complete:4;link=0-1)")]
-    canary = Canary(net, _measure(iter(ratios)), (_SIZE,), 6, 10.0, lambda: 0.0)
-    (row,) = canary.compare(plans[0].table, plans[1].table, ("allreduce",)).rows
+    canary = Canary(parse_topology("complete:4"), _measure(iter(ratios)), (_SIZE,), 6, 10.0, lambda: 0.0)
+    (row,) = canary.compare(*_tables(), ("allreduce",)).rows
     assert (row.ratio.samples, row.is_slower) == (measured, is_slower)
+
+
+def test_waiting_for_another_comparison_is_part_of_the_limit() -> None:
+    clock, limits_s = [0.0], list[float]()
+
+    def measure(request: RunRequest) -> Measurement:
+        limits_s.append(request.timeout_s)
+        return _measure(iter([0.9]))(request)
+
+    canary = Canary(parse_topology("complete:4"), measure, (_SIZE,), 6, 10.0, lambda: clock[0])
+    turn: Any = _TakenTurn(clock)
+    object.__setattr__(canary, "_turn", turn)
+    assert canary.compare(*_tables(), ("allreduce",)).failures == ()
+    assert limits_s == [6.0]
