@@ -10,8 +10,7 @@ from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.experiments.ours.random_fabrics import random_able_fabric
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_ranks, in_network_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.identity import rational_text
@@ -45,7 +44,7 @@ def _schedule(topology: Topology) -> VerifiedSchedule:
 
 def _bounds(topology: Topology) -> tuple[Fraction, Fraction]:
     """Return the certified least times per byte of ranks alone, and with what switches can do."""
-    alone, acting = lower_bound(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
+    alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
 
 

@@ -55,6 +55,18 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
     return best
 
 
+def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
+    """Return the best bound known on ranks alone; see `lower_bound`.
+
+    What holds where switches act holds for ranks alone, too, and is sometimes more.
+    """
+    alone = lower_bound(topology, collective, achieved)
+    if achieved is not None and alone.value >= achieved:
+        return alone
+    acting = in_network_bound(topology, collective, achieved)
+    return alone if acting is None or acting.value <= alone.value else acting
+
+
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`.
 
@@ -63,7 +75,7 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
     if schedule.certificate.get("kind") == "alltoall-prices":
         return _by_prices(schedule, achieved)
     bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
-    return bound or lower_bound(schedule.topology, schedule.collective, achieved)
+    return bound or bound_of_ranks(schedule.topology, schedule.collective, achieved)
 
 
 def _by_prices(schedule: AnySchedule, achieved: Fraction) -> Bound:

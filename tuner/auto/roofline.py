@@ -10,8 +10,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_ranks, in_network_bound
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
@@ -22,7 +21,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.contest import MeasuredContest, contest
 from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
-from chorale.tuner.reports.in_network import in_network_document
+from chorale.tuner.reports.in_network import bound_facts
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.quantities import algbw_text, seconds_text
 
@@ -38,7 +37,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = _synthesized(topology, "auto")
-    bound = lower_bound(topology, ALLREDUCE, best.cost.time_per_byte)
+    bound = bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte)
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
     schedules = {best.schedule.method: best} | _library(topology, best)
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
@@ -65,7 +64,7 @@ def _in_network(topology: Topology) -> dict[str, Any] | None:
     bound = in_network_bound(topology, ALLREDUCE)
     if bound is not None:
         check_certificate(topology, ALLREDUCE, bound.to_json(topology))
-    return in_network_document(topology, bound)
+    return bound_facts(topology, bound)
 
 
 def next_commands(fabric: DiscoveredFabric) -> list[str]:

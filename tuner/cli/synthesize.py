@@ -145,7 +145,7 @@ def synth(
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    document = proved_document(verified, size_bytes, stages)
+    document = proved_document(verified, size_bytes, stages, method == IN_NETWORK)
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
     for warning in document["warnings"]:

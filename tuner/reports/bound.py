@@ -15,7 +15,7 @@ from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.in_network import bottleneck_of, in_network_document
+from chorale.tuner.reports.in_network import bottleneck_of, bound_facts
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.quantities import algbw_text, time_per_byte_text, with_fraction
 
@@ -53,10 +53,12 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         unrestricted = optimum(topology, collective)
         best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
         report = BoundReport(topology, collective, best.bound, best, unrestricted)
-    check_certificate(topology, collective, report.bound.to_json(topology))
     in_network = in_network_bound(topology, collective)
     if in_network is not None:
         check_certificate(topology, collective, in_network.to_json(topology))
+        if in_network.value > report.bound.value:  # it holds for ranks alone, too
+            report = replace(report, bound=in_network)
+    check_certificate(topology, collective, report.bound.to_json(topology))
     return replace(report, in_network=in_network)
 
 
@@ -88,7 +90,7 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
         "bottleneck_cut": [topology.node_ids[node] for node in _bottleneck(report)],
         "k_optimal": report.unrestricted.k if report.unrestricted else None,
         "certificate": dict(bound.to_json(topology)),
-        "in_network": in_network_document(topology, report.in_network),
+        "in_network": bound_facts(topology, report.in_network),
     }
     if best is not None and report.unrestricted is not None:
         document["k"] = best.k

@@ -7,8 +7,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
@@ -72,7 +71,10 @@ def _bound(side: Side, collective: Collective) -> tuple[Bound, str]:
             rule = f"a plan that adds in the switch needs a fabric whose switches can, unlike {side.topology.spec}"
             raise InvalidInput(rule, side.name, "choose a fabric with such switches")
         return in_network, "in_network"
-    return lower_bound(side.topology, collective, side.time_per_byte), "ranks"
+    if isinstance(content, VerifiedSchedule):
+        kind = "in_network" if content.schedule.is_in_network else "ranks"
+        return bound_of_schedule(content.schedule, side.time_per_byte), kind
+    return bound_of_ranks(side.topology, collective, side.time_per_byte), "ranks"
 
 
 def _cut(side: Side, bound: Bound) -> list[str]:

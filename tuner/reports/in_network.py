@@ -1,4 +1,4 @@
-"""The bound with switches that multicast and add, beside that of ranks alone, as JSON."""
+"""Bounds with switches that multicast and add, and of ranks alone, as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
 
 
-def in_network_document(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
-    """Return a bound with switches that multicast and add as JSON; None where there is none."""
+def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
+    """Return a bound as JSON; None where there is none."""
     if bound is None:
         return None
     return {

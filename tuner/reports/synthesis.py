@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
+from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.price_certificate import check_price_certificate
@@ -22,7 +22,7 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.reports.in_network import in_network_document
+from chorale.tuner.reports.in_network import bound_facts
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.quantities import algbw_text, bandwidth_time_text, short_id, time_per_byte_text
 from chorale.tuner.reports.stopwatch import Stopwatch
@@ -161,9 +161,9 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", _bound_text(optimality, unit))
-    in_network = document.get("in_network")
-    if in_network is not None:
-        table.add_row("with switches that add", f"at most {in_network['algbw']:.4g} {unit}")
+    for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
+        if document.get(key) is not None:
+            table.add_row(label, f"at most {document[key]['algbw']:.4g} {unit}")
     if "tree_pairs" in document:
         table.add_row("best pairs of trees", _bound_text(document["tree_pairs"], unit))
     if "warm_start" in document:
@@ -210,17 +210,24 @@ OUTSIDE_TOTAL = ("topology", "bound", "writing")
 """Stages that do not count in the reported total."""
 
 
-def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:
-    """Return the JSON document without memory and output; the bound is checked by separate code."""
-    schedule = verified.schedule
+def proved_document(
+    verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch, in_network: bool = False
+) -> dict[str, Any]:
+    """Return the JSON document without memory and output; bounds are checked by separate code.
+
+    in_network: switches were asked to act, so that the bound is of what they can do, also where ranks alone are faster
+    """
+    schedule, achieved = verified.schedule, verified.cost.time_per_byte
+    topology, collective = schedule.topology, schedule.collective
     with stages.stage("bound"):
-        bound = bound_of_schedule(schedule, verified.cost.time_per_byte)
-        check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
-        other = in_network_bound(schedule.topology, schedule.collective)
-        if other is not None:
-            check_certificate(schedule.topology, schedule.collective, other.to_json(schedule.topology))
+        acting = in_network_bound(topology, collective)
+        alone = None if acting is None else bound_of_ranks(topology, collective)
+        bound = acting if acting is not None and in_network else bound_of_schedule(schedule, achieved)
+        for each in (bound, acting, alone):
+            if each is not None:
+                check_certificate(topology, collective, each.to_json(topology))
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
-    document["in_network"] = in_network_document(schedule.topology, other)
+    document |= {"in_network": bound_facts(topology, acting), "ranks_alone": bound_facts(topology, alone)}
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes)
     document["warnings"] = gap_warnings(document)

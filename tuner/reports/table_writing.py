@@ -13,7 +13,8 @@ from chorale.job.table.ranges import SizeRange, require_disjoint, sort_key
 from chorale.job.table.verification import text_violations, unlinked
 from chorale.runners.engine.library import DataType
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
@@ -180,7 +181,8 @@ def _shape(program: Program) -> dict[str, Any]:
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return how far a schedule is from a bound on all schedules, with the bound's certificate, checked."""
     schedule = verified.schedule
-    return bound_certificate(schedule.topology, schedule.collective, verified.cost.time_per_byte) | {
+    bound = bound_of_schedule(schedule, verified.cost.time_per_byte)
+    return _gap_document(schedule.topology, schedule.collective, verified.cost.time_per_byte, bound) | {
         "schedule_id": schedule.id
     }
 
@@ -191,8 +193,11 @@ def program_certificate(program: Program, network: Topology) -> dict[str, Any]:
 
 
 def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
-    """Return how far `achieved`, a time per byte, is from the bound of a network, with the checked certificate."""
-    bound = lower_bound(network, collective, achieved)
+    """Return how far `achieved`, a time per byte of ranks alone, is from the bound, with the checked certificate."""
+    return _gap_document(network, collective, achieved, bound_of_ranks(network, collective, achieved))
+
+
+def _gap_document(network: Topology, collective: Any, achieved: Any, bound: Bound) -> dict[str, Any]:
     certificate = bound.to_json(network)
     check_certificate(network, collective, certificate)
     return {

@@ -223,7 +223,7 @@ def _table(topology: Topology, keys: NDArray[np.int64], first: Routes, second: R
         np.concatenate([first.offsets, split.offsets[1:] + first.offsets[-1]]).astype(np.int64),
         np.concatenate([first.link_ids, split.link_ids]),
     )
-    if len(routes.link_ids) == len(routes):
+    if topology.switch_count == 0 and len(routes.link_ids) == len(routes):
         links = routes.link_ids.astype(np.int64)  # single links: routes are links, as everywhere else
         return PairRoutes(
             topology.compute_count, Routes.direct(len(topology.links)), keys, links[index],

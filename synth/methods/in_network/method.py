@@ -100,7 +100,7 @@ def _by_promise(topology: Topology, options: Options, bound: Bound) -> list[_Can
         candidates += _promotion(equal, mates, options)
         candidates += _star(equal, mates, options, candidates)
         if all(candidate.rate < enough for candidate in candidates):
-            candidates += _columns(equal, mates, units, enough)
+            candidates += _columns(equal, mates, units, enough, proves=equal is topology)
     are_alike = all(ability.multicast == ability.reduce for ability in topology.abilities.values())
     if (equal is not topology or not are_alike) and all(candidate.rate < enough for candidate in candidates):
         candidates += _pairs(topology, units, enough)
@@ -149,14 +149,17 @@ def _units(topology: Topology, options: Options) -> int | None:
     return None if options.k is None else options.k * topology.compute_count
 
 
-def _columns(topology: Topology, mates: NDArray[np.int32], units: int | None, enough: Fraction) -> Iterator[_Candidate]:
+def _columns(
+    topology: Topology, mates: NDArray[np.int32], units: int | None, enough: Fraction, proves: bool
+) -> Iterator[_Candidate]:
+    """Yield trees. proves: the topology is the network itself, not a narrower one of which alone prices speak."""
     packing = column_packing(topology, mates, enough)
     if packing is not None and packing.rate > 0:
         yield _Candidate(
             "columns",
             packing.rate,
             lambda: there_and_back(trees_of_packing(topology, packing, units), mates),
-            packing.certificate,
+            packing.certificate if proves else None,
         )
 
 

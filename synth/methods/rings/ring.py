@@ -122,10 +122,15 @@ def _shortest_path(topology: Topology, src: int, dst: int) -> list[int]:
 
 
 def _compact(topology: Topology, paths: list[list[int]]) -> tuple[Routes, NDArray[np.int64]]:
-    """Return the route table and the route id of each path: link ids themselves where all paths are single links."""
-    if all(len(path) == 1 for path in paths):
+    """Return the route table and the route id of each path: link ids themselves where all links join ranks."""
+    if _are_links(topology, paths):
         return Routes.direct(len(topology.links)), np.array([path[0] for path in paths])
     return Routes.of_paths(paths), np.arange(len(paths))
+
+
+def _are_links(topology: Topology, paths: list[list[int]]) -> bool:
+    """Whether all paths are single links, and the table of all links has none that ends at a switch."""
+    return topology.switch_count == 0 and all(len(path) == 1 for path in paths)
 
 
 def _lane_rows(lane: _Lane, new_route: NDArray[np.int64], lo: int, hi: int) -> NDArray[np.int64]:
@@ -148,7 +153,7 @@ def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool
     """
     parts = _parts(topology, collective, bidirectional)
     paths = [path for part in parts for path in part]
-    is_direct = all(len(path) == 1 for path in paths)
+    is_direct = _are_links(topology, paths)
     routes = Routes.direct(len(topology.links)) if is_direct else Routes.of_paths(paths)
     ranks = topology.compute_count
     lanes = [len(part) // ranks for part in parts]

@@ -15,6 +15,7 @@ from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.methods.catalog import IN_NETWORK
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
@@ -106,20 +107,21 @@ def _schedule(task: JobTask) -> bytes:
 
 def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
     topology = _topology(task, spec.topology)
+    acts = spec.method == IN_NETWORK
     for content in task.candidates:
-        renamed = _renamed(content, topology)
+        renamed = _renamed(content, topology, acts)
         if renamed is not None:
             return renamed
     options = spec.options()
     request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
     stages = Stopwatch()
     verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
-    document = proved_document(verified, options.size_bytes, stages)
+    document = proved_document(verified, options.size_bytes, stages, acts)
     files = {SCHEDULE_FILE: to_parquet(verified.schedule)}
     return TaskResult(document | {"unit": topology.bandwidth_unit, "cached": is_cached}, files)
 
 
-def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
+def _renamed(content: bytes, topology: Topology, in_network: bool) -> TaskResult | None:
     """Return the schedule in `content` under the names of `topology`, verified and proved; None if it is of another
     network."""
     stored = from_parquet(content, load_topology)
@@ -128,7 +130,7 @@ def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
         return None
     stages = Stopwatch()
     verified = verify_schedule(renamed_schedule(stored, new_node, topology), observe=stages.stage)
-    document = proved_document(verified, None, stages)
+    document = proved_document(verified, None, stages, in_network)
     return TaskResult(
         document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
     )

@@ -27,7 +27,7 @@ function aboutOf(report) {
     ["schedule", [schedule.kind, counted(schedule.steps, "step"), counted(schedule.transfers, "transfer"), trees && `${counted(trees, "tree")} per root`, `${counted(schedule.chunks_per_shard, "chunk")} per shard`].filter(Boolean).join(", ")],
     ["time per byte", timePerByte(cost.time_per_byte, unit)],
     ["algbw", rate(cost.algbw, unit)],
-    [schedule.in_network ? "lower bound, with the switches" : switches ? "lower bound, ranks alone" : "lower bound", timePerByte(optimality.lower_bound, unit)],
+    [optimality.certificate.in_network ? "lower bound, with the switches" : switches ? "lower bound, ranks alone" : "lower bound", timePerByte(optimality.lower_bound, unit)],
     ["quality", verdict],
     ["with switches that add or multicast", switches && !schedule.in_network ? switchesOf(report) : null],
     ["verified", report.verified ? "yes" : element("span", { class: "error" }, "no")],

@@ -7,8 +7,10 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.ours.random_fabrics import random_able_fabric
+from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import reduce_scatter_allgather_time
+from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.price_certificate import check_price_certificate
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLREDUCE, parse_collective
@@ -115,9 +117,22 @@ def test_random_networks_reach_what_prices_prove(seed):
     assert least <= verified.cost.time_per_byte <= least * (1 + Fraction(1, 10**5))
     bound = in_network_bound(topology, ALLREDUCE).value
     assert bound <= least * (1 + Fraction(1, 10**5))
-    assert made(topology).cost.time_per_byte <= max(bound, min(least, reduce_scatter_allgather_time(topology))) * (
+    best = made(topology)
+    assert best.cost.time_per_byte <= max(bound, min(least, reduce_scatter_allgather_time(topology))) * (
         1 + Fraction(1, 10**5)
     )
+    if best.schedule.certificate.get("kind") == PAIR_PRICES:
+        check_price_certificate(topology, best.schedule.certificate)
+
+
+def test_prices_of_a_narrower_network_prove_nothing_of_this_one():
+    """Trees over equal widths both ways are compared with all others of the network itself."""
+    wires = [*(("1", "0", 1), ("2", "0", 6), ("3", "0", 3), ("0", "1", 1), ("3", "1", 6), ("s", "1", 4))]
+    wires += [*(("0", "2", 3), ("3", "2", 3), ("0", "3", 3), ("1", "3", 6), ("2", "3", 3), ("1", "s", 4))]
+    topology = network(4, {"s": replace(BOTH, reduce_bandwidth=Fraction(1, 2))}, wires)
+    verified = made(topology)
+    assert verified.schedule.certificate["kind"] != PAIR_PRICES, "those of the narrower network say 1/5"
+    assert check_certificate(topology, ALLREDUCE, verified.schedule.certificate) == Fraction(4, 23)
 
 
 @pytest.mark.parametrize(

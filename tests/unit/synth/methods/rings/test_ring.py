@@ -13,8 +13,10 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
-from chorale.synth.methods.rings.ring import ring_allgather
+from chorale.synth.methods.rings.ring import ring_allgather, ring_traffic
+from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.reference.set_replay import violations
 from tests.strategies import networks
 
@@ -61,6 +63,18 @@ def test_rings_are_right_on_any_network(topology):
         verified = synthesize(method, topology, ALLREDUCE, None, SERIAL)
         assert violations(verified.schedule) == []
         assert verified.schedule.steps == 2 * (topology.compute_count - 1)
+
+
+@pytest.mark.parametrize("method", ["ring", "biring"])
+def test_ranks_in_a_ring_that_also_share_a_switch(method):
+    """A table of all links as routes would have some that end at the switch."""
+    wires = [(0, 1), (1, 2), (2, 0), *((rank, 3) for rank in range(3))]
+    links = Links.build(Link(*ends, Fraction(1)) for wire in wires for ends in (wire, wire[::-1]))
+    topology = Topology("ring beside a switch", tuple("0123"), 3, links)
+    verified = synthesize(method, topology, ALLREDUCE, None, SERIAL)
+    assert not verified.schedule.is_in_network
+    traffic = ring_traffic(topology, ALLREDUCE, method == "biring")
+    assert not traffic.is_in_network
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""Bounds with switches that act beside those of ranks alone, and which of them a schedule is compared with."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.table_writing import schedule_certificate
+from tests.command import chorale
+
+NO_GAIN = "able(switch:4,450;multicast=no)"  # of one ability there is no use, so that ranks alone win
+
+ONE_WAY = [
+    *(("1", "0", 1), ("2", "0", 6), ("3", "0", 3), ("0", "1", 1), ("3", "1", 6), ("s", "1", 4)),
+    *(("0", "2", 3), ("3", "2", 3), ("0", "3", 3), ("1", "3", 6), ("2", "3", 3), ("1", "s", 4)),
+]
+"""Groups with the switch prove 23/4 here, and what is tried for ranks by themselves 35/6."""
+
+
+@pytest.fixture
+def one_way(tmp_path):
+    nodes = [{"id": rank, "kind": "compute"} for rank in "0123"]
+    nodes.append({"id": "s", "kind": "switch", "multicast": True, "reduce": True, "reduce_bandwidth": "1/2"})
+    links = [{"src": src, "dst": dst, "bandwidth": width} for src, dst, width in ONE_WAY]
+    document = {"format": "chorale-topology/1", "name": "one way", "bandwidth_unit": "GB/s"}
+    path = tmp_path / "one_way.json"
+    path.write_text(json.dumps(document | {"nodes": nodes, "links": links}))
+    return f"file:{path}"
+
+
+def test_synth_in_network_reports_the_bound_of_switches_also_where_ranks_alone_win(capsys):
+    document = chorale(capsys, "synth", NO_GAIN, "--collective", "allreduce", "--in-network", "--json").document
+    assert document["schedule"]["in_network"] is False
+    optimality, bound = document["optimality"], document["in_network"]
+    assert optimality["certificate"]["in_network"] is True
+    assert optimality["lower_bound"] == bound["time_per_byte"]
+    assert optimality["certificate"] == bound["certificate"]
+    assert document["ranks_alone"]["time_per_byte"] == "1/300"
+    assert "ranks alone" in chorale(capsys, "synth", NO_GAIN, "--collective", "allreduce", "--in-network").stdout
+
+
+def test_both_bounds_stand_beside_each_other(capsys):
+    command = ("synth", "h100:1", "--collective", "allreduce", "--json")
+    with_switches, alone = (chorale(capsys, *command, *more).document for more in (("--in-network",), ()))
+    for document in (with_switches, alone):
+        assert document["in_network"]["time_per_byte"] == "1/450"
+        assert document["ranks_alone"]["time_per_byte"] == "7/1800"
+    assert with_switches["optimality"]["lower_bound"] == "1/450"
+    assert alone["optimality"]["lower_bound"] == "7/1800"
+    nothing_acts = chorale(capsys, "synth", "ring:4", "--json").document
+    assert (nothing_acts["in_network"], nothing_acts["ranks_alone"]) == (None, None)
+
+
+def test_no_bound_on_ranks_alone_is_weaker_than_that_with_switches(capsys, one_way):
+    """Whatever limits schedules in which switches act limits those of ranks alone."""
+    document = chorale(capsys, "bound", one_way, "--collective", "allreduce", "--json").document
+    assert Fraction(document["time_per_byte"]) == Fraction(document["in_network"]["time_per_byte"]) == Fraction(4, 23)
+    topology = load_topology(one_way)
+    assert check_certificate(topology, ALLREDUCE, document["certificate"]) == Fraction(4, 23)
+    alone = chorale(capsys, "synth", one_way, "--collective", "allreduce", "--json").document
+    assert alone["ranks_alone"]["time_per_byte"] == "4/23"
+    assert Fraction(alone["optimality"]["lower_bound"]) == Fraction(4, 23)
+
+
+def test_a_schedule_of_switches_is_compared_with_their_bound(capsys, tmp_path):
+    file = tmp_path / "box.parquet"
+    chorale(capsys, "synth", "h100:1", "--collective", "allreduce", "--in-network", "-o", file)
+    document = chorale(capsys, "compare", file, "--sizes", "1GiB", "--json").document
+    assert (document["bound"]["kind"], document["gap"]) == ("in_network", "0")
+    assert document["results"][0]["ratio"] >= 1
+    certificate = schedule_certificate(verify(load_schedule(str(file))))
+    assert (certificate["lower_bound"], certificate["gap"]) == ("1/450", "0")
