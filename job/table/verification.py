@@ -18,6 +18,8 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_unchecked
 
+SWITCHES = "switches"
+"""The rule that programs break in which switches act."""
 Connected = Callable[[int, int], bool]
 """Whether data can travel from one rank of the job to another."""
 
@@ -78,6 +80,8 @@ def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
         yield fault.rule, fault.message
     if not isinstance(lifted.program, Program):
         yield "target", f"the engine of jobs executes XML programs, not {lifted.program.target}"
+    elif lifted.program.switches:
+        yield SWITCHES, f"{len(lifted.program.switches)} of its processes stand for switches, which jobs do not have"
 
 
 def link_violations(table: Table, connected: Connected) -> list[TableViolation]:

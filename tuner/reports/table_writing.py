@@ -10,7 +10,7 @@ from typing import Any
 from chorale.job.table.making import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.ranges import SizeRange, require_disjoint, sort_key
-from chorale.job.table.verification import text_violations, unlinked
+from chorale.job.table.verification import SWITCHES, text_violations, unlinked
 from chorale.runners.engine.library import DataType
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule
@@ -160,6 +160,9 @@ def checked_program(
         value, way_out = f"{name}: a plan for MSCCL++", "lower the schedule with --target oneccl-xml or msccl-xml"
         raise InvalidInput("jobs execute XML programs", value, way_out)
     for rule, message in text_violations(text):
+        if rule == SWITCHES:
+            way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
+            raise InvalidInput("jobs have processes for ranks only", f"{name}: {message}", way_out)
         raise CheckFailed(
             f"a program must do what its collective says ({rule})", f"{name}: {message}", "lower it again"
         )

@@ -18,6 +18,7 @@ from typing import Any
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import judge_program
 from chorale.synth.targets.lift import lift
@@ -153,8 +154,9 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
         raise CheckFailed(
             "a registered schedule must be the one that was measured", verified.schedule.id, RERUN_WAY_OUT
         )
-    if lifted.collective.name != verified.schedule.collective.name:
-        raise CheckFailed("a program must do the collective of its schedule", lifted.collective, RERUN_WAY_OUT)
+    collective = collective_of_ranks(lifted)
+    if collective.name != verified.schedule.collective.name:
+        raise CheckFailed("a program must do the collective of its schedule", collective, RERUN_WAY_OUT)
     return verified
 
 

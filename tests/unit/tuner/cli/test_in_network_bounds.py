@@ -77,3 +77,12 @@ def test_a_schedule_of_switches_is_compared_with_their_bound(capsys, tmp_path):
     assert document["results"][0]["ratio"] >= 1
     certificate = schedule_certificate(verify(load_schedule(str(file))))
     assert (certificate["lower_bound"], certificate["gap"]) == ("1/450", "0")
+
+
+def test_tables_of_jobs_refuse_programs_of_switches_(capsys, tmp_path):
+    schedule, program = tmp_path / "star.parquet", tmp_path / "star.xml"
+    chorale(capsys, "synth", "able(switch:4,1)", "--collective", "allreduce", "--in-network", "-o", schedule)
+    chorale(capsys, "lower", schedule, "--target", "oneccl-xml", "-o", program)
+    done = chorale(capsys, "table", "write", program, "--sizes", "4KiB:1MiB", "-o", tmp_path / "star.table")
+    assert done.code == 2
+    assert "jobs have processes for ranks only" in done.stderr
