@@ -176,6 +176,9 @@ class RayGpuCluster:
         nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
         held = replace(self._request, gpus=per_node)
         self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
+        if len({host.address for host in self._hosts}) < len(self._hosts):
+            for host in self._hosts:  # the launcher takes equal ones for one host; with names it starts one on each
+                host.address = host.name()
         return LeasedHosts(self._hosts, per_node)
 
     def release(self) -> None:

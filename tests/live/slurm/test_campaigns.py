@@ -179,7 +179,7 @@ def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     _written(site, "unused", fault="hang")
     options = ("runtime=executor", "launcher=ray", "gpus_per_node=4", f"shared_folder={site.folder}/jobs")
     settings = [f"--set={option}" for option in options]
-    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M,2M", "--repeats", "1", "--timeout", "60")
+    command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M,2M", "--repeats", "1", "--timeout", "40")
     code, output, messages = site.chorale(*command, *settings, "--slurm", "--site", "site.yaml", "--wait", "--json")
     assert code == 1, messages + _ray_logs(site)
     failed = json.loads(output)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from chorale.runners.api.base import ResourceRequest
 from chorale.runners.process_launch.base import STDOUT, ProcessSpec
-from chorale.runners.ray.hosts import RayHost, RayHosts, nodes_by_rank
+from chorale.runners.ray import hosts
+from chorale.runners.ray.hosts import RayGpuCluster, RayHost, RayHosts, nodes_by_rank
 from chorale.synth.errors import InvalidInput
 
 
@@ -33,6 +35,34 @@ def test_a_resource_says_which_rank_a_node_serves() -> None:
 def test_one_node_may_serve_several_ranks() -> None:
     node = _node("10.0.0.1", "chorale_rank_0", "chorale_rank_1")
     assert nodes_by_rank([node], 2) == [node, node]
+
+
+class NodeOnPaper:
+    """In place of a RayHost: its name is the id of its node."""
+
+    def __init__(self, node_id: str, address: str, held: ResourceRequest) -> None:
+        self._node_id = node_id
+        self.address = address
+
+    def name(self) -> str:
+        return self._node_id
+
+
+@pytest.mark.parametrize(
+    ("addresses", "lent"),
+    [(("10.0.0.1", "10.0.0.2"), ["10.0.0.1", "10.0.0.2"]), (("10.0.0.1", "10.0.0.1"), ["n1", "n3"])],
+)
+def test_nodes_at_one_address_are_lent_by_their_names(
+    monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, str], lent: list[str]
+) -> None:
+    nodes = [_node(address, node_id=name) for address, name in zip(addresses, ("n1", "n3"), strict=True)]
+    for node in nodes:
+        node |= {"Alive": True, "Resources": {"CPU": 1.0, "GPU": 4.0}}
+    monkeypatch.setattr(hosts, "RayHost", NodeOnPaper)
+    monkeypatch.setattr(hosts, "RayCluster", lambda: None)
+    monkeypatch.setattr(hosts.ray, "nodes", lambda: nodes)
+    lease = RayGpuCluster(ResourceRequest()).lease(8, 4)
+    assert [host.address for host in lease.hosts] == lent
 
 
 @pytest.fixture
