@@ -21,7 +21,7 @@ from chorale.runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Sess
 from chorale.runners.process_launch.base import GpuCluster, Host
 from chorale.runners.process_launch.local import LocalHost, watched_folder
 from chorale.runners.process_launch.mpich import MpichHost
-from chorale.runners.process_launch.slurm import SlurmHost, in_slurm_job, require_one_process
+from chorale.runners.process_launch.slurm import TASK_RESOURCE, SlurmHost, in_slurm_job, require_one_process
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -191,7 +191,8 @@ def check_gpus(config: MscclConfig, request: MeasurerRequest, topology: Topology
         rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
         raise InvalidInput(rule, f"{request.gpus:g} GPUs for {per_node} ranks", "leave it out")
     several = from_ray or ranks > per_node
-    if several and request.count > 1:
+    has_nodes_each = TASK_RESOURCE in request.node.resources and not from_ray
+    if several and request.count > 1 and not has_nodes_each:
         rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
         raise InvalidInput(rule, request.count, "leave it at 1")
     if several and config.shared_folder is None:

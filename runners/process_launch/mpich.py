@@ -11,6 +11,9 @@ from chorale.runners.process_launch.base import STDOUT, Host, ProcessHandle, Pro
 from chorale.runners.process_launch.local import LocalHost
 
 _LINE = re.compile(rb"^HYDRA_LAUNCH: ([^\n]*--proxy-id (\d+)[^\n]*)\n", re.MULTILINE)
+_WITHOUT_NODE_NAME = ("env", "-u", "SLURMD_NODENAME")
+"""mpiexec hands its variables to all ranks, which would take its node in a job of Slurm for theirs."""
+
 MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
 
 
@@ -28,10 +31,9 @@ class MpichHost:
 
     def start(self, spec: ProcessSpec) -> MpichLaunch:
         """Start a job; see `Host.start`."""
-        return MpichLaunch(
-            self._head.start(replace(spec, environment={**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT})),
-            self._nodes,
-        )
+        environment = {**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT}
+        argv = (*_WITHOUT_NODE_NAME, *spec.argv)
+        return MpichLaunch(self._head.start(replace(spec, argv=argv, environment=environment)), self._nodes)
 
 
 class MpichLaunch:

@@ -22,6 +22,9 @@ STEP_VARIABLE = "CHORALE_STEP"
 STEP_GRACE_S = 5.0
 """How long srun may take to end its step when it is told to, before it is killed."""
 
+TASK_RESOURCE = "chorale_task"
+"""What a task of a job array has once in the Ray cluster of all tasks: each is a job with nodes of its own."""
+
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
 _POLL_S = 0.2

@@ -56,7 +56,12 @@ class SilentNodes:
                 addresses, began_s = dict(self._addresses), time.monotonic()
                 for node in addresses:
                     self._answered_s.setdefault(node, began_s)
-                answers = threads.map(lambda address: self._probe(address, self._ping_s), addresses.values())
+                try:
+                    answers = threads.map(lambda address: self._probe(address, self._ping_s), addresses.values())
+                except RuntimeError:
+                    if threading.main_thread().is_alive():
+                        raise
+                    return  # executors take nothing more while the process ends
                 for node, answered in zip(addresses, answers, strict=True):
                     if answered:
                         self._answered_s[node] = time.monotonic()

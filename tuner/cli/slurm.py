@@ -131,7 +131,9 @@ def _task_settings(tasks: int) -> tuple[str, ...]:
     """Return the options of a command whose measurements are shared by so many tasks of an array."""
     if tasks == 1:
         return ()
-    shared = (f"runner.at_once={tasks}", "runner.needs.resources={chorale_task: 1}", "controls=every-trial")
+    from chorale.runners.process_launch.slurm import TASK_RESOURCE  # noqa: PLC0415 - only who submits pays for it
+
+    shared = (f"runner.at_once={tasks}", f"runner.needs.resources={{{TASK_RESOURCE}: 1}}", "controls=every-trial")
     return tuple(word for setting in shared for word in ("--set", setting))
 
 

@@ -213,7 +213,7 @@ class SlurmCluster:
                 f"SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/%n.pid\nSlurmdParameters=config_overrides",
                 "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres",
                 "SelectTypeParameters=CR_Core\nGresTypes=gpu\nMpiDefault=none\nTopologyPlugin=topology/tree",
-                "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobRequeue=1\nReturnToService=2\nKillWait=10",
+                "PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\nJobRequeue=1\nReturnToService=1\nKillWait=10",
                 "OverTimeLimit=1",
                 "SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0\nMinJobAge=3600",
                 "SlurmctldParameters=preempt_send_user_signal\nUnkillableStepTimeout=60\nWaitTime=0",

@@ -17,8 +17,8 @@ from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
-TRIALS, LONG = 4, 12
-"""Of campaigns; more where the end is that of the job, which Slurm looks at every half a minute."""
+TRIALS = 4
+"""Of campaigns."""
 
 STOP_S = 115
 """Of the two minutes, or a little more, that are left to a job whose limit is set to the next minute but one."""
@@ -38,18 +38,21 @@ runner:
   msccl: {{runtime: executor, launcher: {launcher},{mpi} gpus_per_node: 4, shared_folder: {folder}/jobs}}
 search: {{methods: [ring, swing], channels: {{from: 1, to: 8}}}}
 baselines: ["library:nccl"]
-repeats: 1
+repeats: {repeats}
 pruner: none
 final: {{launches: 1, contenders: 2}}
 budget: {{trials: {trials}}}
 """
 
 
-def _written(site: Site, name: str, launcher: str = "srun", trials: int = TRIALS, fault: str = "") -> None:
+def _written(
+    site: Site, name: str, launcher: str = "srun", trials: int = TRIALS, fault: str = "", repeats: int = 1
+) -> None:
     """Write the campaign and a profile that gives jobs the stand-ins, which misbehave by `fault`."""
     mpi = " mpi: none," if launcher == "srun" else ""  # the stand-ins need none, and no srun tries which one starts
     held = {"gpus": RAY_GPUS if launcher == "ray" else 0}  # by each node of a Ray cluster
-    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, mpi=mpi, trials=trials, **held)
+    numbers = {"trials": trials, "repeats": repeats, **held}
+    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, mpi=mpi, **numbers)
     (site.folder / f"{name}.yaml").write_text(text)
     variables = {**site.variables, "STAND_IN_FAULT": fault}
     prologue = [f"export {key}='{value}'" for key, value in variables.items() if key != "CHORALE_HOME"]
@@ -81,13 +84,6 @@ def _preempt(site: Site, job: str) -> None:
     site.cluster.submit("#!/bin/sh\nsleep 5\n", f"--partition={URGENT}", "--nodes=4", "--exclusive", "--time=1")
 
 
-def _reach_the_time_limit(site: Site, job: str) -> None:
-    minutes = int(site.cluster.fact(job, "RunTime").split(":")[1]) + 2
-    site.cluster.output("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
-    wait_until(lambda: site.cluster.fact(job, "Restarts") == "1", 300, lambda: site.cluster.fact(job, "RunTime"))
-    site.cluster.output("scontrol", "update", f"JobId={job}", "TimeLimit=30")
-
-
 def _requeue(site: Site, job: str) -> None:
     site.cluster.output("scontrol", "requeue", job)
 
@@ -97,10 +93,10 @@ def _lose_a_node(site: Site, job: str) -> None:
     site.cluster.set_down(lost)
 
 
-@pytest.mark.parametrize("end", [_preempt, _reach_the_time_limit, _requeue, _lose_a_node])
+@pytest.mark.parametrize("end", [_preempt, _requeue, _lose_a_node])
 def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end: Callable[[Site, str], None]) -> None:
-    name, planned = end.__name__.strip("_"), LONG if end is _reach_the_time_limit else TRIALS
-    _written(site, name, trials=planned)
+    name = end.__name__.strip("_")
+    _written(site, name)
     job = _submitted(site, name)
     wait_until(lambda: len(_trials(site, name)) >= 1, JOB_LIMIT_S, lambda: _messages(site, name))
     end(site, job)
@@ -108,7 +104,7 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     before = [trial["trial_id"] for trial in _trials(site, name)]
     assert site.cluster.wait(job, JOB_LIMIT_S) == "COMPLETED", _messages(site, name)
     trials = _trials(site, name)
-    assert len(trials) == planned
+    assert len(trials) == TRIALS
     assert [trial["trial_id"] for trial in trials[: len(before)]] == before
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
     assert {trial["state"] for trial in trials} == {"complete"}, _messages(site, name)
@@ -122,6 +118,31 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     code, output, messages = site.chorale("tune", "--follow", name)
     assert code == 0
     assert "1MiB" in output + messages
+
+
+def test_a_campaign_at_the_time_limit_of_its_job_stops_requeues_and_goes_on(site: Site) -> None:
+    """With more trials than there is time for: Slurm looks at limits every half a minute."""
+    _written(site, "limited", trials=64, repeats=10)
+    job = _submitted(site, "limited", "--set", "search.channels={from: 1, to: 32}")
+    wait_until(lambda: _trials(site, "limited"), JOB_LIMIT_S, lambda: _messages(site, "limited"))
+    minutes = int(site.cluster.fact(job, "RunTime").split(":")[1]) + 2
+    site.cluster.output("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+    wait_until(
+        lambda: site.cluster.fact(job, "Restarts") == "1", JOB_LIMIT_S, lambda: site.cluster.fact(job, "RunTime")
+    )
+    site.cluster.output("scontrol", "update", f"JobId={job}", "TimeLimit=30")
+    before = [trial["trial_id"] for trial in _trials(site, "limited")]
+    assert len(before) < 64
+    wait_until(lambda: len(_trials(site, "limited")) > len(before), JOB_LIMIT_S, lambda: _messages(site, "limited"))
+    assert f"resuming launch 1 of limited with {len(before)} trials" in _messages(site, "limited")
+    code, _, messages = site.chorale("tune", "--stop", "limited")
+    assert code == 0, messages
+    assert site.cluster.wait(job) == "CANCELLED"
+    trials = _trials(site, "limited")
+    assert [trial["trial_id"] for trial in trials[: len(before)]] == before
+    assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
+    assert {trial["state"] for trial in trials} == {"complete"}, _messages(site, "limited")
+    assert list((site.folder / "jobs").iterdir()) == []
 
 
 def test_trials_that_move_to_another_node_of_the_job_are_told(site: Site) -> None:

@@ -34,6 +34,18 @@ ANY = ResourceRequest(cpus=0)
 needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed: pip install mpich")
 
 
+class NodeOfSlurm:
+    """A host whose processes are told the name of its node, as those of a job of Slurm are."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.address = address
+        self._name = name
+
+    def start(self, spec: ProcessSpec) -> Any:
+        environment = {**spec.environment, "SLURMD_NODENAME": self._name}
+        return LocalHost(self.address).start(replace(spec, environment=environment))
+
+
 class TwoNodes:
     """A cluster of two hosts on this machine."""
 
@@ -43,7 +55,7 @@ class TwoNodes:
 
     def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
         self.requests.append((ranks, gpus_per_node))
-        return LeasedHosts([LocalHost("127.0.0.1"), LocalHost("127.0.0.2")], 2)
+        return LeasedHosts([NodeOfSlurm("127.0.0.1", "n1"), NodeOfSlurm("127.0.0.2", "n3")], 2)
 
     def release(self) -> None:
         self.releases += 1
@@ -86,7 +98,10 @@ def test_the_real_mpiexec_starts_ranks_through_places(
     assert shutil.which("mpiexec") == str(MPICH)
     nodes = TwoNodes()
     runner = MscclRunner(JobOptions((1,), launcher="mpich"), tmp_path, cluster=nodes)
-    results = measured(runner.submit(REQUEST)).results["ring"]
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")  # of mpiexec, which is not that of all ranks
+    outcome = measured(runner.submit(REQUEST))
+    assert outcome.environment["nodes"] == "n1,n3"
+    results = outcome.results["ring"]
     expected = [PROGRAM_US + one.size_bytes / PROGRAM_BYTES_PER_US for one in results]
     assert [one.median_s * 1e6 for one in results] == pytest.approx(expected, abs=0.01)
     assert nodes.requests == [(4, None)]

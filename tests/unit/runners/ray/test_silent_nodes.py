@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -61,6 +63,20 @@ def test_a_node_that_is_asked_again_is_not_silent_for_what_was_before() -> None:
         nodes.watch({"a": "10.0.0.1:1"})
         assert nodes.now == frozenset()
         wait_until_silent(nodes, {"a"})
+
+
+ENDING = """\
+import atexit, time
+from chorale.runners.ray.silent_nodes import SilentNodes
+SilentNodes(lambda address, limit_s: True, ping_s=0.01).watch({"a": "10.0.0.1:1"})
+time.sleep(0.1)
+atexit.register(time.sleep, 0.3)  # the thread goes on that long after executors have been shut down
+"""
+
+
+def test_the_end_of_a_process_says_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nodes_that_nobody_asks_are_not_silent() -> None:

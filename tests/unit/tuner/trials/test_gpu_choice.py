@@ -96,6 +96,15 @@ def test_what_cannot_go_together_is_said_before_anything_runs(campaign: Campaign
         check_runner(campaign, load_topology(campaign.topology))
 
 
+def test_tasks_of_a_job_array_have_nodes_each() -> None:
+    runner = {"kind": "msccl", "at_once": 2, "needs": {"resources": {"chorale_task": 1}}, "msccl": FOLDER}
+    campaign = small_campaign(topology="a100:2", runner=runner)
+    check_runner(campaign, load_topology(campaign.topology))
+    lent = small_campaign(topology="a100:2", runner={**runner, "msccl": {**FOLDER, "launcher": "ray"}})
+    with pytest.raises(InvalidInput, match="launches over several nodes must not share them; got 2"):
+        check_runner(lent, load_topology(lent.topology))
+
+
 def test_the_plan_names_dialect_needs_and_launches() -> None:
     campaign = on_gpus("a100:2", **FOLDER)
     plan = campaign_plan(campaign, load_topology("a100:2"))
