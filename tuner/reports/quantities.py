@@ -60,7 +60,7 @@ def algbw_text(time_per_byte: Fraction, unit: str) -> str:
 def seconds_text(seconds: Fraction | float) -> str:
     """Return a duration with three digits in the unit that suits it: `2.88 ps`, `4.03 s`."""
     value = float(seconds)
-    scale, unit = next((item for item in _SECONDS if value >= item[0]), _SECONDS[-1])
+    scale, unit = next((item for item in _SECONDS if abs(value) >= item[0]), _SECONDS[-1])
     return f"{value / scale:.3g} {unit}"
 
 

@@ -211,7 +211,7 @@ def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
 
 
 def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
-    _written(site, "array", trials=6)
+    _written(site, "array", trials=16, repeats=10)  # so long that the nodes of the second task join meanwhile
     job = _submitted(site, "array", "--array", "2")
     wait_until(
         lambda: not site.cluster.output("squeue", "--noheader", f"--jobs={job}"),
@@ -219,7 +219,7 @@ def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
         lambda: _messages(site, "array") + _ray_logs(site),
     )
     trials = _trials(site, "array")
-    assert len(trials) == 6, _messages(site, "array") + _ray_logs(site)
+    assert len(trials) == 16, _messages(site, "array") + _ray_logs(site)
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
     assert {trial["state"] for trial in trials} == {"complete"}
     assert len({trial["environment"]["nodes"] for trial in trials}) == 2  # each task has nodes of its own
