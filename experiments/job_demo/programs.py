@@ -63,7 +63,7 @@ def build_programs(topology: Topology, collective: str) -> list[Built]:
         options = Options(chunks)
         source = ScheduleRequest(topology, parse_collective(collective), method, options)
         built = build(BuildRequest(source, LoweringOptions(TARGET)))
-        if isinstance(built, BuildResult):
+        if isinstance(built, BuildResult) and isinstance(built.program, Program):
             entry = table_program(built.program_text.encode(), TARGET, method, {"chunks": chunks})
             name = method if chunks is None else f"{method} chunks={chunks}"
             programs.setdefault(entry.digest, Built(name, built.program, entry))

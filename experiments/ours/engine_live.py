@@ -79,7 +79,7 @@ def _programs(spec: str) -> dict[str, Program]:
     for method in _METHODS:
         source = ScheduleRequest(parse_topology(spec), ALLREDUCE, method, Options(), 1)
         result = build(BuildRequest(source, LoweringOptions("oneccl-xml", in_place=False)))
-        if not isinstance(result, BuildFailure):
+        if not isinstance(result, BuildFailure) and isinstance(result.program, Program):
             programs[method] = result.program
     return programs
 

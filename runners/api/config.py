@@ -133,6 +133,11 @@ class RunnerConfig(BaseModel, ABC):
         return None
 
     @property
+    def executes_plans(self) -> bool:
+        """Whether plans of MSCCL++ can be measured beside other programs, with these options."""
+        return False
+
+    @property
     def uses_cluster(self) -> bool:
         """Whether ranks may run on nodes of a Ray cluster, beside the one that holds the runner."""
         return False

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from chorale.runners.api.base import Outcome, RunRequest
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.5
@@ -87,7 +87,7 @@ class Workers(Protocol):
         """Whether nothing starts beside the measurements that begin now and may show in their times."""
         ...
 
-    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
+    def share(self, topology: Topology, programs: Iterable[AnyProgram]) -> None:
         """Say what many requests will hold, these very objects, so that it need not travel with each of them."""
         ...
 

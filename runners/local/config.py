@@ -41,6 +41,10 @@ class LocalConfig(RunnerConfig):
     def link_rate_mbps(self) -> float | None:
         return self.link_mbps
 
+    @property
+    def executes_plans(self) -> bool:
+        return self.where == "loopback"
+
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 

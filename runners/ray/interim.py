@@ -18,7 +18,7 @@ from chorale.runners.ray.retries import RetryPolicy
 from chorale.runners.ray.runner_holder import BuilderFactory, RunnerFactory, RunnerHolder
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.02
@@ -57,7 +57,7 @@ class InterimWorkers:
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._next: Workers | None = None
-        self._shared: list[tuple[Topology, tuple[Program, ...]]] = []
+        self._shared: list[tuple[Topology, tuple[AnyProgram, ...]]] = []
         self._worker: RunnerHolder | None = RunnerHolder(make_runner, alone)
         self._retries = RetryPolicy()
         caching = make_builder()
@@ -73,7 +73,7 @@ class InterimWorkers:
     def is_settled(self) -> bool:
         return self._start is None or self._start.done()
 
-    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
+    def share(self, topology: Topology, programs: Iterable[AnyProgram]) -> None:
         """Hand on to the cluster, as soon as there is one."""
         shared = (topology, tuple(programs))
         self._shared.append(shared)

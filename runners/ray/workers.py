@@ -18,7 +18,7 @@ from chorale.runners.ray.runner_holder import ALONE_PATIENCE_S, BuilderFactory, 
 from chorale.runners.ray.watch import ClusterLost
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.errors import Unavailable
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 
 MEASURE_GRACE_S = 30.0
@@ -75,7 +75,7 @@ class RayWorkers:
     def is_settled(self) -> bool:
         return True
 
-    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
+    def share(self, topology: Topology, programs: Iterable[AnyProgram]) -> None:
         self._shared.put((topology, *programs))
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:

@@ -47,6 +47,10 @@ class SimulatedConfig(RunnerConfig):
         return LoweringOptions(self.target)
 
     @property
+    def executes_plans(self) -> bool:
+        return True
+
+    @property
     def link_rate_mbps(self) -> Fraction | None:
         return self.link_mbps
 

@@ -11,7 +11,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 
@@ -69,7 +69,7 @@ class BuildResult:
     schedule_id: str
     schedule: bytes
     program_id: str
-    program: Program
+    program: AnyProgram
     program_text: str
     time_per_byte: str
     steps: int

@@ -49,6 +49,11 @@ def lift(text: bytes) -> Program:
     return lifted.program
 
 
+def lift_code(text: bytes) -> AnyProgram:
+    """Return the program or the plan that `text` holds. InvalidInput as of `lift`."""
+    return parse_plan(text) if _is_plan_text(text) else lift(text)
+
+
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express.
 

@@ -171,7 +171,7 @@ class Campaign(CampaignSection):
         max_length=10,
         description=(
             "What candidates are compared with: methods, library:NAME for the runner's own algorithms, or program "
-            "files (XML), whose paths are those from the campaign file."
+            "files (XML, plans of MSCCL++), whose paths are those from the campaign file."
         ),
     )
     controls: Literal["drift", "every-trial"] = Field(

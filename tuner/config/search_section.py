@@ -28,7 +28,8 @@ class SearchSection(CampaignSection):
         default=[],
         max_length=MAX_VALUES,
         description=(
-            "Program files (XML) that compete as they are, each a candidate; paths are those from the campaign file."
+            "Program files (XML, plans of MSCCL++) that compete as they are, each a candidate; paths are those from "
+            "the campaign file."
         ),
     )
     k: OptionalCounts = Field(

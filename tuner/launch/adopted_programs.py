@@ -9,14 +9,14 @@ from chorale.runners.api.units import format_size
 from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.identity import content_id, rational_text
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.costs.program_costs import program_time_per_byte
-from chorale.tuner.search.space import lowering_target
+from chorale.tuner.search.space import can_execute, lowering_target
 
 _judged: dict[tuple[str, str], BuildResult] = {}
 """By what decides the verdict, so that files are judged once in a process."""
@@ -59,9 +59,6 @@ def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFi
     except InvalidInput as error:
         raise InvalidInput(f"{place}: {error.rule}", error.value, error.way_out) from None
     program = lifted.program
-    if not isinstance(program, Program):
-        rule, way_out = f"{place}: programs of campaigns must be XML", "run plans with `chorale run`"
-        raise InvalidInput(rule, "a plan for MSCCL++", way_out)
     if program.collective.name.value != campaign.collective:
         rule = f"{place}: a program must be for the collective of the campaign, {campaign.collective}"
         raise InvalidInput(rule, program.collective, "leave it out, or change `collective`")
@@ -70,7 +67,6 @@ def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFi
         rule = f"{place}: a program must do what its collective says on {topology.spec} ({violation.rule})"
         raise CheckFailed(rule, violation.message, f"see all of it with `chorale lift {file.path}`")
     program = bounded(program, verdict.max_bytes)
-    assert isinstance(program, Program)
     _require_measurable(campaign, place, program)
     return BuildResult(
         schedule_id="",
@@ -84,20 +80,32 @@ def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFi
     )
 
 
-def _require_measurable(campaign: Campaign, place: str, program: Program) -> None:
+def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
     """Raise InvalidInput where the runner does not execute `program`, or not at every size of the campaign."""
-    capabilities, target = campaign.runner.capabilities, lowering_target(campaign.runner)
-    if capabilities.times is TimeSource.RECORD:
+    if campaign.runner.capabilities.times is TimeSource.RECORD:
         rule, way_out = f"{place}: a program must be one that can be measured", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
-    if not (capabilities.any_program or target.accepts(program)):
-        placement = "in place" if target.in_place else "out of place"
-        found = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
-        rule = f"{place}: programs for the {campaign.runner.kind} runner must be {target.name}, {placement}"
-        raise InvalidInput(rule, found, "choose the runner local, or write the program so")
+    if not can_execute(campaign.runner, program):
+        rule, value, way_out = _misfit(campaign, program)
+        raise InvalidInput(f"{place}: {rule}", value, way_out)
+    if program.one_sided and campaign.overlap.products:
+        rule, way_out = f"{place}: plans of MSCCL++ are measured with nothing beside", "leave `overlap` out"
+        raise InvalidInput(rule, f"{campaign.overlap.products} products of matrices", way_out)
     for size_bytes in campaign.sizes:
         if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
             most = format_size(program.max_bytes) if program.max_bytes else "any size"
             rule = f"{place}: a program must serve all sizes of the campaign"
             value = f"{format_size(size_bytes)}, and it is for {format_size(program.min_bytes)} to {most}"
             raise InvalidInput(rule, value, "leave the size out, or the program")
+
+
+def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
+    """Return rule, value and way out for a program that the runner does not execute."""
+    kind, target = campaign.runner.kind, lowering_target(campaign.runner)
+    if program.one_sided:
+        rule = f"plans of MSCCL++ must be measured by shared memory or a model, not by the {kind} runner as it is set"
+        return rule, program.target, "use the runner {kind: local, where: loopback}, or simulated"
+    placement = "in place" if target.in_place else "out of place"
+    found = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
+    rule = f"programs for the {kind} runner must be {target.name}, {placement}"
+    return rule, found, "choose the runner local, or write the program so"

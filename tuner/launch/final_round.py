@@ -11,8 +11,8 @@ import numpy as np
 from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest, library_result
 from chorale.runners.api.trace import ExecutionTrace
 from chorale.runners.api.workers import Workers, completions
-from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import lift
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.targets.lift import lift, lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
@@ -157,12 +157,14 @@ class FinalRound:
         return outcome
 
     def _is_to_trace(self, request: RunRequest) -> bool:
-        """Whether a program of `request` has not been traced yet at one of its sizes."""
+        """Whether a program of `request` has not been traced yet at one of its sizes; plans are never traced."""
+        if request.has_plans:
+            return False
         names = [name for name in request.programs if name in self._trials]
         return any(size not in self._traces.get(name, {}) for name in names for size in request.sizes_bytes)
 
-    def _loaded(self, trial: CompleteTrial) -> tuple[Candidate, Program]:
-        return trial.candidate, lift(self.store.program_path(trial.program_id).read_bytes())
+    def _loaded(self, trial: CompleteTrial) -> tuple[Candidate, AnyProgram]:
+        return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _save_trace(self, name: str, outcome: Measurement) -> None:
         """Write what each step of a finalist took, where the runner can tell."""

@@ -20,13 +20,13 @@ from chorale.runners.measurement.precision import ratio_interval
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildFailure, BuildResult
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.synth.programs.program import Program
-from chorale.synth.targets.lift import lift
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.search.space import lowering_target
+from chorale.tuner.search.space import can_execute, lowering_target
 from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
 from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore
@@ -54,7 +54,7 @@ CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
 """Failures of a program itself; any other failure says nothing about it."""
 
-Rival = tuple[Candidate, Program] | str
+Rival = tuple[Candidate, AnyProgram] | str
 """A program, or the name of an algorithm of the library itself."""
 
 Rivals = Mapping[str, Rival]
@@ -214,8 +214,8 @@ class _Gate:
             raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
         return self._program(winner.stored.candidate, winner.stored.program_id)
 
-    def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, Program]:
-        return candidate, lift(self.store.program_path(program_id).read_bytes())
+    def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, AnyProgram]:
+        return candidate, lift_code(self.store.program_path(program_id).read_bytes())
 
     def _champion(self, winner: BestProgram) -> ModelVersion | None:
         if self.mlflow is None:
@@ -232,9 +232,9 @@ class _Gate:
         files = self.mlflow.download(champion)
         manifest = json.loads(files[MANIFEST_FILE])
         verified = check_registered(files, manifest)
-        candidate, program = candidate_codec.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+        candidate, program = candidate_codec.validate_python(manifest["parameters"]), lift_code(files[PROGRAM_FILE])
         target = lowering_target(self.campaign.runner)
-        if target.accepts(program) or (verified is None and self.campaign.runner.capabilities.any_program):
+        if target.accepts(program) or (verified is None and can_execute(self.campaign.runner, program)):
             return candidate, program
         if verified is None:
             rule, way_out = "a champion from a file must run on the runner", "choose another `runner`"

@@ -11,7 +11,7 @@ from chorale.runners.api.base import LIBRARY, ProgramSettings, Race, RunRequest
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
@@ -30,7 +30,7 @@ class RequestBuilder:
 
     campaign: Campaign
     topology: Topology
-    baselines: Mapping[str, Program] = field(default_factory=dict)
+    baselines: Mapping[str, AnyProgram] = field(default_factory=dict)
 
     @property
     def target(self) -> LoweringTarget:
@@ -56,7 +56,7 @@ class RequestBuilder:
             return None
         return adopted_programs(self.campaign, self.topology)[candidate.method]
 
-    def adopted_baselines(self) -> dict[str, Program]:
+    def adopted_baselines(self) -> dict[str, AnyProgram]:
         """Return the baselines that are files, by their names in measurements."""
         adopted = {name: self.adopted(Candidate(method)) for name, method in self.references.items()}
         return {name: result.program for name, result in adopted.items() if result is not None}
@@ -82,7 +82,7 @@ class RequestBuilder:
 
     def run(
         self,
-        candidates: Mapping[str, tuple[Candidate, Program]],
+        candidates: Mapping[str, tuple[Candidate, AnyProgram]],
         number: int,
         race: Race | None = None,
         *,

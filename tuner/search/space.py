@@ -17,7 +17,7 @@ from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS
 from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
@@ -130,7 +130,7 @@ class LoweringTarget:
         """Whether programs become plans of puts, reads and signals."""
         return self.limits.one_sided_operations is not None
 
-    def accepts(self, program: Program) -> bool:
+    def accepts(self, program: AnyProgram) -> bool:
         """Whether `program` can be measured beside others of this target."""
         return (program.target, program.in_place) == (self.name, self.in_place)
 
@@ -139,6 +139,13 @@ def lowering_target(section: RunnerSection) -> LoweringTarget:
     """Return the target of all programs of a campaign with this runner."""
     lowering = section.config.lowering()
     return LoweringTarget(lowering.target, lowering.sm_count, lowering.in_place)
+
+
+def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
+    """Return whether the runner executes `program` as it is, beside the programs of its own target."""
+    if lowering_target(section).accepts(program):
+        return True
+    return section.config.executes_plans if program.one_sided else section.capabilities.any_program
 
 
 ELEMENT_BYTES = 4

@@ -21,7 +21,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import judge_program
-from chorale.synth.targets.lift import lift
+from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -143,7 +143,7 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
             raise CheckFailed(UNCHANGED_RULE, f"{name}, changed", RERUN_WAY_OUT)
     try:
         verified = verify(from_parquet(files[SCHEDULE_FILE], load_topology)) if has_schedule else None
-        lifted = lift(files[PROGRAM_FILE])
+        lifted = lift_code(files[PROGRAM_FILE])
     except InvalidInput as error:
         raise CheckFailed("a registered schedule must be readable", error, RERUN_WAY_OUT) from error
     for violation in judge_program(lifted).violations:

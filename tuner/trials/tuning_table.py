@@ -14,7 +14,10 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
-from chorale.synth.targets.lift import lift
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift_code
+from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
 from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord, mean_speedup
@@ -164,11 +167,16 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
     for number, span in enumerate(table_ranges(chosen), 1):
         if span.entry.trial is None:
             continue
-        program = lift(read(span.entry.trial.program_id))
+        program = lift_code(read(span.entry.trial.program_id))
         first = max(span.first_bytes, smallest)
         last = largest if span.last_bytes is None else span.last_bytes
-        text = target_named(program.target).emit(replace(program, min_bytes=first, max_bytes=last))
-        files[f"{number:02d}-{first}-{last}.xml"] = text.encode()
+        if isinstance(program, Program):
+            text = target_named(program.target).emit(replace(program, min_bytes=first, max_bytes=last))
+        else:
+            assert isinstance(program, ExecutionPlan)
+            text = plan_text(replace(program, min_bytes=first, max_bytes=last))
+        suffix = "json" if program.one_sided else "xml"
+        files[f"{number:02d}-{first}-{last}.{suffix}"] = text.encode()
     return files
 
 

@@ -27,6 +27,7 @@ from chorale.synth.programs.plans.plan import (
 from chorale.synth.programs.program import Buffer, ProgramViolation
 
 LARGEST_MIN_BYTES = 2**31 - 1
+MAX_BLOCK_THREADS = 1024  # that a GPU starts
 
 
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
@@ -56,14 +57,7 @@ def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
 def _whole_plan(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     ranks = len(plan.ranks)
     yield from collective_violations(plan)
-    if plan.min_bytes > plan.max_bytes:
-        yield ProgramViolation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
-    if plan.min_bytes > LARGEST_MIN_BYTES:
-        yield ProgramViolation.at("limit", f"min_message_size: {plan.min_bytes} is above the limit {LARGEST_MIN_BYTES}")
-    largest = largest_bytes(plan.chunks, max(body.scratch_chunks for body in plan.ranks))
-    if plan.origin and plan.max_bytes > largest:
-        message = f"a vector of {plan.max_bytes} bytes has offsets of {OFFSET_BYTES} and more, which wrap"
-        yield ProgramViolation.at("limit", message)
+    yield from _sizes_and_threads(plan)
     for rank, body in enumerate(plan.ranks):
         for kind, peers in (("memory", body.peers), ("port", body.port_peers)):
             for peer in sorted(set(peers)):
@@ -73,6 +67,20 @@ def _whole_plan(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
         for _, group in body.switches:
             if len(set(group)) < len(group) or not all(0 <= each < ranks for each in group):
                 yield ProgramViolation.at("switch", f"has a switch channel of {group}, which are no ranks", rank)
+
+
+def _sizes_and_threads(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
+    if plan.min_bytes > plan.max_bytes or plan.max_bytes == 0:
+        yield ProgramViolation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
+    if plan.settings.threads > MAX_BLOCK_THREADS:
+        message = f"num_threads_per_block: {plan.settings.threads} is above the limit {MAX_BLOCK_THREADS}"
+        yield ProgramViolation.at("limit", message)
+    if plan.min_bytes > LARGEST_MIN_BYTES:
+        yield ProgramViolation.at("limit", f"min_message_size: {plan.min_bytes} is above the limit {LARGEST_MIN_BYTES}")
+    largest = largest_bytes(plan.chunks, max(body.scratch_chunks for body in plan.ranks))
+    if plan.origin and plan.max_bytes > largest:
+        message = f"a vector of {plan.max_bytes} bytes has offsets of {OFFSET_BYTES} and more, which wrap"
+        yield ProgramViolation.at("limit", message)
 
 
 def _buffers(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[ProgramViolation]:

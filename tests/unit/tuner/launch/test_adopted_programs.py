@@ -24,6 +24,7 @@ from chorale.tuner.trials.records import CompleteTrial
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.hand_written import direct_allreduce
+from tests.unit.synth.programs.plans.examples import made
 from tests.unit.tuner.launch.test_tuning import run
 
 
@@ -101,6 +102,56 @@ def test_it_runs_live_as_candidate_and_as_baseline(home, hand):
     rows = [json.loads(line) for line in (report.folder / "trials.jsonl").read_text().splitlines()]
     assert name in json.dumps(rows)
     assert report.tracked.run_ids[trial.trial_id]  # MLflow has it too
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(made("complete:4", "allreduce"))
+    return path
+
+
+def test_a_plan_competes_in_a_model_and_is_the_answer_where_it_wins(home, plan, tmp_path, capsys):
+    report = run(home, campaign(plan))
+    [trial] = adopted_trials(report)
+    name = read_program_file(str(plan)).name
+    assert trial.candidate.method == name
+    assert trial.schedule_id == ""
+    best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), load_topology("complete:4"), "allreduce", 65536)
+    assert best.manifest["parameters"]["method"] == name
+    assert (best.program.schedule, best.program.program) == (None, plan.read_bytes())
+    refused = chorale(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "table")
+    assert refused.code == 2, refused.stderr
+    assert "jobs execute XML programs" in refused.stderr
+
+
+def test_a_plan_runs_live_beside_programs_up_to_the_final(home, plan):
+    wanted = campaign(
+        plan,
+        search={"methods": ["ring"], "programs": [str(plan)]},
+        runner={"kind": "local", "where": "loopback", "timeout_s": 120},
+        baselines=["ring", str(plan)],
+        sizes=["4KiB"],
+        final={"launches": 2},
+        repeats=2,
+    )
+    with LocalRunner(where="loopback") as runner:
+        report = run(home, wanted, runner=runner)
+    name = read_program_file(str(plan)).name
+    [trial] = adopted_trials(report)
+    assert all(size.times_s and size.baseline_times_s[name] for size in trial.sizes)
+    assert set(report.versions) == {4096}
+
+
+def test_a_plan_needs_memory_that_ranks_share(plan):
+    place = f"campaign key `search.programs`: {plan}"
+    for runner in ({"kind": "local"}, {"kind": "mpi"}):
+        message = refusal(campaign(plan, runner=runner))
+        assert message.startswith(f"{place}: plans of MSCCL++ must be measured by shared memory or a model"), message
+    beside = campaign(plan, runner={"kind": "local", "where": "loopback"}, overlap={"products": 10})
+    assert refusal(beside).startswith(f"{place}: plans of MSCCL++ are measured with nothing beside")
+    plan.write_text(made("complete:4", "allreduce").replace('"name": "signal"', '"name": "nop"', 1))
+    assert refusal(campaign(plan)).startswith(place)
 
 
 def test_a_resumed_launch_knows_the_file_by_its_content(home, hand):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.plans.check_execution import plan_execution_violations
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, PlanSettings
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_text import plan_text
 from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
@@ -158,13 +158,17 @@ FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
     "chunks": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.ALLTOALL), ranks=ALLREDUCE.ranks[:3])],
     "root": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.BROADCAST, 4))],
     "buffers": [lambda: rank_changed(ALLREDUCE, input_chunks=ALLREDUCE.chunks - 1)],
-    "never used": [lambda: replace(ALLREDUCE, min_bytes=2, max_bytes=1)],
+    "never used": [
+        lambda: replace(ALLREDUCE, min_bytes=2, max_bytes=1),
+        lambda: replace(ALLREDUCE, min_bytes=0, max_bytes=0),
+    ],
     "idle rank": [lambda: rank_changed(ALLREDUCE, blocks=())],
     "limit": [
         lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((), (), (NOP,) * 65)),
         lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((0,) * 17, (), ())),
         lambda: replace(ALLREDUCE, max_bytes=2**40),
         lambda: replace(ALLREDUCE, min_bytes=2**31),
+        lambda: replace(ALLREDUCE, settings=PlanSettings(threads=1025)),
     ],
     "peer": [lambda: rank_changed(ALLREDUCE, peers=(0, *ALLREDUCE.ranks[0].peers[1:]))],
     "channel": [
