@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
-from chorale.experiments.ours.random_fabrics import random_able_fabric
 from chorale.synth.bounds.in_network import bound_of_ranks, in_network_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
@@ -38,11 +36,12 @@ MOST_BASELINE_RANKS = 256  # rings of more have millions of messages
 _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not ask for"
 
 
-def _schedule(topology: Topology) -> VerifiedSchedule:
+def in_network_allreduce(topology: Topology) -> VerifiedSchedule:
+    """Return the verified schedule of an allreduce in which switches act, or of ranks alone where these are faster."""
     return synthesize(IN_NETWORK, topology, ALLREDUCE, None, SerialExecutor())
 
 
-def _bounds(topology: Topology) -> tuple[Fraction, Fraction]:
+def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
     """Return the certified least times per byte of ranks alone, and with what switches can do."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
@@ -66,9 +65,9 @@ def _best_by_name(algorithms: Sequence[NcclAlgorithm], size_bytes: int) -> dict[
 def _fabric_rows(spec: str) -> list[Row]:
     topology = parse_topology(spec)
     begun = time.process_time()
-    verified = _schedule(topology)
+    verified = in_network_allreduce(topology)
     planning_s = time.process_time() - begun
-    alone, bound = _bounds(topology)
+    alone, bound = both_bounds(topology)
     gap = verified.cost.time_per_byte / bound - 1
     small = topology.compute_count <= MOST_BASELINE_RANKS
     published = [each for each in PUBLISHED if each.spec == spec]
@@ -127,7 +126,7 @@ def _published_rows(number: int) -> list[Row]:
     published: PublishedRate = PUBLISHED[number]
     topology = parse_topology(published.spec)
     rates = _best_by_name(nccl_algorithms(topology), LARGE_BYTES)
-    alone, bound = _bounds(topology)
+    alone, bound = both_bounds(topology)
     model = rates[published.algorithm]
     error = model / published.algbw - 1
     return [{
@@ -141,7 +140,7 @@ def _published_rows(number: int) -> list[Row]:
         "other_model_algbw": {name: rate for name, rate in rates.items() if name != published.algorithm},
         "alone_algbw": float(1 / alone),
         "bound_algbw": float(1 / bound),
-        "schedule_algbw": float(1 / _schedule(topology).cost.time_per_byte),
+        "schedule_algbw": float(1 / in_network_allreduce(topology).cost.time_per_byte),
         "reason": None,
         "holds": abs(error) <= LARGEST_ERROR and published.algbw <= float(1 / bound),
     }]  # fmt: skip
@@ -164,51 +163,4 @@ PUBLISHED_RATES = Experiment(
     ),
     cases=lambda _quick: range(len(PUBLISHED)),
     evaluate=_published_rows,
-)
-
-BATCH = 100
-BATCHES = 10
-_COMPARED = "all sets of switches were compared: no packing of such trees is better; other schedules are open"
-
-
-def _random_rows(batch: int) -> list[Row]:
-    """Return a row of one hundred networks; each gap is named with its seed and why it is there."""
-    gaps: dict[int, Fraction] = {}
-    ways: Counter[str] = Counter()
-    wins = 0
-    for seed in range(batch * BATCH, (batch + 1) * BATCH):
-        topology = random_able_fabric(seed)
-        alone, bound = _bounds(topology)
-        verified = _schedule(topology)
-        ways[str(verified.schedule.parameters.get("construction") or "ranks alone")] += 1
-        wins += verified.cost.time_per_byte < alone
-        gap = verified.cost.time_per_byte / bound - 1
-        if gap:
-            gaps[seed] = gap
-    return [{
-        "batch": batch,
-        "networks": BATCH,
-        "at_gap_0": BATCH - len(gaps),
-        "switches_win": wins,
-        "constructions": dict(ways),
-        "worst_gap": rational_text(max(gaps.values(), default=Fraction(0))),
-        "gaps": {str(seed): rational_text(gap) for seed, gap in gaps.items()},
-        "reason": _COMPARED if gaps else None,
-        "holds": all(gap > 0 for gap in gaps.values()),
-    }]  # fmt: skip
-
-
-RANDOM = Experiment(
-    name="in-network-random",
-    question="Do schedules meet the bounds on random networks of up to 7 ranks and 4 switches, 1,000 in all?",
-    source="ours; `experiments/ours/random_fabrics.py`, seeds 0 to 999",
-    columns=(
-        Column("seeds", lambda row: f"{row['batch'] * BATCH} to {(row['batch'] + 1) * BATCH - 1}"),
-        Column("at gap 0", lambda row: f"{row['at_gap_0']} of {row['networks']}"),
-        Column("switches win", lambda row: str(row["switches_win"])),
-        Column("worst gap", lambda row: f"{float(Fraction(row['worst_gap'])):.4%}" if row["gaps"] else "0"),
-        Column("gaps by seed", lambda row: ", ".join(f"{seed}: {gap}" for seed, gap in row["gaps"].items())),
-    ),
-    cases=lambda quick: range(1 if quick else BATCHES),
-    evaluate=_random_rows,
 )

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.framework.catalog import load
-from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, PUBLISHED_RATES, RANDOM, SLOW
+from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, PUBLISHED_RATES, SLOW
+from chorale.experiments.ours.in_network_random import MIXED, RANDOM
 from chorale.tuner.costs.nccl_model import PUBLISHED
 
 
@@ -27,7 +28,8 @@ def test_all_of_the_issue_are_in_the_table():
     assert {spec: LARGEST_GAP[spec] for spec in asked} == dict.fromkeys(asked, Fraction(0))
     assert LARGEST_GAP["nvl72:2"] == LARGEST_GAP["nvl72:16"] == Fraction(1, 2000)
     assert set(FABRICS.cases(True)) == set(LARGEST_GAP) - set(SLOW)
-    assert [load(name).name for name in ("in-network", "in-network-random", "in-network-live")]
+    names = ("in-network", "in-network-random", "in-network-random-mixed", "in-network-live")
+    assert [load(name).name for name in names] == list(names)
 
 
 @pytest.mark.parametrize("number", [0, 3, len(PUBLISHED) - 1])
@@ -38,7 +40,8 @@ def test_published_rates_lie_below_the_bound_and_near_the_model(number):
 
 
 @pytest.mark.slow
-def test_random_fabrics():
-    [row] = RANDOM.evaluate(0)
+@pytest.mark.parametrize("experiment", [RANDOM, MIXED], ids=lambda each: each.name)
+def test_random_fabrics(experiment):
+    [row] = experiment.evaluate(0)
     assert row["at_gap_0"] + len(row["gaps"]) == row["networks"]
     assert row["holds"], row
