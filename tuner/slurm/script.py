@@ -67,7 +67,8 @@ class SlurmJob:
         )
 
     def _requests(self, profile: SlurmProfile) -> list[str]:
-        array = [f"--array=0-{self.tasks - 1}"] if self.tasks > 1 else []
+        # On nodes of their own: tasks that shared nodes would disturb one another.
+        array = [f"--array=0-{self.tasks - 1}", "--exclusive"] if self.tasks > 1 else []
         pattern = "%A-%a" if self.tasks > 1 else "%j"
         requeue = ["--requeue", "--open-mode=append"] if self.resumes else ["--no-requeue"]
         return [

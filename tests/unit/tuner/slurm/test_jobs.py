@@ -186,6 +186,7 @@ def test_scripts_with_ray_are_shell(tmp_path: Path, tasks: int) -> None:
     checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert ("--array=0-2" in script) == (tasks == 3)
+    assert ("#SBATCH --exclusive" in script) == (tasks == 3)
     assert script == job.script(SlurmProfile())
 
 
