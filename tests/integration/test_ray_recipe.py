@@ -27,7 +27,7 @@ runner: {kind: simulated}
 search: {methods: [ring]}
 budget: {trials: 1}
 """
-SMALL = f"--num-cpus=2 --object-store-memory={OBJECT_STORE_BYTES} --disable-usage-stats --include-dashboard=false"
+SMALL = f"--num-cpus=2 --object-store-memory={OBJECT_STORE_BYTES} --disable-usage-stats"
 
 
 def test_every_page_that_starts_ray_says_with_which_token() -> None:
@@ -55,7 +55,8 @@ def test_hosts_of_the_recipe_are_a_cluster_that_campaigns_join(tmp_path: Path) -
         common, (head, other) = recipe.partition("ray start")[0], re.findall(r"^ray start.*$", recipe, re.MULTILINE)
         for host, start in zip(hosts, (head, other), strict=True):
             words = f"{start.partition('  #')[0]} --node-ip-address={host.address} {SMALL}"
-            _run(host, home, common + words)
+            of_head = " --include-dashboard=false" if start is head else ""
+            _run(host, home, common + words + of_head)
         _run(hosts[0], home, f"{common}python -m chorale.runners.ray.wait_for_nodes {hosts[0].address}:6379 2")
         tune = f"RAY_ADDRESS={hosts[0].address}:6379 chorale tune {tmp_path}/campaign.yaml"
         assert "ring" in _run(hosts[1], home, common + tune)
