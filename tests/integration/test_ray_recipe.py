@@ -7,10 +7,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from chorale.runners.fabric.holder import NamespaceHolder
@@ -62,8 +60,7 @@ def test_hosts_of_the_recipe_are_a_cluster_that_campaigns_join(tmp_path: Path) -
         assert "ring" in _run(hosts[1], home, common + tune)
     finally:
         for host in hosts:
-            with suppress(psutil.Error):
-                host.first.kill()
+            host.close()
         holder.close()
 
 

@@ -100,6 +100,15 @@ class Host:
         self.first.kill()
         self._process.wait()
 
+    def close(self) -> None:
+        """End every process of the host, if there are any, and let go of it."""
+        with suppress(psutil.Error):
+            self.first.kill()
+        self._process.wait(LIMIT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
 
 def _adopted(first: psutil.Process) -> list[psutil.Process]:
     """Return the processes of the host of `first`, whoever is their parent."""
@@ -132,6 +141,5 @@ def cluster(count: int, home: Path) -> Iterator[list[Host]]:
         yield hosts
     finally:
         for host in hosts:
-            with suppress(psutil.Error):
-                host.first.kill()
+            host.close()
         holder.close()
