@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csgraph, csr_array
 
 from chorale.synth.programs.plans.deliveries import Deliveries
 from chorale.synth.programs.program import Program
@@ -75,6 +74,8 @@ def _joined_blocks(program: Program, deliveries: Deliveries) -> list[list[BlockI
         for rank, body in enumerate(program.ranks)
         for index, block in enumerate(body.blocks)
     }
+    from scipy.sparse import csgraph, csr_array  # noqa: PLC0415 (slow, and few programs have groups)
+
     number = {block: place for place, block in enumerate(carried)}
     pairs = {(number[each.send[:2]], number[each.receive[:2]]) for each in deliveries.of_send.values()}
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T

@@ -204,10 +204,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text_is_refused_at_once_in_one_line(kind):
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InvalidInput) as caught:
         lift(HOSTILE[kind].encode())
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 800
 
@@ -223,13 +223,13 @@ def test_endless_tags_are_not_kept(kind):
         "blanks": b"<algo" + b" " * size,
     }[kind]
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(InvalidInput, match=r"at most \d+ bytes"):
         lift(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 * 2**20
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-7", "cp037", "utf-8-sig"])
