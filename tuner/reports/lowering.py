@@ -14,6 +14,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import ExecutionPlan, PlanBlock
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing
@@ -63,6 +64,8 @@ def _moves(block: PlanBlock) -> bool:
 
 
 LARGE_BYTES = 2**30
+LARGE_PLAN = 4_000
+"""Instructions of a program of which no other forms are lowered as plans, to be compared with."""
 LARGE_LOSS = 0.15
 MIN_GAIN = 0.05
 MAX_MESSAGES = 2**17
@@ -115,8 +118,8 @@ def advice(
 ) -> LoweringAdvice | None:
     """Return what `program`, lowered with `options`, loses at `size_bytes`, by default at its largest, else at 1 GiB.
 
-    If that is much, other channels and finer chunks are tried. None for stepped schedules, which lose nothing, and
-    where a simulation would take long.
+    If that is much, other channels and finer chunks are tried, but for large plans, of which each takes many seconds.
+    None for stepped schedules, which lose nothing, and where a simulation would take long.
     """
     size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
     if verified.schedule.kind != "pipelined":
@@ -126,11 +129,18 @@ def advice(
         return None
     if current.fraction < LARGE_LOSS:
         return LoweringAdvice(current, None, few_trees=False)
-    losses = filter(None, (_lowered_loss(verified, other, size_bytes) for other in _others(verified, options)))
+    others = () if _is_large_plan(program, options) else _others(verified, options)
+    losses = filter(None, (_lowered_loss(verified, other, size_bytes) for other in others))
     best = min(losses, key=lambda loss: loss.fraction, default=current)
     better = best if best.fraction < current.fraction - MIN_GAIN else None
     trees = verified.schedule.trees_per_root or 1
     return LoweringAdvice(current, better, trees > 1 and min(best.fraction, current.fraction) > LARGE_LOSS)
+
+
+def _is_large_plan(program: Program, options: LoweringOptions) -> bool:
+    if target_named(options.target).limits.one_sided_operations is None:
+        return False
+    return sum(len(block.instructions) for body in program.ranks for block in body.blocks) > LARGE_PLAN
 
 
 def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
