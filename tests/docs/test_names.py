@@ -15,7 +15,7 @@ WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", 
 PARTS = "synth|runners|job|tuner|experiments|design|live"
 FOLDERS = "synth|runners|job|tuner|experiments|chorale|tests|docs|deploy|examples"
 MADE_BY_READERS = {"deploy/secrets", "deploy/secrets/tokens.yaml", "deploy/secrets/postgres.env"}
-MADE_BY_READERS |= {"job/executor-mpirun", "job/executor-srun"}
+MADE_BY_READERS |= {"job/README.md", "job/executor-mpirun", "job/executor-srun"}
 """Files that a page tells to make, in a folder of the repository or in one of the same name."""
 
 
