@@ -184,9 +184,10 @@ def overhead_line(report: TuneReport) -> str:
     parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
     notes: dict[str, int] = effort.get("notes", {})
     keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
-    measuring, overhead, ours, of_cpu, preparing = (seconds_text(effort[key] / 1e3) for key in keys)
+    measuring, beside, ours, of_cpu, preparing = (seconds_text(effort[key] / 1e3) for key in keys)
+    overhead = f"{beside} overhead" if effort["beside_measuring_ms"] >= 0 else "no overhead, some at the same time"
     return (
-        f"per trial: {measuring} measuring, {overhead} overhead; in this process {ours} ({parts}), {of_cpu} of CPU; "
+        f"per trial: {measuring} measuring, {overhead}; in this process {ours} ({parts}), {of_cpu} of CPU; "
         f"{preparing} of workers preparing" + "".join(f"; {note} ({count}x)" for note, count in notes.items())
     )
 
