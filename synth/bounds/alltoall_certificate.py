@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from chorale.synth.bounds.least_trees import shortest_distances
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
@@ -25,7 +25,8 @@ def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any
     if len(prices) != len(topology.links) or not all(isinstance(price, int) and price >= 0 for price in prices):
         raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", "make the schedule again")
     earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
-    paid = sum(_distances(topology, prices, source) for source in range(topology.compute_count))
+    ranks = range(topology.compute_count)
+    paid = sum(sum(shortest_distances(topology, prices, source)[: len(ranks)]) for source in ranks)
     try:
         stated = Fraction(certificate.get("rate_upper", ""))
     except (TypeError, ValueError, ZeroDivisionError) as error:
@@ -33,21 +34,3 @@ def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any
     if paid == 0 or earned / paid > stated:
         raise CheckFailed(_RULE, f"prices that do not prove {stated}", "make the schedule again")
     return stated
-
-
-def _distances(topology: Topology, prices: list[int], source: int) -> int:
-    """Return the sum of the price distances from `source` to all ranks."""
-    leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
-    for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
-        leaving[src].append((dst, price))
-    done: dict[int, int] = {}
-    heap = [(0, source)]
-    while heap:
-        distance, node = heapq.heappop(heap)
-        if node in done:
-            continue
-        done[node] = distance
-        for dst, price in leaving[node]:
-            if dst not in done:
-                heapq.heappush(heap, (distance + price, dst))
-    return sum(distance for node, distance in done.items() if node < topology.compute_count)

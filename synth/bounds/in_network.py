@@ -64,7 +64,12 @@ def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fractio
     if achieved is not None and alone.value >= achieved:
         return alone
     acting = in_network_bound(topology, collective, achieved)
-    return alone if acting is None or acting.value <= alone.value else acting
+    return alone if acting is None else stronger(alone, acting)
+
+
+def stronger(first: Bound, second: Bound) -> Bound:
+    """Return the bound that proves more, the first of equal ones."""
+    return second if second.value > first.value else first
 
 
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
@@ -72,18 +77,26 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
 
     An all-to-all brings prices of links that prove more than cuts do.
     """
-    if schedule.certificate.get("kind") == "alltoall-prices":
-        return _by_prices(schedule, achieved)
-    bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
-    return bound or bound_of_ranks(schedule.topology, schedule.collective, achieved)
-
-
-def _by_prices(schedule: AnySchedule, achieved: Fraction) -> Bound:
-    prices, upper = tuple(schedule.certificate["prices"]), Fraction(schedule.certificate["rate_upper"])
-    priced = Bound("alltoall-prices", (), 1 / (upper * schedule.topology.compute_count), prices=prices)
-    if priced.value >= achieved:
+    priced = _by_prices(schedule)
+    if priced is not None and priced.value >= achieved:
         return priced
-    return max(priced, lower_bound(schedule.topology, schedule.collective, achieved), key=lambda bound: bound.value)
+    bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
+    bound = bound or bound_of_ranks(schedule.topology, schedule.collective, achieved)
+    return bound if priced is None else stronger(priced, bound)
+
+
+def _by_prices(schedule: AnySchedule) -> Bound | None:
+    """Return what the certificate of an all-to-all says, still to be checked; None where there is none to be read."""
+    certificate = schedule.certificate
+    if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
+        return None
+    try:
+        prices, upper = tuple(certificate["prices"]), Fraction(certificate["rate_upper"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    if not prices or upper <= 0:
+        return None
+    return Bound("alltoall-prices", (), 1 / (upper * schedule.topology.compute_count), prices=prices)
 
 
 def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:

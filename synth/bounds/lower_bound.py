@@ -232,8 +232,9 @@ def _by_hops(topology: Topology) -> Bound:
     """Return the bound by a price of 1 for every link: all data cross as many links as there are hops, at least."""
     ranks = topology.compute_count
     hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
-    capacity = sum((Fraction(link.bandwidth) for link in topology.links), Fraction(0))
-    return Bound("alltoall-prices", (), Fraction(hops) / (capacity * ranks), prices=(1,) * len(topology.links))
+    integers, scale = topology.links.integer_bandwidths()
+    time = Fraction(hops * scale, int(integers.sum()) * ranks)
+    return Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:

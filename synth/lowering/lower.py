@@ -69,13 +69,14 @@ class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
     """A program exceeds a limit so far that it is not even built; the text says which."""
 
 
-def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
+def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool = True) -> Program:
     """Return the program that executes `verified` on the target of `options`.
 
     Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
     block for each direction of each of its connections (one for two of them, where blocks are scarce), which goes
     through the steps in order (in trees: through the depths), held up by exact waits only. Given sizes are out
     of place. Raises InvalidInput where the target's limits are exceeded. O(chunks moved * log(chunks of a step)).
+    seeks_fit: such an error names options that fit, which takes further attempts.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize
     >>> ring = parse_topology("ring:4")
@@ -91,7 +92,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     _require_possible(schedule, options, limits)
     program, excess = _attempt(schedule, options, limits)
     if program is None:
-        raise _misfit_error(schedule, options, limits, excess)
+        raise _misfit_error(schedule, options, limits, excess, seeks_fit)
     return replace(program, origin=columns.id)
 
 
@@ -200,9 +201,11 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
     return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
-def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
+def _misfit_error(
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str, seeks_fit: bool
+) -> InvalidInput:
     fits = lambda candidate: _attempt(schedule, candidate, limits)[0] is not None  # noqa: E731
-    near = nearest_fit(options, fits)
+    near = nearest_fit(options, fits) if seeks_fit else None
     requested = f"channels {options.channels}, instances {options.instances}"
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
     if near is not None:

@@ -95,7 +95,7 @@ def _candidates(
     optimal: tuple[str, ...] = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
     if collective.name == CollectiveName.ALLTOALL:
         optimal = ("alltoall",)
-    for name in (*optimal, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
+    for name in (*optimal, *(name for name in methods if tries_all and name not in optimal)):
         method = methods[name]
         if collective.name in method.collectives and set(options.non_default()) <= set(method.options):
             yield method

@@ -141,10 +141,7 @@ def _measured(
     for size_bytes in SIZES:
         left_s = deadline_s - time.monotonic()
         if left_s < 1:
-            return (
-                measured,
-                f"{format_size(size_bytes)}: the budget is used up; a larger --budget leaves time to measure",
-            )
+            return measured, f"{format_size(size_bytes)}: no time was left; a larger --budget leaves some"
         rate = _calibration(measured)  # of the first size, for all: links are probed once
         try:
             measured.append(contest(schedules, "local", (size_bytes,), home, options=rate, timeout_s=left_s))

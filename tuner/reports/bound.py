@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.in_network import in_network_bound
+from chorale.synth.bounds.in_network import in_network_bound, stronger
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
@@ -56,8 +56,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
     in_network = in_network_bound(topology, collective)
     if in_network is not None:
         check_certificate(topology, collective, in_network.to_json(topology))
-        if in_network.value > report.bound.value:  # it holds for ranks alone, too
-            report = replace(report, bound=in_network)
+        report = replace(report, bound=stronger(report.bound, in_network))  # it holds for ranks alone, too
     check_certificate(topology, collective, report.bound.to_json(topology))
     return replace(report, in_network=in_network)
 

@@ -154,7 +154,7 @@ def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[Lo
 
 def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> LoweringLoss | None:
     try:
-        program = lower(verified, options)
+        program = lower(verified, options, seeks_fit=False)
     except InvalidInput:  # it does not fit the target, and so is no alternative
         return None
     return _loss(verified, options, program, size_bytes)

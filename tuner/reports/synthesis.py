@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule, in_network_bound
+from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound, stronger
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.price_certificate import check_price_certificate
@@ -221,7 +222,7 @@ def proved_document(
     topology, collective = schedule.topology, schedule.collective
     with stages.stage("bound"):
         acting = in_network_bound(topology, collective)
-        alone = None if acting is None else bound_of_ranks(topology, collective)
+        alone = None if acting is None else stronger(lower_bound(topology, collective), acting)
         bound = acting if acting is not None and in_network else bound_of_schedule(schedule, achieved)
         for each in (bound, acting, alone):
             if each is not None:

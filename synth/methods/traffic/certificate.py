@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from chorale.synth.bounds.least_trees import shortest_distances
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
@@ -48,17 +48,5 @@ def _are_whole(numbers: object, count: int) -> bool:
 
 def _paid(topology: Topology, prices: Sequence[int], source: int, amounts: Sequence[int]) -> int:
     """Return what the amounts of `source` pay along the cheapest paths."""
-    leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
-    for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
-        leaving[src].append((dst, price))
-    done: dict[int, int] = {}
-    heap = [(0, source)]
-    while heap:
-        distance, node = heapq.heappop(heap)
-        if node in done:
-            continue
-        done[node] = distance
-        for dst, price in leaving[node]:
-            if dst not in done:
-                heapq.heappush(heap, (distance + price, dst))
-    return sum(amount * done[target] for target, amount in enumerate(amounts) if target != source and amount)
+    distance = shortest_distances(topology, prices, source)
+    return sum(amount * distance[target] for target, amount in enumerate(amounts) if target != source and amount)

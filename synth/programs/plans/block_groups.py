@@ -69,13 +69,13 @@ def _by_rank(blocks: Iterable[BlockId], counts: Mapping[BlockId, int]) -> Counte
 
 def _joined_blocks(program: Program, deliveries: Deliveries) -> list[list[BlockId]]:
     """Return the blocks that are shared alike, those with a block that carries most first."""
+    from scipy.sparse import csgraph, csr_array  # noqa: PLC0415 (slow, and few programs have groups)
+
     carried = {
         (rank, index): sum(item.count for item in block.instructions)
         for rank, body in enumerate(program.ranks)
         for index, block in enumerate(body.blocks)
     }
-    from scipy.sparse import csgraph, csr_array  # noqa: PLC0415 (slow, and few programs have groups)
-
     number = {block: place for place, block in enumerate(carried)}
     pairs = {(number[each.send[:2]], number[each.receive[:2]]) for each in deliveries.of_send.values()}
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T

@@ -101,7 +101,7 @@ def test_a_rank_that_never_comes_is_named_in_time(make_job: MakeJob, transport: 
         with pytest.raises(EngineError, match=f"rank {1 - rank} could not be connected in time") as failure:
             job.engines[rank].connect(job.addresses(rank), TOKEN, 0.3)
         assert failure.value.status == Status.TIMEOUT
-        assert time.monotonic() - started_s < 3.0
+        assert time.monotonic() - started_s < 1.3
 
 
 def test_somebody_who_answers_without_a_welcome_is_no_rank(make_job: MakeJob) -> None:
@@ -218,7 +218,7 @@ def test_a_bell_that_rings_without_end_ends_in_a_timeout(receiver: tuple[Engine,
         thread.start()
         started_s = time.monotonic()
         assert execute(engine).status == Status.TIMEOUT
-        assert time.monotonic() - started_s < 5.0
+        assert time.monotonic() - started_s < 2.0
         is_over.set()
         thread.join()
 

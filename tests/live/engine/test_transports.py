@@ -40,11 +40,9 @@ def test_a_message_that_nobody_wants_yet_is_taken_in_at_once(make_job: MakeJob, 
     job.connect()
     broadcast_once(job, number, 1)
     seconds = []
-    for _ in range(4):  # other processes may take the cores for a while
+    for _ in range(3):  # other processes may take the cores for a while
         started_s = time.monotonic()
         for elements in (5_000_000, 5_000_001):
             broadcast_once(job, number, elements)
         seconds.append(time.monotonic() - started_s)
-        if seconds[-1] < 0.9:
-            return
-    raise AssertionError(seconds)
+    assert min(seconds) < 0.9, seconds

@@ -36,7 +36,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """How the scenarios ended, one after the other in the same four processes."""
     folder = tmp_path_factory.mktemp("scenarios")
-    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 360)
+    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 240)
     assert codes == [0] * 4, "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(4))
     return results_of(folder, 4)
 

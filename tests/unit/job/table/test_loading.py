@@ -52,7 +52,7 @@ def test_reading_a_table_takes_an_instant(tmp_path: Path) -> None:
         (_seconds("import dataclasses, hashlib, json, pathlib"), _seconds(LOADING, tmp_path / "t")) for _ in range(5)
     ]
     reference_s, loading_s = (min(column) for column in zip(*pairs, strict=True))
-    assert loading_s < 4 * reference_s, pairs
+    assert loading_s < 3 * reference_s, pairs
 
 
 LOADING = "import chorale, sys; chorale.load_table(sys.argv[1])"

@@ -60,6 +60,38 @@ def test_an_all_to_all_comes_with_prices_that_prove_more_than_cuts():
         check_certificate(network, alltoall, bound.to_json(network) | {"time_per_byte": str(bound.value * 2)})
 
 
+def test_the_only_method_is_tried_once_and_says_itself_what_is_wrong():
+    calls = []
+    only = replace(METHODS["alltoall"], make=lambda *given: calls.append(given))
+    named = {name: method for name, method in METHODS.items() if name != "auto"} | {"alltoall": only}
+    ring, alltoall = parse_topology("ring:4"), parse_collective("alltoall")
+    auto_method(named).schedule(ring, alltoall, Options(), SerialExecutor(), None)
+    assert len(calls) == 1
+    with pytest.raises(InvalidInput, match="chunks per shard must be 1 to"):
+        synthesize("auto", ring, alltoall, Options(chunks=10**9), SerialExecutor())
+
+
+def damaged_bound(**changes):
+    """Return network, collective, and the bound of an all-to-all whose certificate was changed."""
+    verified = synthesize("auto", parse_topology("ring:5"), parse_collective("alltoall"), None, SerialExecutor())
+    schedule = verified.schedule
+    changed = replace(schedule, certificate={**schedule.certificate, **changes})
+    return schedule.topology, schedule.collective, bound_of_schedule(changed, verified.cost.time_per_byte)
+
+
+@pytest.mark.parametrize("changes", [{"prices": None}, {"rate_upper": "0"}, {"rate_upper": "x"}])
+def test_a_certificate_that_cannot_be_read_is_no_bound(changes):
+    network, collective, bound = damaged_bound(**changes)
+    assert check_certificate(network, collective, bound.to_json(network)) == bound.value
+
+
+@pytest.mark.parametrize("changes", [{"prices": ["a"] * 10}, {"rate_upper": "1/1000"}])
+def test_a_certificate_that_proves_less_than_it_says_is_refused(changes):
+    network, collective, bound = damaged_bound(**changes)
+    with pytest.raises(CheckFailed):
+        check_certificate(network, collective, bound.to_json(network))
+
+
 def test_large_networks_stop_at_the_lower_bound():
     schedule = limited("torus:4x4", max_ranks_all_methods=8)
     assert schedule.method == "bfb"
