@@ -14,11 +14,13 @@ class BenchmarkOutcome:
     facts:  counts and certificates, as JSON has them; the same on every machine
     ratio:  how much better than the reference, above 1 where it is
     seconds: of what is measured and of the reference; empty where exact costs are compared
+    peak_mb: the largest resident size of a process of its own, in 10**6 bytes
     """
 
     facts: Mapping[str, Any]
     ratio: float
     seconds: Mapping[str, float]
+    peak_mb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

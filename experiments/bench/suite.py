@@ -16,6 +16,7 @@ import networkx as nx
 import numpy as np
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.experiments.bench.commands import COMMANDS
 from chorale.experiments.bench.programs import PROGRAMS, RANKS
 from chorale.experiments.bench.scale import table_after_a_loss, verified_schedule_at_scale
 from chorale.experiments.bench.starts import START
@@ -235,7 +236,7 @@ REPLAN = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
+BENCHMARKS = (BFB, BOUNDS, COMMANDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
@@ -273,5 +274,6 @@ def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
             "goal": benchmark.goals[case],
             "goal_met": goal_met,
             "seconds": dict(outcome.seconds),
+            "peak_mb": outcome.peak_mb,
             "holds": not differing and (goal_met or not benchmark.is_exact),
         }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.topology.components import connected_labels
+from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
 
 _FEW = 32
@@ -30,10 +31,22 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
         return False
     if any(topology.abilities.get(int(image[node])) != ability for node, ability in topology.abilities.items()):
         return False
-    links = topology.links
+    offsets, kinds = _incoming_kinds(topology.links, node_count)
+    most = len(topology.links.bandwidths) * len(topology.links.latencies_s)
+    return bool(_keeps_links(offsets, topology.links.src, kinds, most, image.astype(np.int64)))
+
+
+@lru_cache(maxsize=2)
+def _incoming_kinds(links: Links, node_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the links into each node begin, and a number per link for its bandwidth and latency.
+
+    The last ones are remembered, since a topology has many symmetries; read-only.
+    """
     kinds = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
-    most = len(links.bandwidths) * len(links.latencies_s)
-    return bool(_keeps_links(links.incoming_offsets(node_count), links.src, kinds, most, image.astype(np.int64)))
+    offsets = links.incoming_offsets(node_count)
+    for column in (offsets, kinds):
+        column.flags.writeable = False
+    return offsets, kinds
 
 
 @compiled

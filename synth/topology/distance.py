@@ -47,6 +47,8 @@ def require_strongly_connected(topology: Topology) -> None:
     """
     if len(topology.links) <= _FEW_LINKS and _reaches_all(topology):
         return
+    if _is_balanced(topology) and _first_unreached(topology, arcs_backward(topology)) < 0:
+        return
     unreached = _first_unreached(topology, arcs_forward(topology))
     source, target = 0, unreached
     if unreached < 0:
@@ -55,6 +57,15 @@ def require_strongly_connected(topology: Topology) -> None:
         return
     names = f"no path from {topology.node_ids[source]} to {topology.node_ids[target]} in {topology.spec}"
     raise InvalidInput("every node must have a path to every other", names, "add links or remove the node")
+
+
+def _is_balanced(topology: Topology) -> bool:
+    """Whether as many links leave each node as enter it.
+
+    Then as many leave each set of nodes as enter it: what every node has a path to has a path to every node.
+    """
+    src, dst = (np.bincount(ends, minlength=topology.node_count) for ends in (topology.links.src, topology.links.dst))
+    return bool(np.array_equal(src, dst))
 
 
 def _reaches_all(topology: Topology) -> bool:

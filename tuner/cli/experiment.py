@@ -18,7 +18,7 @@ from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.lazy_rich import Table, ruled_table
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.run_content import log_experiment
@@ -149,6 +149,10 @@ HISTORY = "bench.jsonl"
 
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a Markdown table: before, now, limit and ratio of each case."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run benchmarks, compare counts and certificates with those expected, and keep the history in the data folder.
@@ -156,6 +160,8 @@ def bench(
     Exit code 1 if a fact differs. Goals are ratios to the reference; one of times that is missed is only told.
 
     Example: chorale bench rings
+
+    Example: chorale bench start commands --table table.md
     """
     # The layer above this one: it is imported by name, and only when it is used.
     suite = importlib.import_module("chorale.experiments.bench.suite")
@@ -163,6 +169,9 @@ def bench(
     for benchmark in suite.chosen(names or []):
         people.print(f"{benchmark.name}: beside {benchmark.reference}")
         rows += suite.rows_of(benchmark)
+    if table is not None:
+        markdown = importlib.import_module("chorale.experiments.bench.table").markdown_table(rows)
+        write_file(table, markdown.encode())
     failed = [row for row in rows if not row["holds"]]
     document = {"rows": rows, "holds": not failed, "history": str(_remember(rows))}
     if as_json:
