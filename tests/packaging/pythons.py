@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", default=VERSIONS, help="3.11, 3.12 or 3.13; default: all")
     versions = parser.parse_args().versions
     with tempfile.TemporaryDirectory() as folder:
-        wheel = build_wheel(Path(folder))
+        wheel = build_wheel(Path(folder), isolated=True)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
         failed = [fault for version in versions for fault in failures(version, wheel, Path(folder) / version)]
         failed += tool_failures(wheel, Path(folder) / "tools")
