@@ -20,6 +20,7 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.alltoall_traffic import TrafficRequest, plan_and_print
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
@@ -42,7 +43,10 @@ def alltoall(
         str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Also write an all-to-all schedule, .parquet or .json.")
+        str | None,
+        typer.Option(
+            "--output", "-o", callback=file_to_write, help="Also write an all-to-all schedule, .parquet or .json."
+        ),
     ] = None,
     chunks: Annotated[
         int | None,

@@ -11,6 +11,7 @@ import typer
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.tuner.auto.fabric_discovery import discover
 from chorale.tuner.auto.roofline import roofline, roofline_table
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.home import Home
@@ -21,7 +22,14 @@ Dump = Annotated[
     typer.Option(metavar="FILE", help="NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover."),
 ]
 SavedFabric = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the network as JSON, for file: specs.")
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        callback=file_to_write,
+        metavar="FILE",
+        help="Also write the network as JSON, for file: specs.",
+    ),
 ]
 
 

@@ -5,7 +5,9 @@ The lists stand here so that completion imports nothing; tests compare them with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 _METHODS = (
     "bfb ring biring expand forest forest-phases blink swing swing-latency hamiltonian-ring bfb-ring bucket "
@@ -18,6 +20,9 @@ RUNNERS = ("local", "simulated", "recorded", "oneccl", "mpi", "msccl")
 TARGETS = ("msccl-executor-xml", "msccl-xml", "oneccl-xml", "mscclpp-json")
 EXECUTORS = ("serial", "processes", "ray")
 ELEMENT_TYPES = ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+
+
+_FileName = TypeVar("_FileName")
 
 
 def collective_name(text: str) -> str:
@@ -77,3 +82,15 @@ CHOICES: Mapping[Callable[[str], str], tuple[str, tuple[str, ...]]] = {
     element_type: ("element type", ELEMENT_TYPES),
 }
 """What reads a name -> what it is the name of, and the names."""
+
+
+def file_to_write(path: _FileName) -> _FileName:
+    """Return the name of a file that is written at the end, once its folder is known to exist: before slow work."""
+    if path is None:
+        return path
+    folder = os.path.dirname(str(path))
+    if folder and not os.path.isdir(folder):
+        from chorale.synth.errors import InvalidInput  # noqa: PLC0415 - as above
+
+        raise InvalidInput("the folder of an output file must exist", folder, "create it first")
+    return path

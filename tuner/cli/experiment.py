@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
@@ -33,7 +34,9 @@ def register(app: typer.Typer) -> None:
 def experiment(
     name: Annotated[str, typer.Argument(metavar="list | NAME", help="Experiment to run, or list.")],
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the rows as .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw the rows as .png, .svg or .pdf.")
+    ] = None,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the answer as a run of MLflow.")] = False,
     resume: Annotated[
         bool,
@@ -151,7 +154,11 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
     table: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a Markdown table: before, now, limit and ratio of each case."),
+        typer.Option(
+            metavar="FILE",
+            callback=file_to_write,
+            help="Also write a Markdown table: before, now, limit and ratio of each case.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,6 +10,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS, method_named
 from chorale.synth.methods.method import Options
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, progress_bar, results
 from chorale.tuner.config.executors import open_executor
@@ -33,7 +34,8 @@ def failures(
     executor: ExecutorName = "processes",
     workers: Workers = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write the table of all failures as .csv too.")
+        str | None,
+        typer.Option("--output", "-o", callback=file_to_write, help="Write the table of all failures as .csv too."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,6 +23,7 @@ from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import open_executor
@@ -37,7 +38,12 @@ Seeds = Annotated[
 ]
 SearchRecord = Annotated[
     Path | None,
-    typer.Option("--search-record", metavar="FILE", help="JSON file that keeps the search, to go on later."),
+    typer.Option(
+        "--search-record",
+        metavar="FILE",
+        callback=file_to_write,
+        help="JSON file that keeps the search, to go on later.",
+    ),
 ]
 CalibrationFile = Annotated[
     str | None,
@@ -63,7 +69,10 @@ def find(
     calibration: CalibrationFile = None,
     executor: ExecutorName = "serial",
     workers: Workers = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier as .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=file_to_write, help="Draw the frontier as .png, .svg or .pdf."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.

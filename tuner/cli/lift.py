@@ -14,6 +14,7 @@ from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.part_history import Explanation
 from chorale.synth.targets.lift import LiftResult, read_program
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.lower import PredictedSize, program_table
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, CollectiveFile, PlotFile, SpecOfProgram
@@ -37,7 +38,9 @@ def lift(
     file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
     spec: SpecOfProgram = None,
     collective_file: CollectiveFile = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", callback=file_to_write, help="Write the program again, normalised.")
+    ] = None,
     fix: Fix = False,
     plot: PlotFile = None,
     size: PredictedSize = None,

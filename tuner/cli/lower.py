@@ -22,7 +22,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import as_protocol
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.cli.choices import TARGETS, target_name
+from chorale.tuner.cli.choices import TARGETS, file_to_write, target_name
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
@@ -102,7 +102,10 @@ def register(app: typer.Typer) -> None:
 
 def lower(
     file: ScheduleFile,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Program file; .gz compresses it.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="Program file; .gz compresses it."),
+    ],
     target: TargetName = "msccl-xml",
     channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,

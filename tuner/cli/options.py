@@ -14,6 +14,7 @@ from chorale.tuner.cli.choices import (
     collective_name,
     element_type,
     executor_name,
+    file_to_write,
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -48,5 +49,9 @@ ElementTypeName = Annotated[
     str, typer.Option(metavar="TYPE", parser=element_type, help=f"Element type: {', '.join(ELEMENT_TYPES)}.")
 ]
 Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]
-PlotFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as .png, .svg or .pdf.")]
-GoodputPlot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")]
+PlotFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw it as .png, .svg or .pdf.")
+]
+GoodputPlot = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw goodput as .png, .svg or .pdf.")
+]

@@ -13,6 +13,7 @@ from chorale.job.record import CallCount, CallKey, Record, read_record, record_b
 from chorale.job.recorder import VARIABLE
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import people, results
 from chorale.tuner.config.recorded_job import RecordedJob
@@ -27,7 +28,10 @@ def register(app: typer.Typer) -> None:
 def record_command(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What starts the job.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the record (.json).")
+        Path,
+        typer.Option(
+            "--output", "-o", callback=file_to_write, metavar="FILE", help="Where to write the record (.json)."
+        ),
     ] = Path("job-record.json"),
     as_json: AsJson = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.output import results
 from chorale.tuner.costs.training_profile import load_profile
 from chorale.tuner.files.read_write import write_file
@@ -22,7 +23,12 @@ def register(app: typer.Typer) -> None:
 
 def record_training(
     model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that returns (model, batch).")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the profile (.json).")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", callback=file_to_write, metavar="FILE", help="Where to write the profile (.json)."
+        ),
+    ],
 ) -> None:
     """Record how long the layers of a PyTorch model take, as a profile for `chorale training`.
 

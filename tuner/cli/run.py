@@ -25,7 +25,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.choices import runner_name
+from chorale.tuner.cli.choices import file_to_write, runner_name
 from chorale.tuner.cli.options import AsJson, CollectiveFile, ElementTypeName, RunnableFile, Sizes
 from chorale.tuner.cli.output import people
 from chorale.tuner.cli.run_report import print_failure, print_report
@@ -59,10 +59,14 @@ WantsCalibration = Annotated[
     bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
 ]
 TraceFile = Annotated[
-    Path | None, typer.Option(help="Write what every instruction took on every rank, for Perfetto (.json).")
+    Path | None,
+    typer.Option(callback=file_to_write, help="Write what every instruction took on every rank, for Perfetto (.json)."),
 ]
 TracePlot = Annotated[
-    Path | None, typer.Option(help="Draw the last size as a timeline beside the predicted one (.png, .svg or .pdf).")
+    Path | None,
+    typer.Option(
+        callback=file_to_write, help="Draw the last size as a timeline beside the predicted one (.png, .svg or .pdf)."
+    ),
 ]
 
 

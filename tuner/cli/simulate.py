@@ -11,7 +11,7 @@ from chorale.runners.api.units import format_size, parse_sizes
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
-from chorale.tuner.cli.choices import collective_name
+from chorale.tuner.cli.choices import collective_name, file_to_write
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
@@ -40,7 +40,10 @@ PipelineChunks = Annotated[
 TraceFile = Annotated[
     Path | None,
     typer.Option(
-        "--trace", metavar="FILE", help="Write each message of the largest size, by the flow model, for Perfetto."
+        "--trace",
+        metavar="FILE",
+        callback=file_to_write,
+        help="Write each message of the largest size, by the flow model, for Perfetto.",
     ),
 ]
 

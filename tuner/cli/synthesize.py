@@ -18,6 +18,7 @@ from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.application import ChoraleCommand
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, CollectiveName, ExecutorName, Root, Shards, Workers
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
 from chorale.tuner.config.build_cache import verified_from_cache
@@ -104,7 +105,9 @@ def synth(
     workers: Workers = None,
     in_network: InNetwork = False,
     shards: Shards = None,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", callback=file_to_write, help="Schedule file, .parquet or .json.")
+    ] = None,
     no_cache: NoCache = False,
     as_json: AsJson = False,
 ) -> None:

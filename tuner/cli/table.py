@@ -12,7 +12,7 @@ from chorale.job.table.comparing import comparison
 from chorale.job.table.layout import parse_table, table_bytes
 from chorale.job.table.model import Table
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.choices import campaign_name
+from chorale.tuner.cli.choices import campaign_name, file_to_write
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.cli.table_export import export
@@ -25,7 +25,9 @@ table_app = CommandLine(
 )
 
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
-OutputFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Table file to write.")]
+OutputFile = Annotated[
+    Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="Table file to write.")
+]
 
 
 def register(app: typer.Typer) -> None:

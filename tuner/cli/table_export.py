@@ -12,6 +12,7 @@ from chorale.job.settings import load_table
 from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
@@ -44,7 +45,12 @@ _USES = {name: use for name, (_, use) in _FILES.items()} | {
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")],
     kind: Annotated[str, typer.Option("--for", metavar="LIBRARY", help=f"One of {', '.join(KINDS)}.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="File to write; mscclpp: a folder.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", callback=file_to_write, metavar="PATH", help="File to write; mscclpp: a folder."
+        ),
+    ],
     dtype: Annotated[str | None, typer.Option(help="Whose entries, where the table has several types.")] = None,
     library: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The libmpi.so of the MPICH that jobs use.")

@@ -20,6 +20,7 @@ from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, PlotFile
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.cli.placement import placement
@@ -94,7 +95,9 @@ def import_topology(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A dump of NCCL or RCCL (XML), GraphML, JSON, or Slurm's switches.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .json file to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="The .json file to write.")
+    ],
     boxes: Annotated[int | None, typer.Option(min=1, help="Join so many copies of a dumped machine.")] = None,
     nic_gbps: NicRate = None,
     rails: Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from chorale.runners.api.units import parse_sizes
 from chorale.synth.training import BUCKETS_BYTES
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
@@ -39,7 +40,9 @@ def training(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the parts as .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw the parts as .png, .svg or .pdf.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate an iteration of data-parallel training, with experts where the profile has them.

@@ -16,6 +16,7 @@ from chorale.synth.targets.judge import judge
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
+from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.options import AsJson, CollectiveFile, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.verdicts import Fix, explained, verdict_document, verdict_rows, write_bounded
@@ -38,7 +39,9 @@ def verify(
     spec: SpecOfProgram = None,
     collective_file: CollectiveFile = None,
     fix: Fix = False,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="File that --fix writes.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", callback=file_to_write, help="File that --fix writes.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a schedule, or execute a program, chunk by chunk; exit 0 if it does what its collective demands, 1 if not.
