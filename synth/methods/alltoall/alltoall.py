@@ -8,7 +8,6 @@ one dimension only; all pairs pay for it what they pay in that factor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import cast, get_args
 
@@ -169,9 +168,9 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 def certify_prices(merged: MergedProblem, solution: PricedSolution) -> AllToAllRate:
     """Return exact bounds on the full problem from flows that follow prices. O(sources * links * log links)."""
     full = merged.full
-    flows = replace(solution.flows, problem=full, prices=solution.flows.prices[merged.merged])
+    flows = solution.flows.on(full, merged.merged)
     upper = _best_bound(full, merged.merged, [integer_prices(solution.prices)])[0]
-    return AllToAllRate(flows.rate(fine_units(full.node_count)), upper, "prices")
+    return AllToAllRate(flows.rate(), upper, "prices")
 
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:

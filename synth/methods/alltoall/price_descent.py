@@ -14,117 +14,45 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.price_kernels import (
-    BUCKETS,
-    Floats,
-    PricedNetwork,
-    add_priced_loads,
-    add_whole_loads,
-)
+from chorale.synth.methods.alltoall.mixed_flows import MixedFlows, Mixture
+from chorale.synth.methods.alltoall.price_kernels import Floats
+from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.methods.alltoall.rate import BoundsListener
 
-_SOURCES_AT_ONCE = 64
 _FIRST_TEMPERATURE = 0.08
 """In units of the mean price."""
-_SHARE_OF_DETOURS = 0.5
+_SHARE_OF_DETOURS = 0.7
 """The part of the gap that may be lost to paths that are not the cheapest."""
-_MEMORY = 12
+_MEMORY = 24
 _SHORTEST_STEP, _SHRINK, _FIRST_SCALE = 0.1, 0.4, 0.5
 _LEAST_LOGARITHM = -9.0
-MAX_PASSES = 60
-_PATIENCE = 8
+MAX_PASSES = 200
+_PATIENCE = 24
 """Passes without progress after which the method gives up."""
 _PROGRESS = 0.9
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PricedFlows:
-    """The flows that follow prices: float64[C] per link class of `problem`, and a temperature in the same unit."""
-
-    problem: Commodities
-    prices: Floats
-    temperature: float
-
-    def summed(self) -> tuple[Floats, float, float]:
-        """Return loads float64[links], and the sums of distances and smoothed distances. O(sources * links)."""
-        network, prices, width = self._network()
-
-        def part(block: slice) -> tuple[Floats, float, float]:
-            loads = np.zeros(self.problem.link_count)
-            rows = network._replace(demand=self.problem.demand_of(block))
-            sources, weights = self.problem.sources[block], self.problem.weights[block]
-            return loads, *add_priced_loads(rows, sources, weights, prices, width, self.temperature, loads)
-
-        parts = in_threads(part, blocks(len(self.problem.sources), _SOURCES_AT_ONCE))
-        loads = np.zeros(self.problem.link_count)
-        for one, _, _ in parts:
-            loads += one
-        return loads, sum(paid for _, paid, _ in parts), sum(smooth for _, _, smooth in parts)
-
-    def rate(self, units: int) -> Fraction:
-        """Return the exact rate of these flows in whole units, `units` for each that is sent."""
-        problem = self.problem
-        network, prices, width = self._network()
-
-        def part(block: slice) -> NDArray[np.int64]:
-            loads = np.zeros(problem.link_count, dtype=np.int64)
-            rows = network._replace(demand=problem.demand_of(block))
-            sources, weights = problem.sources[block], problem.weights[block]
-            add_whole_loads(rows, sources, weights, prices, width, self.temperature, units, loads)
-            return loads
-
-        of_class = np.zeros(len(problem.class_size), dtype=np.int64)
-        for loads in in_threads(part, blocks(len(problem.sources), _SOURCES_AT_ONCE)):
-            np.add.at(of_class, problem.link_class, loads)
-        columns = zip(of_class, problem.class_size, problem.class_capacity, strict=True)
-        longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
-        return Fraction(units, problem.scale) / longest
-
-    def of_sources(self) -> Floats:
-        """Return float64[K, links]: the flows of each source."""
-        network, prices, width = self._network()
-        flows = np.zeros((len(self.problem.sources), self.problem.link_count))
-        once = np.ones(1, dtype=np.int64)
-        for index, row in enumerate(flows):
-            block = slice(index, index + 1)
-            rows = network._replace(demand=self.problem.demand_of(block))
-            add_priced_loads(rows, self.problem.sources[block], once, prices, width, self.temperature, row)
-        return flows
-
-    def _network(self) -> tuple[PricedNetwork, Floats, float]:
-        problem = self.problem
-        heads = problem.dst[problem.outgoing_links]
-        network = PricedNetwork(
-            problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, heads, problem.demand
-        )
-        prices = self.prices[problem.link_class]
-        width = max(float(prices.min()) / 2, float(prices.max()) / (BUCKETS - 4))
-        return network, prices, width
+_PASSES_PER_MIXTURE = 4
+_TOWARDS_DUALS = 0.1
+"""How far prices of the best bound are moved towards those of a mixture, to find flows that it lacks."""
+_MARGIN = 0.999
+"""The part of the gap to reach in floating point, so that exact bounds are within all of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Logarithms of prices, their flows, and what these say.
+    """Logarithms of prices, and what these say.
 
     value, slope: of the logarithm of what links earn over the smoothed sum of distances, which is to be least
     shares:       float64[C], the part that each class earns
-    uneven:       float64[C], load over the mean load, per capacity
     detour:       by which part the paths are longer than the shortest
     """
 
     logarithms: Floats
-    flows: PricedFlows
     value: float
     slope: Floats
     shares: Floats
-    uneven: Floats
     detour: float
-    lower: float
-    upper: float
 
 
 @dataclass(slots=True)
@@ -160,10 +88,10 @@ class _Curvature:
 class PricedSolution:
     """flows: those with the largest rate; prices: float64[C], those that prove the least upper bound.
 
-    The bounds are in floating point: `PricedFlows.rate` and `distance_bound` make exact ones.
+    The bounds are in floating point: `MixedFlows.rate` and `distance_bound` make exact ones.
     """
 
-    flows: PricedFlows
+    flows: MixedFlows
     prices: Floats
     lower: float
     upper: float
@@ -172,13 +100,13 @@ class PricedSolution:
     def gap(self) -> float:
         return self.upper / self.lower - 1
 
-    def joined(self, point: _Point) -> PricedSolution:
+    def joined(self, other: PricedSolution) -> PricedSolution:
         """Return the better of both in each respect."""
         better = self
-        if point.lower > self.lower:
-            better = replace(better, flows=point.flows, lower=point.lower)
-        if point.upper < self.upper:
-            better = replace(better, prices=point.flows.prices, upper=point.upper)
+        if other.lower > self.lower:
+            better = replace(better, flows=other.flows, lower=other.lower)
+        if other.upper < self.upper:
+            better = replace(better, prices=other.prices, upper=other.upper)
         return better
 
 
@@ -187,43 +115,50 @@ def priced_solution(
 ) -> PricedSolution:
     """Return flows and prices whose bounds differ by at most `gap`, or what is reached when progress ends.
 
-    At most about `passes` passes of O(sources * (links + nodes)), side by side in threads; memory O(links * threads).
+    At most about `passes` passes of O(sources * (links + nodes)), side by side in threads; memory O(links * threads)
+    and O(link classes) for each pass.
     """
-    climb = _Climb(problem, report)
+    climb = _Climb(problem, _MARGIN * float(gap), report)
     point = climb.at(np.zeros(len(problem.class_size)))
-    while climb.best.gap > gap and climb.passes < passes and not climb.is_stuck():
-        if point.detour > 1.1 * _SHARE_OF_DETOURS * float(gap):
-            climb.cool(float(gap), point)
-            point = climb.at(point.logarithms)
-        else:
-            point = climb.next(point)
+    while climb.goes_on(passes) and not climb.is_blocked:
+        point = climb.next(climb.cooled(point))
+    while climb.goes_on(passes):
+        climb.cooled(climb.between(climb.mix()))
     return climb.best
 
 
 class _Climb:
-    """The search: its temperature, the best bounds so far and what is known of the curvature."""
+    """The search: its temperature, the best bounds so far, what is known of the curvature, and flows to mix.
+
+    is_blocked: whether no step was short enough to get ahead. That happens where prices fall to the temperature: what
+    links carry then jumps where nodes change their order.
+    """
 
     best: PricedSolution
 
-    def __init__(self, problem: Commodities, report: BoundsListener | None) -> None:
+    def __init__(self, problem: Commodities, gap: float, report: BoundsListener | None) -> None:
         self.problem = problem
+        self.gap = gap
         self.report = report
         self.capacity = problem.class_capacity / problem.scale * problem.class_size
         self.temperature = _FIRST_TEMPERATURE
         self.curvature = _Curvature()
+        self.mixture = Mixture()
         self.gaps: list[float] = []
+        self.is_blocked = False
 
-    @property
-    def passes(self) -> int:
-        return len(self.gaps)
+    def goes_on(self, passes: int) -> bool:
+        """Whether the gap is not reached, the last passes have brought the bounds closer, and there are more."""
+        count = len(self.gaps)
+        is_stuck = count > _PATIENCE and self.gaps[-1] > _PROGRESS * self.gaps[-1 - _PATIENCE]
+        return self.best.gap > self.gap and count < passes and not is_stuck
 
-    def is_stuck(self) -> bool:
-        """Whether the last passes have hardly brought the bounds closer."""
-        return self.passes > _PATIENCE and self.gaps[-1] > _PROGRESS * self.gaps[-1 - _PATIENCE]
-
-    def cool(self, gap: float, point: _Point) -> None:
-        """Lower the temperature so that paths become short enough."""
-        self.temperature *= max(0.3, _SHARE_OF_DETOURS * gap / point.detour)
+    def cooled(self, point: _Point) -> _Point:
+        """Return the point at a lower temperature if its paths are too long; else as it is."""
+        if point.detour <= 1.1 * _SHARE_OF_DETOURS * self.gap or self.best.gap <= self.gap:
+            return point
+        self.temperature *= max(0.3, _SHARE_OF_DETOURS * self.gap / point.detour)
+        return self.at(point.logarithms)
 
     def next(self, point: _Point) -> _Point:
         """Return the point after a step; a shorter one where the value would not fall."""
@@ -231,11 +166,21 @@ class _Climb:
         length = 1.0
         while True:
             after = self.at(np.maximum(point.logarithms + length * direction, _LEAST_LOGARITHM))
-            if after.value <= point.value + 1e-4 * length * (point.slope @ direction) or length < _SHORTEST_STEP:
+            if after.value <= point.value + 1e-4 * length * (point.slope @ direction):
+                break
+            if length < _SHORTEST_STEP:
+                self.is_blocked = True
                 break
             length *= _SHRINK
         self.curvature.note(point, after)
         return after
+
+    def between(self, duals: Floats) -> _Point:
+        """Return the point at the prices of the best upper bound, a little towards those at which flows are mixed."""
+        prices = duals / self.capacity
+        prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
+        mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices
+        return self.at(np.maximum(np.log(mean), _LEAST_LOGARITHM))
 
     def at(self, logarithms: Floats) -> _Point:
         """Return the point at these logarithms of prices."""
@@ -243,19 +188,28 @@ class _Climb:
         prices = np.exp(logarithms)
         prices *= earned / float(prices @ self.capacity)  # 1 in the mean
         flows = PricedFlows(self.problem, prices, self.temperature)
-        of_link, paid, smooth = flows.summed()
-        loads = np.bincount(self.problem.link_class, weights=of_link, minlength=len(prices))
+        priced = flows.loads()
+        loads = priced.whole / priced.units
         shares, total = prices * self.capacity / earned, float(prices @ loads)
-        slope = (shares * total - prices * loads) / smooth
-        uneven = loads / self.capacity * (earned / total)
-        lower, upper = 1 / float((loads / self.capacity).max()), earned / paid
-        point = _Point(logarithms, flows, -float(np.log(smooth)), slope, shares, uneven, total / paid - 1, lower, upper)
-        self._note(point)
+        slope = (shares * total - prices * loads) / priced.smooth
+        point = _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
+        self.mixture.add(flows, priced, loads / self.capacity)
+        lower = 1 / float((loads / self.capacity).max())
+        self._note(PricedSolution(MixedFlows((flows,), (1,), (priced,)), prices, lower, earned / priced.paid))
         return point
 
-    def _note(self, point: _Point) -> None:
-        first = PricedSolution(point.flows, point.flows.prices, point.lower, point.upper)
-        self.best = self.best.joined(point) if self.gaps else first
+    def mix(self) -> Floats:
+        """Mix the flows so far, and return the prices of links at which the mixture is as good as any other."""
+        balance = self.mixture.best()
+        if balance.rate > self.best.lower:
+            self.best = replace(self.best, flows=balance.flows, lower=balance.rate)
+            self.gaps[-1] = self.best.gap
+        return balance.duals
+
+    def _note(self, solution: PricedSolution) -> None:
+        self.best = self.best.joined(solution) if self.gaps else solution
         self.gaps.append(self.best.gap)
+        if len(self.gaps) % _PASSES_PER_MIXTURE == 0 and self.best.gap > self.gap and not self.is_blocked:
+            self.mix()
         if self.report is not None:
             self.report(Fraction(self.best.lower), Fraction(self.best.upper))

@@ -179,77 +179,44 @@ def add_priced_loads(
     prices: Floats,
     width: float,
     temperature: float,
-    loads: Floats,
-) -> tuple[float, float]:
-    """Add the loads of the flows from `sources`, times `weights`, to `loads`, float64[links].
-
-    prices: float64[links] > 0 by head. Returns the sums over all units sent of the distance and of the smoothed
-    distance, -temperature * log(sum over paths of exp(-price / temperature)), whose slopes by price are the loads.
-    O(links + nodes * bucket searches) per source.
-    """
-    node_count = network.demand.shape[1]
-    search, by_tail = _work_space(node_count), _by_tail(network, prices)
-    weight, total = np.zeros(len(prices), dtype=np.float64), np.empty(node_count, dtype=np.float64)
-    need = np.empty(node_count, dtype=np.float64)
-    paid = smooth = 0.0
-    for index in range(len(sources)):
-        source, times, demand = sources[index], float(weights[index]), network.demand[index % len(network.demand)]
-        _search(network, by_tail, source, width, search)
-        _sort(search)
-        _weigh(network, prices, temperature, search, weight, total)
-        for node in range(node_count):
-            need[node] = float(demand[node])
-            paid += times * need[node] * search.distance[node]
-            smooth += times * need[node] * (search.distance[node] - temperature * log(total[node]))
-        for step in range(node_count - 1, 0, -1):
-            node = search.order[step]
-            if need[node] > 0.0:
-                share = need[node] / total[node]
-                for link in range(network.incoming[node], network.incoming[node + 1]):
-                    if weight[link] > 0.0:
-                        flow = share * weight[link]
-                        loads[link] += times * flow
-                        need[network.src[link]] += flow
-    return paid, smooth
-
-
-@compiled
-def add_whole_loads(
-    network: PricedNetwork,
-    sources: Nodes,
-    weights: NDArray[np.int64],
-    prices: Floats,
-    width: float,
-    temperature: float,
     units: int,
     loads: NDArray[np.int64],
-) -> None:
-    """Add the exact loads of flows close to those of `add_priced_loads`, in whole units, `units` for each of demand.
+) -> tuple[float, float]:
+    """Add the loads of the flows from `sources`, times `weights`, to `loads`, int64[links]: exact, in whole units.
 
-    A node takes all it needs from nodes that come before it, so that what it passes on has arrived.
+    prices: float64[links] > 0 by head;  units: how many each unit of demand is. A node takes all it needs from nodes
+    that come before it, so that what it passes on has arrived. Returns the sums over all units of demand of the
+    distance and of the smoothed distance, -temperature * log(sum over paths of exp(-price / temperature)), whose slopes
+    by price are the loads, up to rounding. O(links + nodes * bucket searches) per source.
     """
     node_count = network.demand.shape[1]
     search, by_tail = _work_space(node_count), _by_tail(network, prices)
     weight, total = np.zeros(len(prices), dtype=np.float64), np.empty(node_count, dtype=np.float64)
     need = np.empty(node_count, dtype=np.int64)
+    paid = smooth = 0.0
     for index in range(len(sources)):
-        demand = network.demand[index % len(network.demand)]
-        _search(network, by_tail, sources[index], width, search)
+        source, times, demand = sources[index], weights[index], network.demand[index % len(network.demand)]
+        _search(network, by_tail, source, width, search)
         _sort(search)
         _weigh(network, prices, temperature, search, weight, total)
         for node in range(node_count):
             need[node] = demand[node] * units
+            wanted = float(times * demand[node])
+            paid += wanted * search.distance[node]
+            smooth += wanted * (search.distance[node] - temperature * log(total[node]))
         for step in range(node_count - 1, 0, -1):
             node = search.order[step]
             missing, heaviest = need[node], -1
+            share = float(missing) / total[node]
             for link in range(network.incoming[node], network.incoming[node + 1]):
                 if weight[link] > 0.0:
-                    flow = min(missing, np.int64(need[node] * (weight[link] / total[node])))
+                    flow = min(missing, np.int64(share * weight[link]))
                     missing -= flow
-                    loads[link] += weights[index] * flow
+                    loads[link] += times * flow
                     need[network.src[link]] += flow
                     if heaviest < 0 or weight[link] > weight[heaviest]:
                         heaviest = link
             if missing > 0:  # what rounding down left over
-                loads[heaviest] += weights[index] * missing
+                loads[heaviest] += times * missing
                 need[network.src[heaviest]] += missing
+    return paid, smooth

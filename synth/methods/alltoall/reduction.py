@@ -64,6 +64,8 @@ class Reduction:
 class MergedProblem:
     """`full` as it was, `small` with one source per class and links in classes; no classes of flow variables yet.
 
+    `small` is `full` itself where nothing was merged.
+
     chosen: int[K'], which sources of `full` those of `small` are; `merged` as in `Reduction`
     """
 
@@ -106,6 +108,8 @@ def merged_problem(topology: Topology, full: Commodities) -> MergedProblem:
     ]  # the colour of a source's own row tells sources apart
     _, kept, source_class = np.unique(source_colours, return_index=True, return_inverse=True)
     order = np.argsort(kept)
+    if len(kept) == len(full.sources) and capacities.count == len(full.class_size):
+        return MergedProblem(full, full, kept[order], merged, row_colours, capacity_colours)
     small = _small(
         full,
         kept[order],

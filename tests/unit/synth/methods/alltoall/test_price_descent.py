@@ -15,7 +15,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall import alltoall
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.alltoall.price_descent import PricedFlows, priced_solution
+from chorale.synth.methods.alltoall.price_descent import priced_solution
+from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -56,11 +57,9 @@ def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
         wanted = problem.demand[0].astype(float)
         wanted[source] -= wanted.sum()
         assert np.allclose(arrived - left, wanted)
-    loads, paid, smooth = flows.summed()
-    assert np.allclose(loads, problem.weights @ by_source)
-    assert smooth <= paid + 1e-9
-    per_link = np.bincount(problem.link_class, weights=loads) / problem.class_size / problem.class_capacity
-    assert float(flows.rate(720720)) == pytest.approx(1 / (problem.scale * per_link.max()), rel=1e-4)
+    loads = flows.loads()
+    assert np.array_equal(loads.whole, np.rint(problem.weights @ by_source * loads.units))
+    assert loads.smooth <= loads.paid + 1e-9
 
 
 def test_cold_flows_take_only_the_cheapest_paths():
@@ -72,17 +71,26 @@ def test_cold_flows_take_only_the_cheapest_paths():
     for link, (tail, head) in enumerate(zip(problem.src.tolist(), problem.dst.tolist(), strict=True)):
         graph.add_edge(tail, head, weight=prices[problem.link_class[link]])
     lengths = dict(nx.all_pairs_dijkstra_path_length(graph))
-    loads, paid, _ = PricedFlows(problem, prices, 1e-6).summed()
-    assert paid == pytest.approx(sum(lengths[one][other] for one, other in permutations(range(24), 2)))
-    assert loads @ prices[problem.link_class] == pytest.approx(paid)
+    loads = PricedFlows(problem, prices, 1e-6).loads()
+    assert loads.paid == pytest.approx(sum(lengths[one][other] for one, other in permutations(range(24), 2)))
+    assert loads.whole @ prices / loads.units == pytest.approx(loads.paid)
 
 
 def test_it_gives_up_where_it_stalls():
     problem = commodities_of(parse_topology("genkautz:3,40"))
     passes = []
-    solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds))
+    solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds), 120)
     assert solution.gap > 0
-    assert len(passes) < 120
+    assert len(passes) <= 122
+
+
+@pytest.mark.parametrize("spec", ["genkautz:3,100", "genkautz:4,65", "mesh:6x7", "without(torus:7x7;node=5)"])
+def test_few_paths_are_mixed_until_the_gap_is_reached(spec):
+    topology = parse_topology(spec)
+    exact, priced = alltoall_rate(topology, method="lp"), alltoall_rate(topology, Fraction(1, 200), "prices")
+    assert priced.gap <= Fraction(1, 200)
+    assert priced.lower <= exact.upper
+    assert exact.lower <= priced.upper
 
 
 def test_sources_that_are_merged_count_as_often_as_they_are():
