@@ -12,14 +12,15 @@ from fractions import Fraction
 from typing import Literal
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.errors import CheckFailed
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, cost_of, promising
-from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.finder.score_cache import ScoreCache, score_from_parts
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.expand.prediction import MAX_DEGREE, Prediction, predict_allgather, predict_bfb_line
+from chorale.synth.methods.expand.prediction import MAX_DEGREE, predict_allgather, predict_bfb_line
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
@@ -107,7 +108,7 @@ def _rate(_shared: None, spec: str) -> Fraction:
 
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 """schedule: made with the rows of all ranks and verified; symmetric schedule: with those of rank 0, and symmetries;
-prediction: no schedule, but the cost follows from that of the network that was expanded, by other code than scored it.
+prediction: no schedule, but other code than scored it, on the network that was expanded or on the network itself built.
 """
 
 
@@ -147,22 +148,29 @@ def _confirmed(
         return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
     if ranks <= limits.expanded:
         return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
-    prediction = _prediction(candidate, executor)
-    if prediction is None:
-        return "none", None
-    return "prediction", (prediction.steps, prediction.bandwidth_factor)
+    computed_again = _computed_again(candidate, topology, executor)
+    return ("none", None) if computed_again is None else ("prediction", computed_again)
 
 
-def _prediction(candidate: TopologyCandidate, executor: Executor) -> Prediction | None:
-    """Return the exact cost from that of a smaller network, if the candidate is an expansion of one."""
+def _computed_again(
+    candidate: TopologyCandidate, topology: Topology, executor: Executor
+) -> tuple[int, Fraction] | None:
+    """Return the exact cost by other code than scored the candidate, if there is any that does not take too long."""
     if candidate.method == "expand":
-        return predict_allgather(candidate.spec, executor)
-    if candidate.nodes > candidate.degree * MAX_EXPANDED_RANKS:
+        prediction = predict_allgather(candidate.spec, executor)
+        return prediction.steps, prediction.bandwidth_factor
+    try:
+        base = _line_base(candidate.spec)
+        if base is not None and candidate.degree <= MAX_DEGREE:
+            prediction = predict_bfb_line(parse_topology(base))
+            return prediction.steps, prediction.bandwidth_factor
+        arithmetic = candidate.spec.startswith("genkautz:")
+        if not arithmetic and score_from_parts(candidate.spec) is None:
+            return None
+        score = bfb_score(topology)
+    except InvalidInput:
         return None
-    base = _line_base(candidate.spec)
-    if base is None or candidate.degree > MAX_DEGREE:
-        return None
-    return predict_bfb_line(parse_topology(base))
+    return score.steps, score.bandwidth_factor
 
 
 def _line_base(spec: str) -> str | None:

@@ -23,6 +23,7 @@ from chorale.synth.finder.confirmation import (
     with_known_costs,
 )
 from chorale.synth.finder.constructions import SeparateConstructions, divisors
+from chorale.synth.finder.cost_bounds import inner_specs, with_better_bounds
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.distance import diameter
@@ -94,7 +95,7 @@ def find(
     skipped: list[Confirmation] = ["none"] * len(chosen)
     confirmations = _confirm_all(chosen, executor, enter) if query.nodes <= confirmed_nodes else skipped
     rows = (
-        FrontierPoint(candidate, _diameter(candidate), confirmation, len(group) - 1)
+        FrontierPoint(candidate, _diameter(candidate, scores), confirmation, len(group) - 1)
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
     return FinderResult(query, tuple(rows), len(candidates), len(scores), len(candidates) - kept)
@@ -106,21 +107,27 @@ def _exact_frontier(
     """Return the frontier of exact costs among candidates that can be scored, and how many these are.
 
     Some are scored at a time, those of fewest steps first: exact costs show of many others that they are beaten.
-    Above `MAX_NODES_WITHOUT_SYMMETRIES` stored schedules are left out, too, whose diameters would take as long.
+    Above `MAX_NODES_WITHOUT_SYMMETRIES` stored schedules need a score, too: BFB takes as many steps as the diameter.
     """
-    few = [one for one in candidates if one.method == "bfb" or one.nodes <= MAX_NODES_WITHOUT_SYMMETRIES]
+    few = list(candidates)
+    scores.compute(inner_specs(promising(few)), executor, progress)
+    few = [with_better_bounds(one, scores) for one in few]
     while True:
         scored = with_known_costs(few, scores)
         needed = most_promising(scored, _SCORED_AT_ONCE)
         groups: list[tuple[TopologyCandidate, ...]] = []
         if not needed:
             groups = frontier(promising(scored))
-            needed = [one.spec for group in groups for one in group if one.method == "bfb"]
+            needed = [one.spec for group in groups for one in group if _needs_score(one)]
         scores.compute(needed, executor, progress)
-        kept = [one for one in few if one.method != "bfb" or not scores.is_too_large(one.spec)]
+        kept = [one for one in few if not (_needs_score(one) and scores.is_too_large(one.spec))]
         if groups and len(kept) == len(few):
             return groups, len(few)
         few = kept
+
+
+def _needs_score(candidate: TopologyCandidate) -> bool:
+    return candidate.method == "bfb" or candidate.nodes > MAX_NODES_WITHOUT_SYMMETRIES
 
 
 def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter: Stage) -> list[Confirmation]:
@@ -133,8 +140,13 @@ def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter:
     return confirmations
 
 
-def _diameter(candidate: TopologyCandidate) -> int:
-    return candidate.steps if candidate.method == "bfb" else diameter(parse_topology(candidate.spec))
+def _diameter(candidate: TopologyCandidate, scores: ScoreCache) -> int:
+    """Return the diameter, which is the number of steps of BFB."""
+    if candidate.method == "bfb":
+        return candidate.steps
+    if scores.has(candidate.spec):
+        return scores.of(candidate.spec).steps
+    return diameter(parse_topology(candidate.spec))
 
 
 def find_all(

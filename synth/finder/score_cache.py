@@ -1,6 +1,7 @@
 """Exact BFB scores of topologies by spec, computed once each, here or by an executor.
 
-Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built.
+Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built, and
+large expansions from the networks that they are made of.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, TooLargeToScore, bfb_score
 from chorale.synth.finder.kautz_kernels import kautz_loads
+from chorale.synth.finder.views.expansion_tree import expansion_of
+from chorale.synth.finder.views.view_scores import NotFromPartsError, loads_from_parts
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 
@@ -29,6 +33,9 @@ def kautz_score(degree: int, nodes: int) -> BfbScore:
 
 
 _MOST_TASKS = 64
+_KEPT = 64
+_FROM_PARTS = 2**11
+"""Expansions of so many nodes are scored from their parts; smaller ones are built and scored in as little time."""
 
 
 class ScoreCache:
@@ -68,12 +75,24 @@ class ScoreCache:
 
 
 def bfb_score_of(spec: str) -> BfbScore:
-    """Return the exact BFB score of the topology `spec`."""
+    """Return the exact BFB score of the topology `spec`. Raises TooLargeToScore."""
     tree = parse_spec(spec)
     if isinstance(tree, FamilyCall) and tree.name == "genkautz":
         degree, nodes = map(int, tree.text.split(","))
         return kautz_score(degree, nodes)
-    return bfb_score(parse_topology(spec))
+    score = score_from_parts(spec) if expansion_of(spec).nodes >= _FROM_PARTS else None
+    return bfb_score(parse_topology(spec)) if score is None else score
+
+
+@lru_cache(maxsize=_KEPT)
+def score_from_parts(spec: str) -> BfbScore | None:
+    """Return the exact BFB score of an expansion without building it; None for others, and where views are too many."""
+    network = expansion_of(spec)
+    try:
+        loads = loads_from_parts(network)
+    except NotFromPartsError:
+        return None
+    return BfbScore(len(loads), Fraction(network.degree, network.nodes) * sum(loads))
 
 
 def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore | None]:

@@ -29,7 +29,8 @@ from chorale.synth.methods.expand.expansion_plan import (
 )
 from chorale.synth.methods.expand.line_graph import line_graph_loads
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.automorphism import checked_orbits
+from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.topology import Topology
 
@@ -155,6 +156,7 @@ def regular_degree(topology: Topology) -> int:
 
 
 MAX_DEGREE = 12
+_MAX_SEARCHED = 2**29
 Counts = NDArray[np.int64]
 
 
@@ -167,21 +169,30 @@ def predict_bfb_line(topology: Topology) -> Prediction:
     takes as long as the largest (d n(S) - [(u, w) is among them]) / |S|, and its first step 1 shard.
 
     Theorem 10 of the full paper, T_B(L(G)) = T_B(G) + 1 / N, leaves out what a node need not receive from itself: it
-    is an upper bound, and L(G) can be bandwidth-optimal where it says otherwise. O(N (N d + D d 2^d)), D the diameter.
-    Raises InvalidInput for other networks.
+    is an upper bound, and L(G) can be bandwidth-optimal where it says otherwise. Of nodes u that known symmetries (each
+    checked) take to one another, one is looked at: O(orbits (N d^2 + D d 2^d)), D the diameter, or N for N d orbits.
+    Raises InvalidInput for other networks, and those that take too long.
     """
     degree, nodes = regular_degree(topology), topology.compute_count
     if degree > MAX_DEGREE:
         rule = f"the cost of BFB on a line graph is predicted up to degree {MAX_DEGREE}"
         raise InvalidInput(rule, f"{topology.spec} of degree {degree}", "make the schedule with bfb")
-    links, hops = topology.links, hop_distances(topology)
+    links = topology.links
     tails = links.src.reshape(nodes, degree)
+    chosen = np.unique(checked_orbits(topology), return_index=True)[1]
+    targets = np.unique(np.concatenate([chosen, tails[chosen].ravel()]))
+    if len(targets) * len(links) > _MAX_SEARCHED:
+        rule = f"the cost of BFB on a line graph is predicted by searches that pass up to {_MAX_SEARCHED} links"
+        raise InvalidInput(rule, topology.spec, "use fewer nodes, or a network with symmetries")
+    hops = distances_to(topology, targets)
+    row = np.zeros(nodes, dtype=np.int64)
+    row[targets] = np.arange(len(targets))
     heads = links.dst[np.argsort(links.src, kind="stable")].reshape(nodes, degree)
     unit = lcm(*range(1, degree + 1))
     times = np.zeros(int(hops.max()), dtype=np.int64)
-    for node in range(nodes):
-        distance = hops[node].astype(np.int64)
-        near = hops[tails[node]].astype(np.int64) + 1 == distance
+    for node in chosen:
+        distance = hops[row[node]].astype(np.int64)
+        near = hops[row[tails[node]]].astype(np.int64) + 1 == distance
         usable = (near << np.arange(degree)[:, None]).sum(axis=0)
         longest = _step_times(distance, usable, heads[node], degree, unit)
         times[: len(longest)] = np.maximum(times[: len(longest)], longest)

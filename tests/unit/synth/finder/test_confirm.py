@@ -43,8 +43,10 @@ CASES = [
     ("debruijn:2,5", "bfb", "prediction"),
     ("line(diamond)", "expand", "prediction"),
     ("line(power(diamond;2))", "expand", "prediction"),
-    ("genkautz:3,35", "bfb", "none"),
-    ("degree(ring:5;2)", "bfb", "none"),
+    ("genkautz:3,35", "bfb", "prediction"),
+    ("degree(ring:5;2)", "bfb", "prediction"),
+    ("product(ring:3;line(uniring:2,2))", "bfb", "prediction"),
+    ("circulant:9,1,2", "bfb", "none"),
 ]
 
 
