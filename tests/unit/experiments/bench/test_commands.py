@@ -60,8 +60,5 @@ def test_a_table_says_which_part_of_its_limits_a_command_takes():
     head, _, first, second = markdown_table([measured, exact]).splitlines()
     assert head.startswith("| benchmark | case | before | processor s |")
     limits = "0.15 s, 40 MB | 0.50, 0.40"
-    assert (
-        first
-        == f"| start | `--version` | 1.5 s, 209 MB | 0.07 | 0.30 | 16 | {limits} | 0.50 | python -c pass |"
-    )
+    assert first == f"| start | `--version` | 1.5 s, 209 MB | 0.07 | 0.30 | 16 | {limits} | 0.50 | python -c pass |"
     assert second == "| rings | `bfb` |  |  |  |  |  |  | 4.00 | a ring |"
