@@ -15,7 +15,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.methods.bfb.network import MAX_HOPS, BfbNetwork, network_of, problems_of
+from chorale.synth.methods.bfb.network import MAX_HOPS, BfbNetwork, network_of, problems_of, steps_of
 from chorale.synth.methods.bfb.node_batches import least_loads
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.distance import distances_to
@@ -225,7 +225,7 @@ def _loads(topology: Topology, degree: int) -> list[Fraction]:
             return loads
     network = network_of(topology)
     problems = problems_of(network)
-    top, bottom, _, _ = least_loads(0, network.nodes, problems, int(problems.rows.max()))
+    top, bottom, _, _ = least_loads(0, network.nodes, problems, steps_of(network))
     return _fractions(top, bottom)
 
 

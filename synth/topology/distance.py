@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
+from chorale.synth.topology.all_hops import search_from
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
 
@@ -100,7 +101,7 @@ def reached_from(start: int, neighbours: Sequence[Sequence[int]]) -> dict[int, i
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
     """Return the first node to which no `arcs` lead from node 0, -1 if there is none. O(nodes + links)."""
     hops = np.full((1, topology.node_count), _UNREACHED, dtype=np.uint32)
-    _search(*arcs, np.zeros(1, dtype=np.int64), _UNREACHED, hops)
+    search_from(*arcs, np.zeros(1, dtype=np.int64), _UNREACHED, hops)
     missing = np.flatnonzero(hops[0] == _UNREACHED)
     return int(missing[0]) if len(missing) else -1
 
@@ -122,53 +123,15 @@ def arcs_forward(topology: Topology) -> Arcs:
     return offsets, links.dst[order]
 
 
-def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 to what it does not reach.
-
-    Fewer than 65535 nodes. O(N * links).
-    """
-    nodes = len(offsets) - 1
-    unreached = np.uint16(np.iinfo(np.uint16).max)
-    distances = np.full((nodes, nodes), unreached, dtype=np.uint16)
-    _search(offsets, neighbours, np.arange(nodes), int(unreached), distances)
-    return distances
-
-
 def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> Distances:
     """Return hops[starts, N]: entry [i, v] is the number of `arcs` from `starts[i]` to node v. O(starts * links)."""
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)
-    _search(*arcs, np.asarray(starts, dtype=np.int64), int(unreached), distances)
+    search_from(*arcs, np.asarray(starts, dtype=np.int64), int(unreached), distances)
     if np.any(distances == unreached):
         require_strongly_connected(topology)
     return distances
-
-
-@compiled
-def _search(
-    offsets: NDArray[np.int64],
-    neighbours: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    unreached: int,
-    distances: Distances,
-) -> None:
-    """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
-    queue = np.empty(distances.shape[1], dtype=np.int32)
-    for row in range(len(starts)):
-        queue[0] = starts[row]
-        distances[row, starts[row]] = 0
-        head, tail = 0, 1
-        while head < tail:
-            node = queue[head]
-            head += 1
-            hops = distances[row, node] + 1
-            for position in range(offsets[node], offsets[node + 1]):
-                neighbour = neighbours[position]
-                if distances[row, neighbour] == unreached:
-                    distances[row, neighbour] = hops
-                    queue[tail] = neighbour
-                    tail += 1
 
 
 Bits = NDArray[np.uint64]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.topology.distance import distances_to, hops_between_all
+from chorale.synth.topology.all_hops import hops_between_all
+from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
@@ -217,16 +218,26 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
         raise InvalidInput(rule, f"a largest multiple of {int(capacities.max())} at {nodes} nodes", way_out)
 
 
-_memory: dict[str, Problems] = {}
+_memory: dict[str, tuple[Problems, int]] = {}
 
 
 def problems_of(network: BfbNetwork) -> Problems:
     """Return the problems of `network`; the last ones are kept, since many tasks share the table of hop counts."""
+    return _prepared(network)[0]
+
+
+def steps_of(network: BfbNetwork) -> int:
+    """Return how many steps the problems of `network` have: the largest hop count."""
+    return _prepared(network)[1]
+
+
+def _prepared(network: BfbNetwork) -> tuple[Problems, int]:
     if network.key not in _memory:
         _memory.clear()
         # Arrays that come from another process may be read-only, for which the kernels have no code.
         offsets, tails = network.offsets.copy(), network.tails.copy()
         rows = hops_between_all(offsets, tails) if network.rows is None else network.rows.copy()
         capacities, delays = network.capacities.copy(), network.delays.copy()
-        _memory[network.key] = Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
+        problems = Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
+        _memory[network.key] = problems, int(rows.max())
     return _memory[network.key]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.bfb.network import MAX_CHUNKS, MAX_TIMED_CHUNKS, BfbNetwork, problems_of
+from chorale.synth.methods.bfb.joined_columns import JoinedColumns
+from chorale.synth.methods.bfb.network import MAX_CHUNKS, MAX_TIMED_CHUNKS, BfbNetwork, problems_of, steps_of
 from chorale.synth.methods.bfb.node_batches import assign_chunks, integral_chunk_times, least_loads
 
 BLOCKS = 64
@@ -70,8 +71,7 @@ class IntegralChunks:
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
     """Return the least loads of a block."""
-    problems = problems_of(network)
-    top, bottom, node, links = least_loads(block.first, block.last, problems, int(problems.rows.max()))
+    top, bottom, node, links = least_loads(block.first, block.last, problems_of(network), steps_of(network))
     return Loads(StepTimes(top, bottom), node, links)
 
 
@@ -87,10 +87,14 @@ def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.un
     """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     step, rows = assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
+    types = _column_types(shared)
+    return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.T), types, strict=True))
+
+
+def _column_types(shared: IntegralChunks) -> tuple[np.dtype, ...]:
     network = shared.network
     largest = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
-    columns = (step, *rows.T)
-    return tuple(column.astype(np.min_scalar_type(limit)) for column, limit in zip(columns, largest, strict=True))
+    return tuple(np.min_scalar_type(limit) for limit in largest)
 
 
 _USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
@@ -255,9 +259,10 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
     """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
     shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
-    parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
-    columns = [np.concatenate([part[column] for part in parts]) for column in range(5)]
-    return [*columns, np.zeros(len(columns[0]), dtype=np.uint8)]
+    columns = JoinedColumns(_column_types(shared), plan.network.nodes * plan.network.shards)
+    executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress, columns.add)
+    joined = columns.joined()
+    return [*joined, np.zeros(len(joined[0]), dtype=np.uint8)]
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:

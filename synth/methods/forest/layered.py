@@ -21,7 +21,7 @@ from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees, no_trees
-from chorale.synth.topology.distance import hops_between_all
+from chorale.synth.topology.all_hops import hops_between_all
 from chorale.synth.topology.transversal import Transversal
 
 

@@ -44,8 +44,9 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.abilities import SwitchAbility
+from chorale.synth.topology.all_hops import hops_between_all
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.distance import diameter, hops_between_all, largest_distance
+from chorale.synth.topology.distance import diameter, largest_distance
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.links import Link, Links

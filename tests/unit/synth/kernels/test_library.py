@@ -16,15 +16,15 @@ from chorale.synth.bounds.residual_graph import residual_graph
 from chorale.synth.kernels import library
 from chorale.synth.kernels.compiled import KERNELS, Kernel
 from chorale.synth.kernels.sources import kernel_modules, source_files
+from chorale.synth.topology.all_hops import search_from
 from chorale.synth.topology.automorphism import _keeps_links
-from chorale.synth.topology.distance import _search
 from chorale.synth.topology.spec import parse_topology
 
 RING = (np.arange(9, dtype=np.int64), np.roll(np.arange(8), -1).astype(np.int32))
 
 
 def hops(starts: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    _search(*RING, starts, 65535, distances)
+    search_from(*RING, starts, 65535, distances)
     return distances
 
 
@@ -78,7 +78,7 @@ def test_other_threads_run_beside_a_kernel():
     offsets = topology.links.incoming_offsets(topology.node_count)
     distances = np.full((400, topology.node_count), 65535, dtype=np.uint16)
     worker = threading.Thread(
-        target=lambda: _search(offsets, topology.links.src, np.arange(400), 65535, distances), daemon=True
+        target=lambda: search_from(offsets, topology.links.src, np.arange(400), 65535, distances), daemon=True
     )
     worker.start()
     steps = 0
