@@ -8,31 +8,15 @@ from typing import Any, TypeVar
 
 from chorale.runners.api.workers import Future
 from chorale.runners.ray.cluster import RayCluster, ray
+from chorale.runners.ray.grouped_map import WorkerGroups
+from chorale.runners.ray.map_worker import TASKS_PER_WORKER, MapWorker
 from chorale.runners.ray.pool import Call, RayPool, wait_for_results
 from chorale.synth.executor.base import OnResult, Progress
 
 Result = TypeVar("Result")
 
-TASKS_PER_WORKER = 2  # the second one waits in the actor, which hides the round trip
-
-
-class MapWorker:
-    """Runs inside an actor. Keeps the shared value of the current map, so that it is fetched once per worker.
-
-    Arrays in `shared` and in tasks are read-only views of the object store: a function that must write copies.
-    """
-
-    def __init__(self) -> None:
-        self._map_number = 0
-        self._function: Callable[[Any, Any], Any]
-        self._shared: Any = None
-
-    def run(self, map_number: int, function_reference: list[Any], task: Any) -> Any:
-        if map_number != self._map_number:
-            # The reference comes wrapped in a list, so that Ray does not fetch it again for every task.
-            self._function, self._shared = ray.get(function_reference[0])
-            self._map_number = map_number
-        return self._function(self._shared, task)
+GROUP_SIZE = 32
+"""Above so many workers, groups of at most so many get tasks from a leader, at some 2 % of a core of its node."""
 
 
 class RayExecutor:
@@ -40,6 +24,8 @@ class RayExecutor:
 
     workers: size of the pool; by default one per free CPU. Actors start with the first map.
     address: of an existing cluster; see `RayCluster`.
+    group_size: above so many workers, groups of so many are led by an actor each, which reports results once a second
+    (`WorkerGroup`), so that this process exchanges few messages.
 
     An actor that dies, alone or with its node, is replaced and its tasks are done again; see `RayPool`.
     After an exception or KeyboardInterrupt the pool is thrown away with everything queued in it, and the next
@@ -48,10 +34,12 @@ class RayExecutor:
 
     name = "ray"
 
-    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+    def __init__(self, workers: int | None = None, address: str | None = None, *, group_size: int = GROUP_SIZE) -> None:
         self._cluster = RayCluster(address, workers)
         self._workers = workers
+        self._group_size = group_size
         self._pool: RayPool | None = None
+        self._groups = WorkerGroups(group_size)
         self._maps = 0
         self._closed = False
 
@@ -69,57 +57,70 @@ class RayExecutor:
         if not tasks:
             return []
         self._maps += 1
+        results: dict[int, Any] = {}
+
+        def arrived(number: int, value: Any) -> None:
+            results[number] = value
+            if on_result is not None:
+                on_result(number, value)
+            if progress is not None:
+                progress(len(results), len(tasks))
+
         try:
-            pool = self._pool_for(len(tasks))
+            size = self._useful_size(len(tasks))
             function_reference = [ray.put((function, shared))]
-            return self._gather(pool, function_reference, tasks, progress, on_result)
+            if self._groups.size or size > self._group_size:
+                self._grown_groups(size).map(self._maps, function_reference, tasks, arrived)
+            else:
+                self._gather(self._grown_pool(size), function_reference, tasks, arrived)
         except BaseException:
-            self._drop_pool()
+            self._drop_actors()
             raise
+        return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
         """Stop the actors, and the cluster if this executor started it."""
         self._closed = True
-        self._drop_pool()
+        self._drop_actors()
         self._cluster.close()
 
     def _gather(
-        self,
-        pool: RayPool,
-        function_reference: list[Any],
-        tasks: Sequence[Any],
-        progress: Progress | None,
-        arrived: OnResult | None,
-    ) -> list[Any]:
+        self, pool: RayPool, function_reference: list[Any], tasks: Sequence[Any], arrived: Callable[[int, Any], None]
+    ) -> None:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
         calls = ((number, Call("run", (self._maps, function_reference, task))) for number, task in enumerate(tasks))
         numbers = _submitted(pool, islice(calls, pool.size * TASKS_PER_WORKER))
-        results: dict[int, Any] = {}
-        while len(results) < len(tasks):
+        while numbers:
             done = wait_for_results([pool])
             for future in done:
                 number, completion = numbers.pop(future), future.completion
                 if completion.error is not None:
                     raise completion.error
-                results[number] = completion.value
-                if arrived is not None:
-                    arrived(number, completion.value)
-                if progress is not None:
-                    progress(len(results), len(tasks))
+                arrived(number, completion.value)
             numbers |= _submitted(pool, islice(calls, len(done)))
-        return [results[number] for number in range(len(tasks))]
 
-    def _pool_for(self, useful: int) -> RayPool:
-        held = self._pool.size if self._pool is not None else 0
+    def _useful_size(self, tasks: int) -> int:
+        held = self._groups.size + (self._pool.size if self._pool is not None else 0)
         most = self._workers if self._workers is not None else held + self._cluster.free_cpus
-        size = max(1, min(most, useful))
+        return max(1, min(most, tasks))
+
+    def _grown_groups(self, size: int) -> WorkerGroups:
+        """Return the groups, which take the place of a pool."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        self._groups.grow(size)
+        return self._groups
+
+    def _grown_pool(self, size: int) -> RayPool:
         if self._pool is None:
             self._pool = RayPool(MapWorker, (), size, jobs_per_actor=TASKS_PER_WORKER)
         else:
             self._pool.grow(size)
         return self._pool
 
-    def _drop_pool(self) -> None:
+    def _drop_actors(self) -> None:
+        self._groups.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None

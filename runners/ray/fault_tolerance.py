@@ -49,14 +49,19 @@ class WorkerNodes:
         return any(other != node and not self._is_flaky(other) for other in self.suitable())
 
     def actor_options(self, away_from: str = "") -> dict[str, Any]:
-        """Return Ray's options for a new worker that runs on no flaky node, nor on `away_from`, if it can be helped."""
+        """Return Ray's options for a new worker that runs on no flaky node, nor on `away_from`, if it can be helped.
+
+        Workers that hold nothing are spread over the nodes, which Ray would otherwise fill one after the other.
+        """
         needs = self.resource_request
         avoided = {node for node in self.suitable() if self._is_flaky(node) or node == away_from}
         selector = dict(needs.labels)
         if avoided and any(node not in avoided for node in self.suitable()):
             selector[NODE_LABEL] = f"!in({','.join(sorted(avoided))})"
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
-        return {**options, **({"label_selector": selector} if selector else {})}
+        if selector:
+            return {**options, "label_selector": selector}
+        return options if any(needs.amounts.values()) else {**options, "scheduling_strategy": "SPREAD"}
 
     def record_failure(self, node: str) -> None:
         """Note that a call failed on `node` through no fault of its own."""
@@ -72,6 +77,19 @@ class WorkerNodes:
 
     def _is_flaky(self, node: str) -> bool:
         return self._failures[node] >= MAX_CONSECUTIVE_FAILURES or node in self.silent.now
+
+
+class NodesOfPools(WorkerNodes):
+    """Shared by pools, so that each node is asked once whether it still answers."""
+
+    def __init__(self, resource_request: ResourceRequest) -> None:
+        super().__init__(resource_request)
+        self._used: set[str] = set()
+
+    def watch(self, used: Iterable[str]) -> None:
+        """Ask these nodes, too."""
+        self._used.update(used)
+        super().watch(self._used)
 
 
 def _alive() -> list[dict[str, Any]]:

@@ -87,9 +87,9 @@ class RayPool:
 
     An actor that dies, alone or with its node, is replaced, and its calls are done again, at most
     `MAX_ATTEMPTS` times each; so methods must be pure or bear a second call. Calls go only to actors
-    that have started, so a cluster that shrank works on with the actors it has room for. Each actor holds
-    `resource_request`, by default one CPU. `should_retry` may send a call to another node after a value that it does
-    not accept. Not thread-safe.
+    that have started, so a cluster that shrank works on with the actors it has room for. Each actor holds what `nodes`,
+    which pools may share, ask for, or `resource_request`, by default one CPU. `should_retry` may send a call to another
+    node after a value that it does not accept. Not thread-safe.
     """
 
     def __init__(
@@ -100,9 +100,10 @@ class RayPool:
         *,
         jobs_per_actor: int = 1,
         resource_request: ResourceRequest | None = None,
+        nodes: WorkerNodes | None = None,
         should_retry: RetryPredicate = lambda future, value, elsewhere: False,
     ) -> None:
-        self._nodes = WorkerNodes(resource_request or ResourceRequest())
+        self._nodes = nodes or WorkerNodes(resource_request or ResourceRequest())
         self._new_actor: Callable[[str], Any] = lambda away_from: ray.remote(
             max_restarts=0, **self._nodes.actor_options(away_from)
         )(kind).remote(*arguments)
@@ -122,19 +123,19 @@ class RayPool:
         return len(self._waiting) + sum(len(slot.flights) for slot in self._slots)
 
     @property
-    def has_started(self) -> bool:
-        """Whether an actor has started."""
-        return any(slot.is_ready for slot in self._slots)
+    def started(self) -> int:
+        """Actors that have started."""
+        return sum(slot.is_ready for slot in self._slots)
 
     @property
     def is_starved(self) -> bool:
         """Whether jobs wait and no actor has started."""
-        return bool(self._waiting) and not self.has_started
+        return bool(self._waiting) and not self.started
 
     @property
     def has_all_started(self) -> bool:
         """Whether every actor has started."""
-        return all(slot.is_ready for slot in self._slots)
+        return self.started == self.size
 
     def grow(self, size: int) -> None:
         """Start actors until there are `size`."""

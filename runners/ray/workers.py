@@ -105,7 +105,7 @@ class RayWorkers:
     def _await_room(self, needs: ResourceRequest) -> None:
         """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
         deadline_s = time.monotonic() + needs.patience_s
-        while not self._measure_pool.has_started or self._cluster.free_cpus < 1:
+        while not self._measure_pool.started or self._cluster.free_cpus < 1:
             wait_for_results([self._measure_pool], POLL_S)
             self._require_cluster()
             if time.monotonic() > deadline_s:

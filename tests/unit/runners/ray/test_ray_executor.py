@@ -12,19 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.executor import RayExecutor
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology
-from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, sleep_s
+from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, refuse_negative, sleep_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 def make() -> RayExecutor:
     return RayExecutor(workers=2)
+
+
+def in_groups() -> RayExecutor:
+    return RayExecutor(workers=2, group_size=1)
 
 
 def write_into(shared: np.ndarray, task: int) -> bool:
@@ -45,6 +50,31 @@ def mark_and_sleep(folder: str, task: int) -> int:
 @pytest.mark.parametrize("check", [*CHECKS, *WORKER_CHECKS], ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[Factory], None]) -> None:
     check(make)
+
+
+@pytest.mark.parametrize("check", [*CHECKS, *WORKER_CHECKS], ids=lambda check: check.__name__)
+@pytest.mark.slow
+def test_conformance_of_groups(check: Callable[[Factory], None]) -> None:
+    check(in_groups)
+
+
+def test_a_leader_is_killed_in_the_middle() -> None:
+    executor = in_groups()
+    killed: list[int] = []
+
+    def kill_a_leader(done: int, _total: int) -> None:
+        if not killed:
+            killed.append(done)
+            ray.kill(executor._groups._groups[0].pool._slots[0].actor)
+
+    try:
+        assert executor.map(sleep_s, [0.05] * 40, progress=kill_a_leader) == [0.05] * 40
+        assert killed
+        with pytest.raises(InvalidInput):
+            executor.map(refuse_negative, [1, -2, 3])
+        assert executor.map(refuse_negative, [1, 2]) == [1, 2]
+    finally:
+        executor.close()
 
 
 def test_synthesis_gives_the_same_bytes() -> None:
@@ -96,7 +126,5 @@ def test_shared_arrays_are_read_only() -> None:
 
 
 def test_closing_leaves_a_cluster_that_was_there_before() -> None:
-    from chorale.runners.ray.cluster import ray  # noqa: PLC0415
-
     make().close()
     assert ray.is_initialized()
