@@ -89,8 +89,9 @@ def test_synthesis_gives_the_same_bytes() -> None:
     assert to_parquet(on_ray) == to_parquet(serial)
 
 
-def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(tmp_path: Path) -> None:
-    executor = make()
+@pytest.mark.parametrize("factory", [make, pytest.param(in_groups, marks=pytest.mark.slow)])
+def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(factory: Factory, tmp_path: Path) -> None:
+    executor = factory()
     try:
         executor.map(sleep_s, [0.0, 0.0])
         threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
