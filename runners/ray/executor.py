@@ -15,8 +15,10 @@ from chorale.synth.executor.base import OnResult, Progress
 
 Result = TypeVar("Result")
 
+MOST_SINGLE = 8
+"""Up to so many workers this process calls each: with tasks of 0.1 s it takes 5 % of a core."""
 GROUP_SIZE = 32
-"""Above so many workers, groups of at most so many get tasks from a leader, at some 2 % of a core of its node."""
+"""How many workers a leader calls in its place: with tasks of a second it takes 2 % of a core of its node."""
 
 
 class RayExecutor:
@@ -24,8 +26,8 @@ class RayExecutor:
 
     workers: size of the pool; by default one per free CPU. Actors start with the first map.
     address: of an existing cluster; see `RayCluster`.
-    group_size: above so many workers, groups of so many are led by an actor each, which reports results once a second
-    (`WorkerGroup`), so that this process exchanges few messages.
+    most_single: above so many workers, groups of at most `group_size` are led by an actor each, which reports results
+    once a second (`WorkerGroup`), so that this process exchanges few messages.
 
     An actor that dies, alone or with its node, is replaced and its tasks are done again; see `RayPool`.
     After an exception or KeyboardInterrupt the pool is thrown away with everything queued in it, and the next
@@ -34,10 +36,17 @@ class RayExecutor:
 
     name = "ray"
 
-    def __init__(self, workers: int | None = None, address: str | None = None, *, group_size: int = GROUP_SIZE) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        address: str | None = None,
+        *,
+        group_size: int = GROUP_SIZE,
+        most_single: int = MOST_SINGLE,
+    ) -> None:
         self._cluster = RayCluster(address, workers)
         self._workers = workers
-        self._group_size = group_size
+        self._most_single = most_single
         self._pool: RayPool | None = None
         self._groups = WorkerGroups(group_size)
         self._maps = 0
@@ -69,7 +78,7 @@ class RayExecutor:
         try:
             size = self._useful_size(len(tasks))
             function_reference = [ray.put((function, shared))]
-            if self._groups.size or size > self._group_size:
+            if self._groups.size or size > self._most_single:
                 self._grown_groups(size).map(self._maps, function_reference, tasks, arrived)
             else:
                 self._gather(self._grown_pool(size), function_reference, tasks, arrived)

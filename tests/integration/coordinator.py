@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from chorale.runners.ray import executor as executor_module
 from chorale.runners.ray import fault_tolerance, grouped_map, pool
-from chorale.runners.ray.executor import GROUP_SIZE, RayExecutor
+from chorale.runners.ray.executor import GROUP_SIZE, MOST_SINGLE, RayExecutor
 from chorale.runners.ray.grouped_map import WorkerGroups
 from chorale.runners.ray.groups import REPORT_S, GroupReport, WorkerGroup
 from chorale.runners.ray.map_worker import TASKS_PER_WORKER
@@ -184,8 +184,8 @@ def run(
     ray = VirtualRay(task_s, costs)
     executor = object.__new__(RayExecutor)
     executor._workers, executor._pool, executor._maps, executor._closed = workers, None, 0, False  # type: ignore[misc]
-    executor._group_size = group_size or workers
-    executor._groups = WorkerGroups(executor._group_size)
+    executor._most_single = MOST_SINGLE if group_size else workers
+    executor._groups = WorkerGroups(group_size)
     executor._cluster = SimpleNamespace(free_cpus=workers, close=lambda: None)  # type: ignore[assignment]
     patches = [patch.object(module, "ray", ray) for module in (executor_module, fault_tolerance, grouped_map, pool)]
     for each in patches:

@@ -111,7 +111,8 @@ def measure(workers: int, costs_s: Sequence[float], group_size: int) -> dict[str
             stack.enter_context(patch.object(grouped_map, "WorkerGroup", PacedGroup))
         else:
             stack.enter_context(patch.object(pool, "ray", RayOfPacedWorkers()))
-        executor = RayExecutor(workers=workers, group_size=group_size or workers)
+        single = 0 if group_size else workers
+        executor = RayExecutor(workers=workers, group_size=group_size or 1, most_single=single)
         stack.callback(executor.close)
         until_s = time.monotonic() + START_LIMIT_S
         while time.monotonic() < until_s and not _all_answer(executor, workers):

@@ -29,7 +29,7 @@ def make() -> RayExecutor:
 
 
 def in_groups() -> RayExecutor:
-    return RayExecutor(workers=2, group_size=1)
+    return RayExecutor(workers=2, group_size=1, most_single=1)
 
 
 def write_into(shared: np.ndarray, task: int) -> bool:
