@@ -51,14 +51,14 @@ demo-job: setup
 demo-watch: setup
 	$(BIN)/python -m chorale.experiments.watch_demo
 
-# Tests without servers beside those with them, which mostly wait and of which two run at once; then those that need the
-# machine for themselves.
+# Tests without servers beside those with them, which often wait and of which two run at once; then those that need the
+# machine for themselves. Files go in the order of their folders, in which the long ones come first.
 test: setup
 	$(MAKE) --jobs=2 test-side-by-side test-in-pairs
 	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
 
 test-side-by-side:
-	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --durations 15
+	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-in-pairs:
 	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder --durations 15

@@ -46,12 +46,32 @@ FOREIGN_WARNINGS = (
 )
 
 
-IN_PAIRS = ("live", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
-"""Folders of tests that start servers or processes and wait for them most of the time.
+IN_PAIRS = (
+    "browser",
+    "docs",
+    "integration",
+    "live",
+    "native",
+    "packaging",
+    "security",
+    "unit/deploy",
+    "unit/runners/fabric",
+    "unit/runners/local",
+    "unit/runners/mpi",
+    "unit/runners/msccl",
+    "unit/runners/process_launch",
+    "unit/tuner/service",
+    "unit/tuner/watch",
+)
+"""Folders of tests that start servers or processes and wait for them much of the time.
 
 Tests with a Ray cluster run in pairs too. Those of both kinds that pace links, compare durations or count fabrics are
-marked `alone`, and run alone.
+marked `alone`, and run alone. What runs in pairs takes about as long as all that runs beside it.
 """
+
+
+BESIDE = "not alone and not in_pairs"
+"""Asks for the tests that run side by side."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,11 +85,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files without a test of the kind that is asked for: to import all takes half a minute."""
     asked = config.option.markexpr.removeprefix("not slow and ")
-    if asked not in ("alone", "in_pairs") or not collection_path.name.startswith("test_"):
+    if asked not in ("alone", "in_pairs", BESIDE) or not collection_path.name.startswith("test_"):
         return None
     folder, marks = _folder_within(collection_path), _marks(collection_path)
-    is_in_pairs = _is_in_pairs(folder) or "ray" in marks
-    return None if ("alone" in marks if asked == "alone" else is_in_pairs) else True
+    is_in_pairs = _is_in_pairs(folder)
+    has_some = {"alone": "alone" in marks, "in_pairs": is_in_pairs or "ray" in marks, BESIDE: not is_in_pairs}
+    return None if has_some[asked] else True
 
 
 def _marks(path: Path) -> frozenset[str]:
