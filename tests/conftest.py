@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from chorale.tuner.files.home import Home
 from tests.native_code import share_native_code
+from tests.pictures import draw_nothing
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -159,17 +160,9 @@ def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def draws_pictures() -> bool:
-    """Whether launches in this process draw pictures, which takes longest; files that look at them say so."""
-    return False
-
-
-@pytest.fixture
-def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch, draws_pictures: bool) -> Home:
+def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """Return an empty data folder with a ready MLflow database; CHORALE_HOME points to it."""
-    if not draws_pictures:
-        monkeypatch.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
-        monkeypatch.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
+    draw_nothing(monkeypatch)
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")

@@ -15,6 +15,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.tokens import local_token
 from tests.browser.local_service import ThreadLaunches, local_api
 from tests.integration.mlflow_server import free_port
+from tests.pictures import draw_nothing
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first is the same engine without windows, which takes a fraction of the time to start and to open a page."""
@@ -56,8 +57,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     server = HttpServer(lambda: local_api(home, launches), "127.0.0.1", port)
     assert server.problem() == ""
     with pytest.MonkeyPatch.context() as patched:  # pictures of launches, which the page does not show
-        patched.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
-        patched.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
+        draw_nothing(patched)
         yield Serving(f"http://127.0.0.1:{port}", local_token(home), home.root)
         launches.close()
     server.stop()

@@ -9,11 +9,17 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.build import ROOT, build_wheel
 
 
-def test_the_wheel_owns_one_import_name(tmp_path):
-    wheel = build_wheel(tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_wheel_owns_one_import_name(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if not {".dist-info", ".data"} & {Path(name.split("/")[0]).suffix}}
     assert top == {"chorale"}
@@ -47,8 +53,7 @@ def test_the_wheel_owns_one_import_name(tmp_path):
     assert "chorale = chorale.__main__:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
 
 
-def test_one_wheel_serves_every_python(tmp_path):
-    wheel = build_wheel(tmp_path)
+def test_one_wheel_serves_every_python(wheel, tmp_path):
     assert wheel.name.startswith("chorale_collectives-0.1.0-py3-none-linux_")
     folder = tmp_path / "installed"
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(folder), str(wheel)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from chorale.tuner.search.prior import Prior
 from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 from tests.campaigns import complete, small_campaign, space_of
+from tests.pictures import draw_nothing
 from tests.unit.tuner.launch.test_tuning import run
 
 NAME = "small launch 1 (ring:4, simulated)"
@@ -50,6 +52,13 @@ def measure(home: Home, campaign: Campaign) -> Path:
         store.add(complete(point, 0.5 + 0.2 * number, number))
     store.close()
     return store.folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        draw_nothing(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

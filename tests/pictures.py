@@ -1,0 +1,11 @@
+"""Launches that draw no pictures, which takes longest; what the pictures show is tested by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def draw_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Let launches in this process draw no pictures while `patch` is in force."""
+    patch.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
+    patch.setattr("chorale.tuner.launch.html_report._pictures", lambda *_: [])
