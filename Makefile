@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
 	$$name -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& command -v $$name && break; done)
+NEEDS_PYTHON = @test -n '$(PYTHON)' || { echo 'Python 3.11, 3.12 or 3.13 with the module venv is needed: install one, or say make PYTHON=PATH' >&2; exit 1; }
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -23,7 +24,7 @@ CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 setup: $(KERNELS)
 
 $(INSTALLED): pyproject.toml constraints.txt hashes.txt
-	@test -n '$(PYTHON)' || { echo 'Python 3.11, 3.12 or 3.13 with the module venv is needed: install one, or say make PYTHON=PATH' >&2; exit 1; }
+	$(NEEDS_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	rm -f $(REPORTS)
 	$(PIP) --report $(VENV)/pip.json --upgrade pip
@@ -69,9 +70,10 @@ test-slurm: setup
 	$(BIN)/python -m tests.live.slurm.packages
 	$(BIN)/python -m pytest -m slow tests/live/slurm -n 0 --durations 15
 
-# The wheel in new environments, one for each other Python that is here.
-pythons: setup
-	$(BIN)/python -m tests.packaging.pythons 3.12 3.13
+# The wheel in new environments, one for each other Python that is here: beside `make setup`, of which it needs nothing.
+pythons:
+	$(NEEDS_PYTHON)
+	$(PYTHON) -m tests.packaging.pythons 3.12 3.13
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -26,18 +26,20 @@ def copy_checkout(target: Path) -> Path:
     return target
 
 
-def build_wheel(folder: Path, isolated: bool = False) -> Path:
+def build_wheel(folder: Path, python: Path | None = None) -> Path:
     """Build the wheel in `folder`, from a copy so that no build folders appear in the checkout; return its path.
 
-    isolated: with the packages that the build system asks for alone, downloaded, as `pip install .` does
+    With the packages and the machine code that are here, or as `pip install .` does it with another `python`: with the
+    packages that the build system asks for alone, downloaded, and with nothing built before.
     """
     source = copy_checkout(folder / "source")
-    native = Path("synth", "kernels", "native", "kernels.so")
-    shutil.copyfile(ROOT / native, source / native)  # built for these sources by `make setup`: no second time
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(source)]
-    if not isolated:
+    build = [python or sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(source)]
+    home = folder / "home"
+    if python is None:
+        native = Path("synth", "kernels", "native", "kernels.so")
+        shutil.copyfile(ROOT / native, source / native)  # built for these sources by `make setup`: no second time
         build.append("--no-build-isolation")
-    home = folder / "home" if isolated else SHARED.parent  # where the engine was built before
+        home = SHARED.parent  # where the engine was built before
     environment = os.environ | {"CHORALE_HOME": str(home)}
     subprocess.run(build, check=True, capture_output=True, env=environment)
     (wheel,) = folder.glob("chorale_collectives-*.whl")

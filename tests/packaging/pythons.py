@@ -3,6 +3,7 @@
     python -m tests.packaging.pythons [3.12 3.13]
 
 Prints what each step took and said; exit code 1 if one fails. A version that is not here is named, and is no failure.
+Any Python that Chorale supports runs it, without packages: it needs no `make setup`.
 """
 
 from __future__ import annotations
@@ -56,14 +57,21 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
-def install(python: Path, wheel: Path, folder: Path) -> None:
-    """Make a new environment in `folder` and install `wheel` and what it needs into it, in the pinned versions."""
+def with_pip(folder: Path) -> Path:
+    """Make an environment in `folder` that has pip; return its Python."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, wheel: Path, folder: Path, installer: Path) -> None:
+    """Make a new environment in `folder`; install `wheel` and what it needs, in the pinned versions, with the pip of
+    the Python `installer`."""
     subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-compile"]
+    pip = [installer, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-compile"]
     subprocess.run([*pip, "-c", ROOT / "constraints.txt", wheel], check=True, timeout=_STEP_LIMIT_S)
 
 
-def failures(version: str, wheel: Path, folder: Path) -> Iterator[str]:
+def failures(version: str, wheel: Path, folder: Path, installer: Path) -> Iterator[str]:
     """Print the steps of one Python; yield those that failed."""
     python = interpreter(version)
     if python is None:
@@ -72,7 +80,7 @@ def failures(version: str, wheel: Path, folder: Path) -> Iterator[str]:
     environment, work = folder / "environment", folder / "work"
     work.mkdir(parents=True)
     start = time.monotonic()
-    install(python, wheel, environment)
+    install(python, wheel, environment, installer)
     print(f"Python {version}: installed in {time.monotonic() - start:.1f} s", flush=True)
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CHORALE"))}
     variables |= {"PATH": f"{environment / 'bin'}:{variables['PATH']}", "HOME": str(work)}
@@ -118,9 +126,12 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", default=VERSIONS, help="3.11, 3.12 or 3.13; default: all")
     versions = parser.parse_args().versions
     with tempfile.TemporaryDirectory() as folder:
-        wheel = build_wheel(Path(folder), isolated=True)
-        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
-        failed = [fault for version in versions for fault in failures(version, wheel, Path(folder) / version)]
+        start = time.monotonic()
+        pip = with_pip(Path(folder) / "pip")
+        wheel = build_wheel(Path(folder), pip)
+        size_mb, took_s = wheel.stat().st_size / 1e6, time.monotonic() - start
+        print(f"{wheel.name}: {size_mb:.1f} MB, built in {took_s:.1f} s", flush=True)
+        failed = [fault for version in versions for fault in failures(version, wheel, Path(folder) / version, pip)]
         failed += tool_failures(wheel, Path(folder) / "tools")
     print("\n".join(failed))
     return 1 if failed else 0
