@@ -1,8 +1,10 @@
-"""Symmetries of a network that comes without any, such as one from a file: enough to take rank 0 to every rank.
+"""Symmetries of a network that comes without any, such as one from a file: all, or enough to take rank 0 to every rank.
 
-It is enough to find a symmetry from rank 0 to each node that it has a link to: by products of them, along links,
-rank 0 gets everywhere. Each is searched by setting nodes apart one after the other and refining cells, as McKay's nauty
-does, in two copies of the network side by side; in the first, one node of each cell will do.
+Each is searched by setting nodes apart one after the other and refining cells, as McKay's nauty does, in two copies of
+the network side by side; in the first, one node of each cell will do. To get everywhere, it is enough to find one from
+rank 0 to each node that it has a link to, by products of them along links. To have all, those are found first that keep
+all nodes set apart but the last, then all but the last two, and so on (Sims, "Computational methods in the study of
+permutation groups", 1970).
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ MIN_SEARCHED_RANKS = 1024
 """On smaller networks methods take little time without symmetries."""
 MAX_TRIES = 64
 """Refinements beyond one for each node set apart, after which the search for one symmetry gives up."""
+_TRIES, _TRIES_PER_NODE = 4096, 4
+"""Refinements of a search for all symmetries: so many, and so many for each node."""
+_MAX_LEVELS = 64
 _MAX_CELLS_STORED = 2**27
 """Copies of partitions on the way: their number times the number of nodes."""
 
@@ -46,7 +51,11 @@ def transitive_symmetries(topology: Topology) -> tuple[NDArray[np.int32], ...]:
     For networks without switches. An empty result is no proof: a search gives up after `MAX_TRIES` wrong turns. The
     same network gives the same symmetries. O(degree * links * log N) where no turn is wrong, as on tori and hypercubes.
     """
-    search = _SymmetrySearch.of(topology)
+    marked, start = _marked_links(topology), _one_cell(topology.node_count)
+    _refined(marked, start, -1)
+    if start.size[0] != topology.node_count:  # ranks differ
+        return ()
+    search = _SymmetrySearch.of(topology, marked, start)
     if search is None:
         return ()
     symmetries: list[NDArray[np.int32]] = []
@@ -55,10 +64,28 @@ def transitive_symmetries(topology: Topology) -> tuple[NDArray[np.int32], ...]:
         orbit = orbits(topology.node_count, symmetries)
         if orbit[neighbour] == orbit[0]:
             continue
-        symmetry = search.to(int(neighbour))
+        symmetry, _ = search.to(int(neighbour), 0, start, MAX_TRIES + len(search.turns))
         if symmetry is None:
             return ()
         symmetries.append(symmetry)
+    return tuple(symmetries)
+
+
+def symmetries_of(topology: Topology) -> tuple[NDArray[np.int32], ...]:
+    """Return symmetries, each checked exactly, of which all others are products; fewer where a search gives up.
+
+    For networks without switches. The same network gives the same symmetries. O(nodes * links * log N) at worst, since
+    each node that rank 0 could be taken to is tried; most are told apart after a few steps.
+    """
+    links, start = _marked_links(topology), _one_cell(topology.node_count)
+    _refined(links, start, -1)
+    search = _SymmetrySearch.of(topology, links, start)
+    if search is None or len(search.turns) > _MAX_LEVELS:
+        return ()
+    symmetries: list[NDArray[np.int32]] = []
+    tries = _TRIES + _TRIES_PER_NODE * topology.node_count
+    for level, cells in reversed(list(enumerate(search.levels()))):
+        tries = search.add_images(level, cells, symmetries, tries)
     return tuple(symmetries)
 
 
@@ -66,13 +93,14 @@ def transitive_symmetries(topology: Topology) -> tuple[NDArray[np.int32], ...]:
 class _Turn:
     """A node set apart: its cell before that, and the digests of the refinement after it."""
 
+    node: int
     cell: int
     trace: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SymmetrySearch:
-    """turns: how rank 0 and others were set apart in the first copy, until `order` has every node by itself."""
+    """turns: how nodes were set apart in the first copy, from `start` until `order` has every node by itself."""
 
     topology: Topology
     links: MarkedLinks
@@ -81,45 +109,72 @@ class _SymmetrySearch:
     order: NDArray[np.int32]
 
     @staticmethod
-    def of(topology: Topology) -> _SymmetrySearch | None:
-        """Return the search with the first copy refined; None where ranks differ or too many must be set apart."""
-        links, start = _marked_links(topology), _one_cell(topology.node_count)
-        _refined(links, start, -1)
-        if smallest_shared_cell(start) != 0 or start.size[0] != topology.node_count:
-            return None
-        cells, node = _copy(start), 0
+    def of(topology: Topology, links: MarkedLinks, start: OrderedCells) -> _SymmetrySearch | None:
+        """Return the search with the first copy refined from `start`; None where too many nodes must be set apart."""
+        cells = _copy(start)
         turns: list[_Turn] = []
         while len(turns) * topology.node_count < _MAX_CELLS_STORED:
-            cell = set_apart(cells, node)
-            turns.append(_Turn(cell, _refined(links, cells, cell)))
             shared = smallest_shared_cell(cells)
             if shared < 0:
-                return _SymmetrySearch(topology, links, start, tuple(turns), cells.order)
+                return _SymmetrySearch(topology, links, start, tuple(turns), cells.order) if turns else None
             node = int(cells.order[shared : shared + cells.size[shared]].min())
+            cell = set_apart(cells, node)
+            turns.append(_Turn(node, cell, _refined(links, cells, cell)))
         return None
 
-    def to(self, rank: int) -> NDArray[np.int32] | None:
-        """Return a symmetry that takes rank 0 to `rank`, None if none was found."""
-        tries = MAX_TRIES + len(self.turns)
-        branches = [self._choices(self.start, np.array([rank], dtype=np.int32))]
+    def levels(self) -> Iterator[OrderedCells]:
+        """Yield the cells of the first copy before each turn."""
+        cells = _copy(self.start)
+        for turn in self.turns:
+            yield _copy(cells)
+            _refined(self.links, cells, set_apart(cells, turn.node))
+
+    def add_images(self, level: int, cells: OrderedCells, symmetries: list[NDArray[np.int32]], tries: int) -> int:
+        """Add symmetries that keep the nodes set apart before turn `level` and take its node wherever any do.
+
+        `symmetries` has those that keep its node, too. Return how many of `tries`, refinements, are left.
+        """
+        turn, nodes = self.turns[level], self.topology.node_count
+        orbit = orbits(nodes, symmetries)
+        others: list[int] = []  # nodes that its node is not taken to, nor to any that symmetries take them to
+        for node in np.sort(cells.order[turn.cell : turn.cell + cells.size[turn.cell]]).tolist():
+            if orbit[node] == orbit[turn.node] or np.any(orbit[others] == orbit[node]):
+                continue
+            symmetry, used = self.to(node, level, cells, min(tries, MAX_TRIES + len(self.turns)))
+            tries -= used
+            if symmetry is None:
+                others.append(node)
+                continue
+            symmetries.append(symmetry)
+            orbit = orbits(nodes, symmetries)
+        return tries
+
+    def to(self, node: int, level: int, before: OrderedCells, most: int) -> tuple[NDArray[np.int32] | None, int]:
+        """Return a symmetry that takes the node of turn `level` to `node` and keeps those set apart before, or None.
+
+        before: the cells of the first copy before that turn. Returns also the refinements that took, at most `most`.
+        """
+        tries = most
+        branches = [self._choices(before, np.array([node], dtype=np.int32))]
         while branches and tries > 0:
             choice = next(branches[-1], None)
             if choice is None:
                 branches.pop()
                 continue
             tries -= 1
-            cells = self._follow(*choice, self.turns[len(branches) - 1].trace)
+            after = level + len(branches)
+            cells = self._follow(*choice, self.turns[after - 1].trace)
             if cells is None:
                 continue
-            if len(branches) < len(self.turns):
-                cell = self.turns[len(branches)].cell
+            if after < len(self.turns):
+                cell = self.turns[after].cell
                 branches.append(self._choices(cells, cells.order[cell : cell + cells.size[cell]]))
                 continue
             image = np.empty(len(self.order), dtype=np.int32)
             image[self.order] = cells.order
             if is_automorphism(self.topology, image):
-                return image
-        return None
+                return image, most - tries
+        return None, most - tries
 
     def _choices(self, cells: OrderedCells, nodes: NDArray[np.int32]) -> Iterator[tuple[OrderedCells, int]]:
         """Yield `cells` with each of `nodes`, which may be set apart."""

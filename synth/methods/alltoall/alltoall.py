@@ -8,6 +8,7 @@ one dimension only; all pairs pay for it what they pay in that factor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import cast, get_args
 
@@ -32,9 +33,11 @@ from chorale.synth.methods.alltoall.rate import (
 from chorale.synth.methods.alltoall.reduction import MergedProblem, Reduction, merged_problem
 from chorale.synth.methods.alltoall.routing import fine_units
 from chorale.synth.names import name_among
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.expansions import cartesian_product
 from chorale.synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry_search import symmetries_of
 from chorale.synth.topology.topology import Topology
 
 
@@ -78,6 +81,8 @@ MAX_PROGRAM_VARIABLES = 50_000
 """Variables up to which the linear program is solved as such."""
 MAX_FLOWS = 2**26
 """Flow variables that methods store which store them, 40 bytes each."""
+MIN_SEARCHED_CELLS = 2**20
+"""Pairs of a source and a link from which on symmetries are searched for."""
 MAX_ITERATIONS = 20_000
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
@@ -92,7 +97,7 @@ def alltoall_rate(
 ) -> AllToAllRate:
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
-    Products take the rates of their factors. Known symmetries and colour refinement shrink the linear program; up to
+    Products take the rates of their factors. Symmetries and colour refinement shrink the linear program; up to
     50000 variables it is solved as such ("lp"), beyond that by a descent in link prices ("prices") and, where this
     stalls, by a first-order method ("pdhg"), until the bounds differ by at most the fraction `gap`. `method` chooses
     one of them. The bounds are computed in whole numbers on the network itself, whatever the solver did. Data may pass
@@ -104,15 +109,32 @@ def alltoall_rate(
     if factors:
         rates = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
         return rate_of_product(topology, factors, [rates[factor.id] for factor in factors])
+    topology = _with_symmetries(topology)
     merged = merged_problem(topology, commodities_of(topology))
-    if method == "prices" or (method is None and merged.least_columns() > MAX_PROGRAM_VARIABLES):
+    if method == "prices" or (method is None and _has_many_columns(merged)):
         solution = priced_solution(merged.small, gap, report)
         if method == "prices" or solution.gap <= gap or merged.small.cells > MAX_FLOWS:
             return certify_prices(merged, solution)
+        method = "pdhg"
     _require_flows(merged, topology.spec)
     reduction = merged.reduction()
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+
+
+def _has_many_columns(merged: MergedProblem) -> bool:
+    """Whether the linear program is too large to be solved as such."""
+    return merged.least_columns() > MAX_PROGRAM_VARIABLES or (
+        merged.small.cells > MAX_PROGRAM_VARIABLES and merged.reduction().column_count > MAX_PROGRAM_VARIABLES
+    )
+
+
+def _with_symmetries(topology: Topology) -> Topology:
+    """Return `topology` with symmetries searched for where it is large and its own leave several sources."""
+    cells = topology.compute_count * len(topology.links)
+    if topology.switch_count or cells < MIN_SEARCHED_CELLS or automorphisms_are_transitive(topology):
+        return topology
+    return replace(topology, automorphisms=(*topology.automorphisms, *symmetries_of(topology)))
 
 
 def _require_flows(merged: MergedProblem, spec: str) -> None:

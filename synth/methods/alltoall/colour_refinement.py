@@ -40,7 +40,7 @@ class ColourTable:
         start = 0
         while start < len(flat):
             room = self._slots // 2 - self.count
-            if room <= 0:
+            if room < self._slots // 8:  # a call for each few colours would take most of the time
                 self._grow()
                 continue
             stop = min(len(flat), start + room)

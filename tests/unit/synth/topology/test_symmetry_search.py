@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -14,15 +15,15 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.topology.automorphism import automorphisms_are_transitive
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, orbits
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.links import Rates, sorted_links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.symmetry_search import transitive_symmetries
+from chorale.synth.topology.symmetry_search import symmetries_of, transitive_symmetries
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from tests.strategies import MIXED, strongly_connected_topologies
-from tests.unit.synth.topology.test_symmetry import transitive_by_brute_force
+from tests.unit.synth.topology.test_symmetry import keeps_links, transitive_by_brute_force
 
 
 def shuffled(topology: Topology, seed: int) -> Topology:
@@ -43,6 +44,43 @@ def is_found(topology: Topology) -> bool:
 @given(strongly_connected_topologies(max_nodes=4, max_extra_links=6, bandwidths=MIXED[:2]))
 def test_symmetries_of_random_networks_are_found_where_there_are_any(topology):
     assert is_found(topology) == transitive_by_brute_force(topology)
+
+
+def order_of(generators: tuple[np.ndarray, ...], nodes: int) -> int:
+    """How many products of `generators` there are."""
+    reached = {tuple(range(nodes))}
+    new = list(reached)
+    while new:
+        product = new.pop()
+        for generator in generators:
+            image = tuple(int(generator[node]) for node in product)
+            if image not in reached:
+                reached.add(image)
+                new.append(image)
+    return len(reached)
+
+
+@given(strongly_connected_topologies(max_nodes=5, max_extra_links=6, bandwidths=MIXED[:2]))
+def test_all_symmetries_of_random_networks_are_products_of_those_found(topology):
+    images = [image for image in permutations(range(topology.node_count)) if keeps_links(topology, image)]
+    generators = symmetries_of(topology)
+    assert all(keeps_links(topology, tuple(generator.tolist())) for generator in generators)
+    assert order_of(generators, topology.node_count) == len(images)
+
+
+@pytest.mark.parametrize(
+    ("spec", "order"),
+    [("ring:9", 18), ("torus:4x5", 80), ("hypercube:4", 384), ("complete:5", 120), ("debruijn:3,3", 6),
+     ("genkautz:4,64", 24), ("genkautz:4,25", 10), ("mesh:3x3", 8), ("mesh:2x5", 4)],
+)  # fmt: skip
+def test_groups_of_families_are_found_whole(spec, order):
+    topology = shuffled(parse_topology(spec), 2)
+    assert order_of(symmetries_of(topology), topology.node_count) == order
+
+
+def test_kinds_of_ranks_of_a_large_network_are_told_apart_exactly():
+    topology = shuffled(parse_topology("mesh:8x8"), 5)
+    assert len(set(orbits(64, symmetries_of(topology)).tolist())) == 10
 
 
 SYMMETRIC = (

@@ -14,6 +14,7 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.alltoall import alltoall
 from chorale.synth.methods.alltoall.alltoall import (
     METHODS,
     alltoall_rate,
@@ -22,8 +23,8 @@ from chorale.synth.methods.alltoall.alltoall import (
     factors_of,
     parse_method,
 )
-from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.alltoall.reduction import reduced_problem
+from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.methods.alltoall.reduction import MergedProblem, merged_problem, reduced_problem
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -138,7 +139,7 @@ def test_published_rates(spec, printed):
 @pytest.mark.slow
 def test_published_rate_of_a_large_unsymmetric_network():
     rate = alltoall_rate(parse_topology("genkautz:4,1024"))
-    assert rate.method == "pdhg"
+    assert rate.method == "prices"
     assert rate.gap <= Fraction(1, 200)
     assert float(rate.lower) <= 8.01e-4 + 5e-7
     assert float(rate.upper) >= 8.01e-4 - 5e-7
@@ -213,7 +214,25 @@ def test_unequal_capacities_are_exact():
 
 def test_small_problems_go_to_the_solver_and_large_ones_do_not():
     assert alltoall_rate(parse_topology("mesh:3x4")).method == "lp"
-    assert alltoall_rate(parse_topology("genkautz:3,500"), gap=Fraction(1, 10)).method == "pdhg"
+    assert alltoall_rate(parse_topology("genkautz:3,500"), gap=Fraction(1, 10)).method == "prices"
+
+
+def test_symmetries_that_are_searched_change_no_bound(monkeypatch):
+    topology = parse_topology("genkautz:4,64")
+    without = alltoall_rate(topology, method="lp")
+    sources = []
+
+    def noted(network: Topology, problem: Commodities) -> MergedProblem:
+        sources.append(len(problem.sources))
+        return merged_problem(network, problem)
+
+    monkeypatch.setattr(alltoall, "MIN_SEARCHED_CELLS", 0)
+    monkeypatch.setattr(alltoall, "merged_problem", noted)
+    searched = alltoall_rate(topology, method="lp")
+    assert sources[0] < 16  # 24 symmetries
+    assert searched.lower <= without.upper
+    assert without.lower <= searched.upper
+    assert searched.gap < Fraction(1, 10**5)
 
 
 def test_the_report_hears_bounds_that_close_in():
