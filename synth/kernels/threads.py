@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Part = TypeVar("Part")
@@ -18,6 +19,26 @@ def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> lis
         return [function(part) for part in parts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
+
+
+def in_threads_by_turns(function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+    """Yield `function(part)` for each of `parts` in order; as many as there are cores are computed ahead."""
+    threads = min(len(parts), _cores())
+    if threads <= 1:
+        yield from map(function, parts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        ahead: deque[Future[Result]] = deque()
+        try:
+            for part in parts:
+                ahead.append(pool.submit(function, part))
+                if len(ahead) > threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
 def blocks(count: int, size: int) -> list[slice]:

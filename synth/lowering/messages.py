@@ -13,6 +13,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.rails import rails_of
 from chorale.synth.lowering.timetable import Timetable, timetable_of
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout
+from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.schedule.schedule import Schedule
 
@@ -82,10 +83,13 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
     few are best, but neither a pair of ranks nor a rank may need so many transfers that they are at a limit. Where no
     number helps, as many as a transfer has. O(rows * log(chunks of a transfer))."""
     transfers, links = vector.transfers, schedule.topology.links
+    length = transfers.hi.astype(np.int64) - transfers.lo
+    most = int(length.max(initial=1))
+    if most == 1:
+        return 1
     ends = (side(links)[transfers.route] for side in (schedule.routes.sources, schedule.routes.destinations))
     sender, receiver = (end.astype(np.int64) for end in ends)
     _, pair = np.unique(sender * schedule.topology.compute_count + receiver, return_inverse=True)
-    length = transfers.hi.astype(np.int64) - transfers.lo
 
     def fits(longest: int) -> bool:
         parts = -(-length // longest)
@@ -95,7 +99,6 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
             np.bincount(pair, weights=parts).max() <= steps * 3 // 4 and sum(map(np.max, ranks)) <= elements // 2
         )
 
-    most = int(length.max(initial=1))
     return min(1 + bisect_left(range(1, most + 1), True, key=fits), most)
 
 
@@ -118,7 +121,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
         _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
     if in_order:
         return ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
-    by_place = np.lexsort((order, start, columns[0]))
+    by_place = sorted_order((columns[0], start, order))
     return ChannelMessages(*(column[by_place].astype(np.int32) for column in columns))
 
 
@@ -180,12 +183,13 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
     links = schedule.topology.links
     sender = schedule.routes.sources(links)[transfers.route]
     receiver = schedule.routes.destinations(links)[transfers.route]
-    order = np.lexsort((transfers.lo, transfers.shard, lane, receiver, sender, transfers.step))
+    order = sorted_order((transfers.step, sender, receiver, lane, transfers.shard, transfers.lo))
     given = (transfers.step, sender, receiver, lane, transfers.shard, transfers.lo, transfers.hi, transfers.reduce)
     columns = [column.astype(np.int32, copy=False)[order] for column in given]
-    changes = np.zeros(len(order), dtype=np.bool_)
+    changes = np.ones(len(order), dtype=np.bool_)
+    changes[1:] = False
     for column in columns[:4]:
-        changes |= np.diff(column, prepend=-1) != 0
+        changes[1:] |= column[1:] != column[:-1]
     connection = np.cumsum(changes) - 1
     length = columns[6] - columns[5]
     before = np.cumsum(length, dtype=np.int64) - length

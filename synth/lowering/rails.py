@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.schedule.schedule import Schedule, Transfers
 
@@ -40,11 +39,23 @@ def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.in
     """Return whether two ranks of a box use the same rail; `ports` tells which rails each rank sends over, `sender` and
     `receiver` what goes on inside boxes."""
     ranks = len(ports)
-    graph = sparse.coo_array((np.ones(len(sender), dtype=np.int64), (sender, receiver)), shape=(ranks, ranks))
-    boxes, box = csgraph.connected_components(graph, directed=False)
-    users = np.zeros((boxes, ports.shape[1]), dtype=np.int64)
+    box = _parts(ranks, sender, receiver)
+    users = np.zeros(ports.shape, dtype=np.int64)
     np.add.at(users, box, ports)
     return bool((users > 1).any())
+
+
+def _parts(ranks: int, sender: NDArray[np.int32], receiver: NDArray[np.int32]) -> Column:
+    """Return the first of the ranks that each is joined with. O(rows + pairs * log(ranks))."""
+    joined = np.zeros(ranks * ranks, dtype=np.bool_)
+    joined[sender.astype(np.int64) * ranks + receiver] = True
+    one, other = np.divmod(np.flatnonzero(joined), ranks)
+    first = np.arange(ranks)
+    while (first[one] != first[other]).any():
+        low, high = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
+        np.minimum.at(first, high, low)
+        first = first[first]
+    return first
 
 
 def _rails_of_routes(schedule: Schedule) -> Column:

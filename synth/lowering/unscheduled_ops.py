@@ -24,6 +24,7 @@ from chorale.synth.lowering.rank_kernels import (
     ordered_ops,
 )
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
+from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.columns import BUFFERS, OPS
 from chorale.synth.programs.memory import Layout
 
@@ -68,8 +69,8 @@ class OpGenerator:
         self._longest = longest
         self._sends_first = sends_first
         ranks = np.arange(placement.shape.ranks + 1)
-        self._orders = [np.argsort(column, kind="stable") for column in (fragments.sender, fragments.receiver)]
         columns = (fragments.sender, fragments.receiver)
+        self._orders = [sorted_order((column,)) for column in columns]
         self._bounds = [
             np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
         ]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.ordering import sorted_order
 from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
 Column = NDArray[np.int64]
@@ -131,8 +132,11 @@ def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
 def _all_alike(transfers: Transfers, shards: int) -> bool:
     if len(transfers) % shards or np.any(np.bincount(transfers.shard, minlength=shards) != len(transfers) // shards):
         return False
-    columns = (transfers.reduce, transfers.hi, transfers.lo, transfers.route, transfers.step)
-    order = np.lexsort((*columns, transfers.shard)).reshape(shards, -1)
+    columns = (transfers.step, transfers.route, transfers.lo, transfers.hi, transfers.reduce)
+    sums = (np.bincount(transfers.shard, weights=column, minlength=shards) for column in columns)
+    if any(bool((each != each[0]).any()) for each in sums):
+        return False
+    order = sorted_order((transfers.shard, *columns)).reshape(shards, -1)
     return all(bool((column[order] == column[order[0]]).all()) for column in columns)
 
 

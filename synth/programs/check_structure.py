@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.column_rules import RECEIVES, SENDS, RankShape, is_sound
-from chorale.synth.programs.columns import NO_PEER, RankColumns, columns_held, ends_of
+from chorale.synth.programs.columns import NO_PEER, Column, RankColumns, columns_held, ends_of
 from chorale.synth.programs.limits import TargetLimits, limit_violations
 from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, declared_chunks, layout_of
 from chorale.synth.programs.postconditions import AnyProgram
@@ -196,36 +200,35 @@ def _column_counts(columns: RankColumns, rank: int) -> tuple[Ends, Ends]:
 
 
 class OpenConnections:
-    """The connections of ranks that come one after the other, of which one end has come or both differ.
-
-    What agrees at both ends is not held any longer.
-    """
+    """What the ranks of a program that come one after the other send and receive on each connection."""
 
     def __init__(self, ranks: int, channels: int) -> None:
         self._ranks, self._channels = ranks, channels
-        self._ends: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})  # sent, received: counts by connection
+        self._ends: tuple[list[RankEnds], list[RankEnds]] = ([], [])  # sent, received
 
     def add(self, columns: RankColumns, rank: int) -> None:
-        """Compare what the blocks of a structurally sound rank send and receive with the other ends that have come.
-        O(instructions)."""
+        """Note what the blocks of a structurally sound rank send and receive. O(instructions)."""
         for side, peers in enumerate((columns.send_peer, columns.recv_peer)):
             used = (SENDS, RECEIVES)[side][columns.op]
-            counts, bounds = columns.count[used].tobytes(), ends_of(used)[columns.first] * columns.count.itemsize
             blocks = np.flatnonzero(peers != NO_PEER)
-            peer = peers[blocks]
-            pair = rank * self._ranks + peer if side == 0 else peer * self._ranks + rank
-            keys = (pair * self._channels + columns.channel[blocks]).tolist()
-            here, there = self._ends[side], self._ends[1 - side]
-            for key, low, high in zip(keys, bounds[blocks].tolist(), bounds[blocks + 1].tolist(), strict=True):
-                other = there.pop(key, None)
-                if other != counts[low:high]:
-                    here[key] = counts[low:high]
-                    if other is not None:
-                        there[key] = other
+            pair = rank * self._ranks + peers[blocks] if side == 0 else peers[blocks] * self._ranks + rank
+            lengths = np.diff(ends_of(used)[columns.first])[blocks]
+            counts = columns.count[used].astype(np.int32)
+            self._ends[side].append(RankEnds(pair * self._channels + columns.channel[blocks], lengths, counts))
 
     def violations(self) -> Iterator[ProgramViolation]:
-        """Yield the connections whose ends do not agree, when all ranks have come."""
-        return unmatched_connections(*({self._name(key): _numbers(of[key]) for key in of} for of in self._ends))
+        """Yield the connections whose ends do not agree, when all ranks have come. O(messages)."""
+        sent, received = (_joined_ends(ends) for ends in self._ends)
+        if len(sent.key) == len(received.key) and _agree(sent, received):
+            return
+        yield from unmatched_connections(self._counts(sent), self._counts(received))
+
+    def _counts(self, ends: ConnectionEnds) -> Counts:
+        bounds = ends.first.tolist()
+        return {
+            self._name(key): ends.counts[bounds[row] : bounds[row + 1]].tolist()
+            for row, key in enumerate(ends.key.tolist())
+        }
 
     def _name(self, key: int) -> Connection:
         pair, channel = divmod(key, self._channels)
@@ -233,8 +236,42 @@ class OpenConnections:
         return sender, receiver, channel
 
 
-def _numbers(counts: bytes) -> list[int]:
-    return list(np.frombuffer(counts, dtype=np.int64).tolist())
+class RankEnds(NamedTuple):
+    """Of a rank: the number of each connection, how many messages it carries, and the chunks of all of them in order.
+    All messages are on one of the connections."""
+
+    key: Column
+    lengths: Column
+    counts: NDArray[np.int32]
+
+
+class ConnectionEnds(NamedTuple):
+    """As of ranks, of all together; `first` message of each connection, and the end of the last; `order`: the
+    connections by their numbers."""
+
+    key: Column
+    first: Column
+    counts: NDArray[np.int32]
+    order: Column
+
+
+def _joined_ends(ends: list[RankEnds]) -> ConnectionEnds:
+    key, lengths, counts = (np.concatenate(column) for column in zip(*ends, strict=True))
+    return ConnectionEnds(key, ends_of(lengths), counts, sorted_order((key,)))
+
+
+@compiled
+def _agree(sent: ConnectionEnds, received: ConnectionEnds) -> bool:
+    """Return whether as many connections at both ends are the same ones with the same messages."""
+    for number in range(len(sent.order)):
+        out, into = sent.order[number], received.order[number]
+        length = sent.first[out + 1] - sent.first[out]
+        if sent.key[out] != received.key[into] or length != received.first[into + 1] - received.first[into]:
+            return False
+        for index in range(length):
+            if sent.counts[sent.first[out] + index] != received.counts[received.first[into] + index]:
+                return False
+    return True
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:

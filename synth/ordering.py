@@ -1,0 +1,60 @@
+"""The order in which rows of columns of small numbers are sorted, by counting: some 10 ns a row and 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.kernels.compiled import compiled
+
+Column = NDArray[np.int64]
+MAX_KEY_BITS = 62
+
+
+def sorted_order(columns: Sequence[NDArray[Any]]) -> Column:
+    """Return the numbers of the rows of integer `columns` in ascending order, the first column deciding first; rows
+    that are equal keep their order. As `numpy.lexsort` of the columns from last to first.
+
+    O(rows * bits of a key / 16) where the values of all columns fit into one key, else O(rows * log(rows) * columns).
+    """
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64)
+    lows = [int(column.min()) for column in columns]
+    widths = [(int(column.max()) - low).bit_length() for column, low in zip(columns, lows, strict=True)]
+    bits = sum(widths)
+    if bits > MAX_KEY_BITS:
+        return np.lexsort(tuple(columns)[::-1])
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, low, width in zip(columns, lows, widths, strict=True):
+        key <<= width
+        key += column
+        key -= low
+    return _order_of_keys(key, bits)
+
+
+@compiled
+def _order_of_keys(key: Column, bits: int) -> Column:
+    """Return the order of keys from 0 to 2^bits - 1, digit by digit, the last digit first."""
+    total = len(key)
+    order, other = np.arange(total), np.empty(total, dtype=np.int64)
+    digit_bits = 16 if total > 65536 else 8
+    mask = (1 << digit_bits) - 1
+    shift = 0
+    while shift < bits:
+        first = np.zeros(mask + 2, dtype=np.int64)
+        for index in range(total):
+            first[((key[index] >> shift) & mask) + 1] += 1
+        if first.max() < total:  # else all digits are equal
+            for digit in range(mask + 1):
+                first[digit + 1] += first[digit]
+            for index in range(total):
+                row = order[index]
+                digit = (key[row] >> shift) & mask
+                other[first[digit]] = row
+                first[digit] += 1
+            order, other = other, order
+        shift += digit_bits
+    return order
