@@ -5,6 +5,8 @@ In one form a step carries all its waits, in the other one at most: further ones
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from chorale.synth.errors import InvalidInput
@@ -42,20 +44,28 @@ _MOST_BYTES_OF_BLOCK = 60 + 4 * _MOST_BYTES
 _MOST_BYTES_OF_WAIT = 2 + 2 * _MOST_BYTES
 
 
-def block_lines(columns: RankColumns, single_wait: bool) -> bytes:
-    """Return the lines of all blocks, from the first <tb> to the last </tb>. O(bytes).
+def block_lines(columns: RankColumns, single_wait: bool, head: bytes = b"", end: bytes = b"") -> bytes:
+    """Return `head`, the lines of all blocks, from the first <tb> to the last </tb>, and `end`. O(bytes).
 
     InvalidInput for more waits of an instruction than readers take of a value.
     """
-    text, longest = _block_lines(record_of(columns), _WORDS, single_wait)
+    frame = Frame(np.frombuffer(head, dtype=np.uint8), np.frombuffer(end, dtype=np.uint8))
+    text, longest = _block_lines(record_of(columns), _WORDS, frame, single_wait)
     if longest > MAX_VALUE_CHARACTERS:
         rule = f"waits must have at most {MAX_VALUE_CHARACTERS} characters"
         raise InvalidInput(rule, longest, "lower it with more channels, or fewer chunks")
     return text.tobytes()
 
 
+class Frame(NamedTuple):
+    """What stands before and after the lines of all blocks."""
+
+    head: Bytes
+    end: Bytes
+
+
 @compiled
-def _block_lines(columns: RankRecord, words: Words, single_wait: bool) -> tuple[Bytes, int]:
+def _block_lines(columns: RankRecord, words: Words, frame: Frame, single_wait: bool) -> tuple[Bytes, int]:
     """Return the lines, and the characters of the longest value of waits; numbers are at least -1."""
     items, blocks = len(columns.op), len(columns.channel)
     rows = np.zeros(items + 1, dtype=np.int64)  # as which steps are written up to each instruction
@@ -65,8 +75,10 @@ def _block_lines(columns: RankRecord, words: Words, single_wait: bool) -> tuple[
     for wait in range(len(columns.wait_block)):
         published[columns.first[columns.wait_block[wait]] + columns.wait_step[wait]] = 1
     size = blocks * _MOST_BYTES_OF_BLOCK + rows[items] * _MOST_BYTES_OF_STEP
-    text = np.empty(size + len(columns.wait_block) * _MOST_BYTES_OF_WAIT, dtype=np.uint8)
-    end, longest = 0, 0
+    size += len(columns.wait_block) * _MOST_BYTES_OF_WAIT + len(frame.head) + len(frame.end)
+    text = np.empty(size, dtype=np.uint8)
+    end, longest = len(frame.head), 0
+    text[:end] = frame.head
     for block in range(blocks):
         end = _put_head(text, end, columns, words, block)
         for item in range(columns.first[block], columns.first[block + 1]):
@@ -79,7 +91,8 @@ def _block_lines(columns: RankRecord, words: Words, single_wait: bool) -> tuple[
             longest = max(longest, end - before - (words.first[_WAITS + 1] - words.first[_WAITS]))
             end = _put_word(text, end, words, _STEP_END)
         end = _put_word(text, end, words, _BLOCK_END)
-    return text[:end], longest
+    text[end : end + len(frame.end)] = frame.end
+    return text[: end + len(frame.end)], longest
 
 
 @inlined

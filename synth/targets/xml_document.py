@@ -215,7 +215,7 @@ def rank_text(rank: int, program: RankProgram, single_wait: bool) -> bytes:
     """Return the lines of rank number `rank`. O(instructions + waits)."""
     chunks = (program.input_chunks, program.output_chunks, program.scratch_chunks)
     head = b'  <gpu id="%d" i_chunks="%d" o_chunks="%d" s_chunks="%d">\n' % (rank, *chunks)
-    return b"".join([head, block_lines(columns_of(program), single_wait), b"  </gpu>\n"])
+    return block_lines(columns_of(program), single_wait, head, b"  </gpu>\n")
 
 
 def _element(name: str, attributes: Mapping[str, Attribute]) -> bytes:
