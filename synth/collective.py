@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import name_among
+
+if TYPE_CHECKING:
+    from chorale.synth.custom_collective import CustomCollective
 
 
 class CollectiveName(StrEnum):

@@ -15,6 +15,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from chorale.experiments.bench.automatic import AUTOMATIC
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.experiments.bench.commands import COMMANDS
 from chorale.experiments.bench.programs import PROGRAMS, RANKS
@@ -236,7 +237,7 @@ REPLAN = Benchmark(
 )
 
 
-BENCHMARKS = (BFB, BOUNDS, COMMANDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
+BENCHMARKS = (AUTOMATIC, BFB, BOUNDS, COMMANDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

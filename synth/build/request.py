@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.identity import content_id
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from chorale.synth.lowering.options import LoweringOptions
+    from chorale.synth.programs.postconditions import AnyProgram
 
 _NO_OPTIONS = Options()
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
+
+if TYPE_CHECKING:
+    from chorale.synth.programs.postconditions import AnyProgram
+    from chorale.synth.programs.program import Program
 
 Observer = Callable[[str], AbstractContextManager[object]]
 """Called with the name of a stage; the context that it returns is held while the stage runs."""

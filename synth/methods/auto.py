@@ -11,10 +11,11 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.methods.floors import Cost, Floors
 from chorale.synth.methods.method import Method, Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verify import verify
+from chorale.synth.verify.verify import cost_if_sound
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
@@ -23,11 +24,6 @@ MAX_RANKS_SECOND_METHOD = 1024
 """Up to that many ranks a second method is tried where the first has not reached the lower bound."""
 
 _OPTIMAL_METHODS = ("bfb", "forest")
-
-_AROUND_ALL_RANKS = ("ring", "biring")
-"""Methods that take a step less than there are ranks; finding their cycle takes time."""
-
-Cost = tuple[Fraction, int]
 
 
 def auto_method(
@@ -40,35 +36,34 @@ def auto_method(
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
     tree packing reaches the optimum of every network where a rank may hold many trees; so large networks are left to
     these two. Tree packing comes first where breadth-first broadcast is known to miss the optimum before it is made, as
-    on meshes; the second is tried only where the first misses the lower bound. Where the least time is reached, methods
-    that take no fewer steps are left out. Raises InvalidInput if no method suits. Cost: that of the methods tried, and
-    where several are, of verifying each and of one lower bound.
+    on meshes. A method that `chorale.synth.methods.floors` proves not to be better than the best so far is left out.
+    The schedule is compared by what it costs if it is sound, and verified by whoever asked for it. Raises InvalidInput
+    if no method suits. Cost: that of the methods tried, and where several are, of a few lower bounds.
     """
 
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> AnySchedule:
         best: tuple[Cost, AnySchedule] | None = None
-        fewest_steps = 0
+        floors = Floors(topology, collective)
         tries_all = topology.compute_count <= max_ranks_all_methods
         compares = topology.compute_count <= max_ranks_second_method
         candidates = list(_candidates(methods, topology, collective, options, tries_all))
         if len(candidates) == 1:
             return candidates[0].schedule(topology, collective, options, executor, progress)
         for method in candidates:
-            if best is not None and _is_optimal(topology, collective, best[0]):
-                if not tries_all or best[0][1] <= fewest_steps:
+            if best is not None:
+                if not tries_all and floors.is_optimal(best[0][0]):
                     break  # small networks try other methods, for the sake of steps
-                if method.name in _AROUND_ALL_RANKS and best[0][1] < topology.compute_count:
+                if floors.rules_out(method.name, best[0]):
                     continue
             schedule = _schedule_or_none(method, topology, collective, options, executor, progress)
             if schedule is not None and not compares:
                 return schedule
             if schedule is not None:
-                cost = verify(schedule, options.size_bytes).cost
+                cost = cost_if_sound(schedule, options.size_bytes)
                 key = (cost.time_per_byte, cost.steps)
                 best = (key, schedule) if best is None or key < best[0] else best
-                fewest_steps = max(fewest_steps, _steps_needed(schedule, cost.steps))
         if best is None:
             value = f"{collective.name.value} on {topology.spec}"
             raise InvalidInput("some method must suit the network, collective and options", value, "name a method")
@@ -91,7 +86,7 @@ def _candidates(
     methods: Mapping[str, Method], topology: Topology, collective: Collective, options: Options, tries_all: bool
 ) -> Iterator[Method]:
     """Yield the methods that make `collective` and obey all options, those that reach optima first."""
-    packs_first = not tries_all and not options.non_default() and _breadth_first_misses(topology, collective)
+    packs_first = not options.non_default() and _breadth_first_misses(topology, collective)
     optimal: tuple[str, ...] = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
     if collective.name == CollectiveName.ALLTOALL:
         optimal = ("alltoall",)
@@ -111,18 +106,6 @@ def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
             return False
         behind += floor - min(floor, lower_bound(topology, part, floor).value)
     return behind > 0
-
-
-def _steps_needed(schedule: AnySchedule, steps: int) -> int:
-    """Return how many steps every schedule of the collective takes, as far as `schedule` shows it.
-
-    Breadth-first broadcast takes every shard along shortest paths; an allreduce may be more than two such phases need.
-    """
-    return steps if schedule.method == "bfb" and schedule.collective in (ALLGATHER, REDUCE_SCATTER) else 0
-
-
-def _is_optimal(topology: Topology, collective: Collective, cost: Cost) -> bool:
-    return lower_bound(topology, collective, cost[0]).value == cost[0]
 
 
 def _schedule_or_none(

@@ -8,10 +8,8 @@ from dataclasses import replace
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, auto_method, first_method
-from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
 from chorale.synth.methods.method import Method, Options, Spread, method_from_allgather, method_from_outward
-from chorale.synth.methods.rings.ring import ring_allgather
 from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.topology.topology import Topology
@@ -23,10 +21,14 @@ MIN_SYMMETRIC_ROOTS = 512
 
 
 def _bfb(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
+    from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415 (only who asks for the method waits)
+
     return bfb_allgather(topology, executor, options.chunks, progress, options.size_bytes)
 
 
 def _ring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
+    from chorale.synth.methods.rings.ring import ring_allgather  # noqa: PLC0415 (as above)
+
     over_boxes = pattern_of("ring", topology, ALLGATHER)
     if over_boxes is not None:
         return over_boxes.schedule(options.chunks)
@@ -34,6 +36,8 @@ def _ring(topology: Topology, options: Options, _executor: Executor, _progress: 
 
 
 def _biring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
+    from chorale.synth.methods.rings.ring import ring_allgather  # noqa: PLC0415 (as above)
+
     return ring_allgather(topology, bidirectional=True, chunks=options.chunks)
 
 
@@ -88,6 +92,8 @@ def _compact(method: Method) -> Method:
     ) -> AnySchedule:
         if form_of(method.name, topology) == "columns":
             return method.make(topology, collective, options, executor, progress)
+        from chorale.synth.methods.bfb.bfb import symmetric_bfb  # noqa: PLC0415 (as above)
+
         return symmetric_bfb(
             topology, collective, executor, options.chunks, progress=progress, size_bytes=options.size_bytes
         )
@@ -126,7 +132,11 @@ def form_of(
     name = first_method(_NAMED, topology, collective, options) if method == AUTO else method
     if name == "forest":
         return "symmetric" if _may_move_trees(topology, collective, options) else "columns"
-    return "symmetric" if name == "bfb" and prefers_symmetric_form(topology) else "columns"
+    if name != "bfb":
+        return "columns"
+    from chorale.synth.methods.bfb.bfb import prefers_symmetric_form  # noqa: PLC0415 (as above)
+
+    return "symmetric" if prefers_symmetric_form(topology) else "columns"
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from chorale.synth.collective import parse_collective, stored_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lazy_modules import arrow, parquet
+from chorale.synth.lazy_modules import LazyModule, arrow, parquet
 from chorale.synth.schedule.schedule import (
     COLUMN_NAMES,
     AnySchedule,
@@ -25,10 +25,13 @@ from chorale.synth.schedule.schedule import (
     Transfers,
     shard_count,
 )
-from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricPart, SymmetricSchedule
-from chorale.synth.schedule.symmetric_trees import SymmetricTrees
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.topology import Topology, transpose_with_links
+
+if TYPE_CHECKING:
+    from chorale.synth.schedule import symmetric
+else:
+    symmetric = LazyModule("chorale.synth.schedule.symmetric")  # only large schedules need it
 
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
@@ -44,11 +47,11 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     In columns, `src` and `dst` are written too, for readers that know nothing of routes; in symmetric form, `part`
     says of which part a row is.
     """
-    if isinstance(schedule, SymmetricSchedule):
-        columns, metadata = _symmetric_columns(schedule), _symmetric_metadata(schedule)
+    if schedule.form == "columns":
+        columns, metadata = _columns(schedule.expand()), _metadata(schedule.expand())
     else:
-        expanded = schedule.expand()
-        columns, metadata = _columns(expanded), _metadata(expanded)
+        compact = cast("symmetric.SymmetricSchedule", schedule)
+        columns, metadata = _symmetric_columns(compact), _symmetric_metadata(compact)
     table = arrow.table({name: _arrow_array(column) for name, column in columns.items()})
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
     sink = arrow.BufferOutputStream()
@@ -75,7 +78,7 @@ def _columns(schedule: Schedule) -> dict[str, np.ndarray]:
     return dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True)) | ends
 
 
-def _symmetric_columns(schedule: SymmetricSchedule) -> dict[str, np.ndarray]:
+def _symmetric_columns(schedule: symmetric.SymmetricSchedule) -> dict[str, np.ndarray]:
     parts = schedule.parts
     columns = {
         name: np.concatenate([part.base.columns[index].astype(np.uint32) for part in parts])
@@ -179,7 +182,7 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _symmetric_metadata(schedule: SymmetricSchedule) -> dict[str, Any]:
+def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "form": "symmetric",
@@ -195,13 +198,13 @@ def _symmetric_metadata(schedule: SymmetricSchedule) -> dict[str, Any]:
     }
 
 
-def _part_metadata(part: SymmetricPart) -> dict[str, Any]:
+def _part_metadata(part: symmetric.SymmetricPart) -> dict[str, Any]:
     facts = {
         "steps": part.steps,
         "chunks_per_shard": part.chunks_per_shard,
         "certificate": dict(part.certificate),
     }
-    if isinstance(part, SymmetricTrees):
+    if isinstance(part, symmetric.SymmetricTrees):
         is_direct = part.routes.is_direct(len(part.topology.links))
         routes = None if is_direct else _route_lists(part.routes)
         facts |= {"generators": list(part.generators), "trees_per_root": part.trees_per_root, "routes": routes}
@@ -263,21 +266,21 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
 
 def _build_symmetric(
     document: Mapping[str, Any], owner: np.ndarray, columns: list[np.ndarray], parse_spec: ParseSpec
-) -> SymmetricSchedule:
+) -> symmetric.SymmetricSchedule:
     topology = _read_topology(document["topology"], parse_spec)
-    parts: dict[str, SymmetricPart] = {}
+    parts: dict[str, symmetric.SymmetricPart] = {}
     for index, facts in enumerate(document["parts"]):
         if facts["name"] not in ("scatter", "gather"):
             raise ValueError("the name of a part")
         oriented = topology if facts["name"] == "gather" else transpose_with_links(topology)[0]
         parts[facts["name"]] = _build_part(oriented, facts, [column[owner == index] for column in columns])
-    return SymmetricSchedule(
+    return symmetric.SymmetricSchedule(
         topology, parse_collective(document["collective"]), parts.get("scatter"), parts.get("gather"),
         str(document["method"]), document["parameters"],
     )  # fmt: skip
 
 
-def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> SymmetricPart:
+def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> symmetric.SymmetricPart:
     steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
     if steps < 0 or not 1 <= chunks < 2**31:
         raise ValueError("steps or chunks_per_shard")
@@ -287,11 +290,11 @@ def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.n
         if not all(0 <= index < len(topology.automorphisms) for index in generators):
             raise ValueError("generators")
         base = _packed(ColumnBounds(steps, len(routes), topology.compute_count, chunks), columns)
-        return SymmetricTrees(
+        return symmetric.SymmetricTrees(
             topology, generators, steps, chunks, base, routes, facts["certificate"], facts["trees_per_root"]
         )
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
-    return SymmetricGather(topology, steps, chunks, _packed(bounds, columns), facts["certificate"])
+    return symmetric.SymmetricGather(topology, steps, chunks, _packed(bounds, columns), facts["certificate"])
 
 
 def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:

@@ -5,50 +5,41 @@ Also all families and functions of specs by name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
-from chorale.synth.topology.families.bases import BASE_FAMILIES
-from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_FAMILIES, HAMMINGMESH_FAMILIES
-from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
-from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
-from chorale.synth.topology.families.grids import GRID_FAMILIES, TWISTED_FAMILIES
-from chorale.synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
-from chorale.synth.topology.families.rings import BASELINE_FAMILIES, RING_FAMILIES
-from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
-from chorale.synth.topology.formats.files import from_bytes
-from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
-from chorale.synth.topology.switch_functions import SWITCH_FUNCTIONS
+from chorale.synth.topology.registry import Family, Function, SpecForm, SpecForms, TopologyPlan
 from chorale.synth.topology.topology import Topology
 
-_FAMILIES: tuple[Family, ...] = (
-    *RING_FAMILIES,
-    *GRID_FAMILIES,
-    *TWISTED_FAMILIES,
-    *COMPLETE_FAMILIES,
-    *HAMMING_FAMILIES,
-    *KAUTZ_FAMILIES,
-    *BASE_FAMILIES,
-    *CAYLEY_FAMILIES,
-    *DISTANCE_REGULAR_FAMILIES,
-    *BASELINE_FAMILIES,
-    *HAMMINGMESH_FAMILIES,
-    *SWITCH_FAMILIES,
-    *NVIDIA_FAMILIES,
-    *AMD_FAMILIES,
-    *DATACENTRE_FAMILIES,
+FAMILIES: Mapping[str, Family] = SpecForms(
+    {
+        "families.rings.RING_FAMILIES": "ring biring uniring circulant",
+        "families.grids.GRID_FAMILIES": "torus mesh hypercube",
+        "families.grids.TWISTED_FAMILIES": "twisted-torus twisted-hypercube",
+        "families.complete.COMPLETE_FAMILIES": "complete bipartite",
+        "families.complete.HAMMING_FAMILIES": "hamming hyperx",
+        "families.directed.KAUTZ_FAMILIES": "kautz genkautz debruijn",
+        "families.bases.BASE_FAMILIES": "diamond dbjmod base",
+        "families.directed.CAYLEY_FAMILIES": "dicirculant cayley",
+        "families.distance_regular.DISTANCE_REGULAR_FAMILIES": "distreg",
+        "families.rings.BASELINE_FAMILIES": "shiftedring dbt",
+        "families.complete.HAMMINGMESH_FAMILIES": "hxmesh",
+        "families.switched.SWITCH_FAMILIES": "switch",
+        "families.nvidia_boxes.NVIDIA_FAMILIES": "a100 h100 h200 b200 nvl72 railclos",
+        "families.amd_boxes.AMD_FAMILIES": "mi250 mi250half mi300x mi355x",
+        "families.switched.DATACENTRE_FAMILIES": "fattree dragonfly",
+    }
 )
-
-FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
-FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS, *SWITCH_FUNCTIONS)
-}
+FUNCTIONS: Mapping[str, Function] = SpecForms(
+    {
+        "functions.EXPANSION_FUNCTIONS": "line degree power product bidirectional scaled",
+        "functions.TRANSFORM_FUNCTIONS": "transpose without",
+        "switch_functions.SWITCH_FUNCTIONS": "able usable processes",
+    }
+)
 FILE_FORM = SpecForm(
     "file",
     "file:PATH",
@@ -90,6 +81,8 @@ def _plan(tree: SpecTree, read_file: ReadFile | None) -> TopologyPlan:
 def _plan_file(call: FileCall, read_file: ReadFile | None) -> TopologyPlan:
     if read_file is None:
         raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
+    from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
+
     topology = from_bytes(read_file(call.path), str(call))
     return TopologyPlan(str(call), topology.node_count, len(topology.links), lambda: topology)
 
@@ -97,6 +90,8 @@ def _plan_file(call: FileCall, read_file: ReadFile | None) -> TopologyPlan:
 def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     if name in entries:
         return entries[name]
+    import difflib  # noqa: PLC0415 (only for what is spelled wrongly)
+
     way_out = "`chorale topology list` shows all"
     close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3)
     if close:

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.verify import replay, set_replay
 from chorale.synth.verify.cells import ROWS_AT_ONCE, ChunkIntervals, cell_text, row_blocks
 from chorale.synth.verify.conditions import ShardConditions, kind_violations, shard_conditions, structural_violations
-from chorale.synth.verify.symmetric import inspect_symmetric
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, VerifiedSchedule, cost_of, summarize
+
+if TYPE_CHECKING:
+    from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
 """Tables are cut into windows of shards of at most about this size."""
@@ -59,14 +61,23 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     return verified
 
 
+def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
+    """Return the cost that `verify` finds if `schedule` is sound, for choosing which to verify. O(hops of all rows)."""
+    if isinstance(schedule, Schedule) and not schedule.is_in_network:
+        return cost_of(schedule, _link_loads(schedule), size_bytes)
+    return verify(schedule, size_bytes).cost
+
+
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     """Return the violations of all kinds, and the verified schedule if there are none; `size_bytes` as in `verify`."""
-    if isinstance(schedule, SymmetricSchedule):
-        violations, facts = inspect_symmetric(schedule, size_bytes)
-    else:
+    if schedule.form == "columns":
         violations, facts = _inspect_columns(schedule.expand(), size_bytes)
+    else:
+        from chorale.synth.verify.symmetric import inspect_symmetric  # noqa: PLC0415 (only large schedules need it)
+
+        violations, facts = inspect_symmetric(cast("SymmetricSchedule", schedule), size_bytes)
     return violations, None if facts is None else VerifiedSchedule(schedule, *facts)
 
 

@@ -25,7 +25,7 @@ from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 
 
@@ -195,8 +195,8 @@ def _bounds_display(spec: str) -> Iterator[BoundsListener | None]:
         yield show
 
 
-def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
-    table = Table(title=f"all-to-all on {document['topology']['spec']}", show_header=False)
+def _alltoall_table(document: dict[str, Any], unit: str) -> LightTable:
+    table = facts_table(f"all-to-all on {document['topology']['spec']}")
     table.add_row("ranks", str(document["topology"]["nodes"]))
     rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"
     exact = "" if document["exact"] is None else f", exactly {document['exact']}"

@@ -30,7 +30,7 @@ from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.lowering import advice, prediction, sharing_notices
 from chorale.tuner.reports.quantities import fact_label, fact_text
 from chorale.tuner.reports.show import program_facts
@@ -232,9 +232,9 @@ def _facts(program: AnyProgram, verified: VerifiedSchedule, result: _Result) -> 
     return {**program_facts(program), "checked": "execution", "predicted": predicted}
 
 
-def program_table(title: str, document: dict[str, Any], unit: str) -> Table:
+def program_table(title: str, document: dict[str, Any], unit: str) -> LightTable:
     """Return what is known of a program on a network with bandwidths in `unit`, its faults first."""
-    table = Table(title=title, show_header=False)
+    table = facts_table(title)
     for rule, message in verdict_rows(document, MAX_SHOWN):
         table.add_row(rule, message)
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}

@@ -16,7 +16,7 @@ from chorale.tuner.reports.lazy_rich import LazyConsole
 
 people = LazyConsole(stderr=True)
 """Notices and progress; silent with --quiet."""
-results = LazyConsole(markup=False, highlight=False)
+results = LazyConsole(markup=False, highlight=False, emoji=False)
 """The result of a command, as a table or text on stdout; shown with --quiet too."""
 
 

@@ -17,7 +17,7 @@ from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
 from chorale.tuner.cli.output import emit_json, people, progress_bar, results
 from chorale.tuner.costs.pricing import PricedTraffic, Pricing, traffic_of_file, traffic_of_method
 from chorale.tuner.files.read_write import require_plot_format, write_file
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable
 from chorale.tuner.reports.stopwatch import Stopwatch
 
 FileOrMethod = Annotated[
@@ -128,10 +128,8 @@ def _document(priced: PricedTraffic, settings: dict[str, Any], rows: list[dict[s
     }
 
 
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title)
-    for heading in ("size", "us", "goodput Gbit/s"):
-        table.add_column(heading, justify="right")
+def _table(title: str, rows: list[dict[str, Any]]) -> LightTable:
+    table = LightTable(3, title, ("size", "us", "goodput Gbit/s"), right=frozenset(range(3)))
     for row in rows:
         table.add_row(format_size(row["size_bytes"]), f"{row['time_us']:.2f}", f"{row['goodput_gbit_per_s']:.5g}")
     return table

@@ -34,7 +34,8 @@ from chorale.tuner.cli.slurm_network import (
 )
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import Table, ruled_table
+from chorale.tuner.reports.lazy_rich import ruled_table
+from chorale.tuner.reports.light_table import LightTable
 from chorale.tuner.reports.quantities import short_id
 from chorale.tuner.reports.topology import able_text, describe_topology, show_topology
 
@@ -171,8 +172,7 @@ def _catalog_rows() -> list[dict[str, str]]:
 
 def _print_summary(topology: Topology, plot: Path | None) -> None:
     facts = describe_topology(topology)
-    table = Table("", "", show_header=False, title=facts.pop("spec"), title_justify="left", box=None)
-    table.columns[1].overflow = "fold"
+    table = LightTable(2, facts.pop("spec"), title_justify="left", has_lines=False)
     degree = facts.pop("degree")
     rows: dict[str, Any] = {
         "compute nodes": facts["nodes"],

@@ -17,7 +17,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.traffic_files import load_sizes
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import facts_table
 from chorale.tuner.reports.quantities import time_per_byte_text
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 from chorale.tuner.reports.synthesis import synthesis_document, synthesis_table
@@ -92,7 +92,7 @@ def print_shards_bound(topology: Topology, request: ShardsRequest, stages: Stopw
     if as_json:
         emit_json(document | {"seconds": stages.report(outside_total=("topology",))})
         return
-    table = Table(title=f"{document['collective']} on {topology.spec}", show_header=False)
+    table = facts_table(f"{document['collective']} on {topology.spec}")
     table.add_row("at best", time_per_byte_text(best.bound.value, topology.bandwidth_unit))
     table.add_row("algbw", f"{document['algbw']:.6g} {topology.bandwidth_unit}")
     table.add_row("bottleneck", f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}")

@@ -25,7 +25,7 @@ from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.program_files import is_program_file, load_unchecked
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.quantities import fact_label, fact_text
 
 
@@ -154,8 +154,8 @@ def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | 
     return document
 
 
-def _table(title: str, document: Mapping[str, Any], unit: str) -> Table:
-    table = Table(title=title, show_header=False)
+def _table(title: str, document: Mapping[str, Any], unit: str) -> LightTable:
+    table = facts_table(title)
     for rule, message in verdict_rows(document, most=len(document["violations"])):
         table.add_row(rule, message)
     if document.get("max_bytes") is not None:

@@ -16,7 +16,6 @@ from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observe
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -74,7 +73,8 @@ class DiskCache:
         if content is None:
             return None
         try:
-            from chorale.synth.targets.lift import read_checked  # noqa: PLC0415 (schedules are read without it)
+            from chorale.synth.programs.program import Program  # noqa: PLC0415 (schedules are read without it)
+            from chorale.synth.targets.lift import read_checked  # noqa: PLC0415 (as above)
 
             text, verified = content.decode(), schedule.verified.schedule
             program = read_checked(content, verified.topology)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
-from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.names import name_among
 
@@ -33,6 +32,8 @@ def _build(name: str, workers: int) -> Executor:
     if name == SERIAL:
         return SerialExecutor()
     if name == "processes":
+        from chorale.synth.executor.processes import ProcessExecutor  # noqa: PLC0415 (sockets, processes)
+
         return ProcessExecutor(workers)
     from chorale.runners.ray.executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
 

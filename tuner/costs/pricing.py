@@ -8,22 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chorale.runners.simulated.calibration import Calibration
-from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.methods.closed_forms import pattern_of
-from chorale.synth.methods.rings.ring import ring_traffic
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
@@ -32,6 +26,11 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
 from chorale.tuner.files.topology_specs import load_topology
+
+if TYPE_CHECKING:
+    from chorale.runners.simulated.calibration import Calibration
+    from chorale.synth.programs.postconditions import AnyProgram
+    from chorale.synth.programs.program import Program
 
 
 def load_calibration(path: str) -> Calibration:
@@ -46,6 +45,8 @@ def load_calibration(path: str) -> Calibration:
 
 def calibration_of(document: Any) -> Calibration:
     """Return the calibration that `document` is, or has under the key `calibration`."""
+    from chorale.runners.simulated.calibration import Calibration  # noqa: PLC0415 (only who has one waits for it)
+
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
 
@@ -61,6 +62,9 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 
     Empty unless the collective is allgather, reduce_scatter or allreduce.
     """
+    from chorale.synth.build.build import build_program  # noqa: PLC0415 (only who lowers waits for it)
+    from chorale.synth.lowering.options import LoweringOptions  # noqa: PLC0415 (as above)
+
     collective = program.collective
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
         return {}
@@ -120,6 +124,8 @@ class Pricing:
         """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
         if self.calibration is None:
             return 0.0
+        from chorale.synth.programs.program import Program  # noqa: PLC0415 (as above)
+
         if not isinstance(program, Program):
             way_out = "give latencies and rates instead"
             raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
@@ -179,6 +185,8 @@ def traffic_of_method(
     if pattern is not None:
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
+        from chorale.synth.methods.rings.ring import ring_traffic  # noqa: PLC0415 (as above)
+
         return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, target, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)

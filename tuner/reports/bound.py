@@ -16,7 +16,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports.in_network import bottleneck_of, bound_facts
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.quantities import algbw_text, time_per_byte_text, with_fraction
 
 _SHOWN_NODES = 12
@@ -120,11 +120,11 @@ def _bottleneck(report: BoundReport) -> tuple[int, ...]:
     return bottleneck_of(report.topology, report.bound)
 
 
-def bound_table(report: BoundReport) -> Table:
+def bound_table(report: BoundReport) -> LightTable:
     """Return the table for the terminal, which says why nothing can be faster."""
     topology, bound, best = report.topology, report.bound, report.best
     unit = _unit(topology)
-    table = Table(title=f"bound of {report.collective} on {topology.spec}", show_header=False)
+    table = facts_table(f"bound of {report.collective} on {topology.spec}")
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
     table.add_row("time per byte", f"at least {time_per_byte_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
@@ -148,7 +148,7 @@ def bound_table(report: BoundReport) -> Table:
     return table
 
 
-def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) -> None:
+def _add_in_network(table: LightTable, report: BoundReport, bound: Bound, unit: str) -> None:
     able = _count(len(report.topology.abilities), "switch")
     gain = report.bound.value / bound.value - 1
     verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
@@ -156,7 +156,7 @@ def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) 
     table.add_row("because", reason(report, bound))
 
 
-def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
+def _add_trees(table: LightTable, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
     table.add_row("trees per shard", f"k = {best.k}, {_choice_of_k(best)}")
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
     if best.is_k_fixed:
@@ -174,7 +174,7 @@ def _choice_of_k(best: Optimum) -> str:
     return "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
 
 
-def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> None:
+def _add_pairs(table: LightTable, pairs: TreePairs, bound: Fraction, unit: str) -> None:
     gap = pairs.time_per_byte / bound - 1
     verdict = (
         "optimal" if gap == 0 else f"{float(gap):.2%} above the bound, {float(pairs.gap):.2g} above the best pairs"

@@ -20,7 +20,7 @@ from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_loads
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.quantities import fact_label, fact_text
 
 
@@ -93,9 +93,9 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
     }
 
 
-def show_table(title: str, document: Mapping[str, Any]) -> Table:
+def show_table(title: str, document: Mapping[str, Any]) -> LightTable:
     """Return the table of a document, without its long lists."""
-    table = Table(title=title, show_header=False)
+    table = facts_table(title)
     unit = document["topology"]["bandwidth_unit"]
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
     for name, value in flat.items():

@@ -24,7 +24,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.in_network import bound_facts
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.quantities import algbw_text, bandwidth_time_text, short_id, time_per_byte_text
 from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.topology import describe_topology
@@ -143,12 +143,12 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, An
     return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
 
 
-def synthesis_table(document: Mapping[str, Any]) -> Table:
+def synthesis_table(document: Mapping[str, Any]) -> LightTable:
     """Return the table for the terminal of `document`."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     optimality, seconds = document["optimality"], document["seconds"]
     unit = document["unit"]
-    table = Table(title=f"{document['method']} {document['collective']} on {topology['spec']}", show_header=False)
+    table = facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
     table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
     trees = schedule["trees_per_root"]
     extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"

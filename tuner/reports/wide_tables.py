@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
@@ -11,11 +10,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from chorale.tuner.reports.light_table import wrapped_line
+
 
 def fitting(renderable: Any, console: Console) -> Any:
     """Return what `console` shows of a table or a string: whole words, and a block per row of a table too wide."""
     if isinstance(renderable, str):
-        return "\n".join(_wrapped(line, console.width) for line in renderable.split("\n"))
+        return "\n".join(wrapped_line(line, console.width) for line in renderable.split("\n"))
     if not isinstance(renderable, Table):
         return renderable
     return renderable if _is_whole(renderable, console) else Group(*map(_unbroken, _blocks(renderable, console)))
@@ -53,28 +54,14 @@ def _blocks(table: Table, console: Console) -> Iterator[Text]:
                 if cell is not None and cell.plain:
                     yield _line(f"  {heading}", cell.plain, width + 2, console.width)
     if table.caption:
-        yield Text(_wrapped(_text(table.caption, console).plain, console.width))
+        yield Text(wrapped_line(_text(table.caption, console).plain, console.width))
 
 
 def _line(name: str, value: str, width: int, columns: int) -> Text:
     """Return a name and, from column `width` on, its value, within `columns` where its words allow."""
     indent = " " * (width + 2)
-    lines = [_wrapped(line, columns, indent) for line in value.split("\n")]
+    lines = [wrapped_line(line, columns, indent) for line in value.split("\n")]
     return Text("\n".join([f"{name:{width}}  {lines[0].lstrip()}", *lines[1:]]).rstrip())
-
-
-def _wrapped(text: str, columns: int, indent: str = "") -> str:
-    """Return `text` in lines of at most `columns`, each after `indent`, without breaking a word."""
-    if len(indent) + len(text) <= columns:
-        return indent + text
-    return textwrap.fill(
-        text,
-        columns,
-        initial_indent=indent,
-        subsequent_indent=indent or " " * (len(text) - len(text.lstrip())),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _text(cell: Any, console: Console) -> Text:

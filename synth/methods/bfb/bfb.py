@@ -7,14 +7,18 @@ appendix A (reduce_scatter by the transpose), E.2 (chunks), E.3 (unequal links).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.bfb.network import network_of, network_of_rank_0
 from chorale.synth.methods.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
-from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology, transpose_with_links
+
+if TYPE_CHECKING:
+    from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 
 MAX_EXPANDED_RANKS = 4096
 """Above this number of ranks the rows of all ranks are too many to be written out as a matter of course."""
@@ -52,6 +56,8 @@ def symmetric_bfb(
     links) for hop counts, then the problems of one rank. Raises InvalidInput unless the symmetries that
     `topology` carries take rank 0 to every rank, and where breadth-first broadcast does not apply.
     """
+    from chorale.synth.schedule.symmetric import SymmetricSchedule, symmetric_parts  # noqa: PLC0415 (large networks)
+
     has_scatter, has_gather = symmetric_parts(collective)
     scatter = gather = None
     if has_scatter:
@@ -64,6 +70,8 @@ def symmetric_bfb(
 def _gather(
     topology: Topology, executor: Executor, chunks: int | None, progress: Progress | None, size_bytes: int | None
 ) -> SymmetricGather:
+    from chorale.synth.schedule.symmetric import SymmetricGather  # noqa: PLC0415 (as above)
+
     plan = make_plan(network_of_rank_0(topology, size_bytes), executor, chunks, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
     base = bounds.pack(transfer_columns(plan, executor, progress))

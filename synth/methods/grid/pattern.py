@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from math import lcm
 
@@ -70,6 +71,23 @@ class CollectivePattern:
             steps.append(by_signature[signature])
         denominator = self.topology.compute_count * self._parts
         return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
+
+    @property
+    def step_count(self) -> int:
+        """The steps of the schedule. O(messages)."""
+        return len(self._steps)
+
+    def least_volume(self, hops: NDArray[np.integer]) -> Fraction:
+        """Return how much all links together carry at least, as a multiple of the vector. O(messages).
+
+        hops: the fewest links to each rank from each node
+        """
+        volume = Fraction(0)
+        for step in self._steps:
+            for part in self._at(step):
+                src, dst, shards = part.messages(step)
+                volume += Fraction(int((hops[dst, src].astype(np.int64) * shards).sum()), part.piece(step).total)
+        return volume / (self.topology.compute_count * len(self.subcollectives))
 
     @cached_property
     def _steps(self) -> list[int]:

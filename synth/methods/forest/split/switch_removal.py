@@ -189,7 +189,8 @@ class _Removal:
     def _is_feasible(self, splits: Splits) -> bool:
         """Whether all cuts hold after `splits`; those that do not are learned."""
         broken = find_violated_cuts(network_after(self.split.network, splits))
-        self.sets = np.unique(np.concatenate([self.sets, broken]), axis=0)
+        both = np.concatenate([self.sets, broken])
+        self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma
         return len(broken) == 0
 
 

@@ -120,8 +120,8 @@ def test_the_form_is_that_of_the_method_that_wins():
     assert form_of("auto", parse_topology("torus:4x4")) == "columns"
 
 
-def test_very_large_networks_take_the_first_method_unverified(monkeypatch):
-    monkeypatch.setattr(auto, "verify", None)
+def test_very_large_networks_take_the_first_method(monkeypatch):
+    monkeypatch.setattr(auto, "cost_if_sound", None)
     assert limited("torus:4x4", max_ranks_second_method=8).method == "bfb"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology import spec as specs
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.registry import TopologyPlan
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
@@ -100,8 +102,6 @@ def test_a_power_builds_its_base_once(monkeypatch):
         inner = family.plan(call)
         return TopologyPlan(inner.spec, inner.nodes, inner.links, lambda: (built.append(call), inner.build())[1])
 
-    monkeypatch.setitem(
-        FAMILIES, "ring", type(family)(family.name, family.syntax, family.example, family.summary, plan)
-    )
+    monkeypatch.setattr(specs, "FAMILIES", {"ring": replace(family, plan=plan)})
     assert parse_topology("power(ring:3;3)").compute_count == 27
     assert len(built) == 1

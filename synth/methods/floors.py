@@ -1,0 +1,160 @@
+"""What a method cannot be better than, by proven bounds and without making its schedule: so `auto` need not try it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.methods.closed_forms import ALGORITHMS
+from chorale.synth.topology.distance import Distances, diameter, distances_to
+from chorale.synth.topology.topology import Topology
+
+Cost = tuple[Fraction, int]
+"""Time per byte, steps."""
+
+_WHOLE_VECTORS = ("swing-latency", "recursive-doubling", "mirrored-recursive-doubling")
+"""In log2 N steps each rank sends all that it has summed. No other method adds on both sides of an exchange."""
+_BY_RANK_0 = ("blink",)
+_TREES_OF_ANY_ROOTS = ("forest", "double-binary-tree")
+"""Sums and results take trees of the same roots, which need not be all ranks. All others scatter sums to all ranks."""
+_AROUND_ALL_RANKS = ("ring", "biring")
+_A_LITTLE = Fraction(1_000_001, 1_000_000)
+
+
+class Floors:
+    """Lower bounds for the methods that make `collective` on `topology`, each computed when it is first asked for."""
+
+    def __init__(self, topology: Topology, collective: Collective) -> None:
+        self._topology = topology
+        self._collective = collective
+        self._bound = lru_cache(self._lower_bound)
+
+    def rules_out(self, method: str, best: Cost) -> bool:
+        """Whether `method` is neither faster than `best`, which some schedule takes, nor as fast in fewer steps."""
+        time, steps = best
+        if self.is_optimal(time) and self.least_steps(method, time) >= steps:
+            return True
+        least = self.least_time(method, time)
+        if least > time or (least == time and self.least_steps(method, time) >= steps):
+            return True
+        return method in ALGORITHMS and self._sends_too_much(method, best)
+
+    def is_optimal(self, time: Fraction) -> bool:
+        """Whether no schedule takes less than `time` per byte, which a verified one takes."""
+        return self._least(time) >= time
+
+    def least_time(self, method: str, achieved: Fraction) -> Fraction:
+        """Return a bound on the time of `method`; the search for one ends at `achieved`, which a schedule takes."""
+        least = min(self._least(achieved), achieved)
+        if self._collective == ALLREDUCE:
+            return max(least, self._least_allreduce(method))
+        if method == "bfb":
+            return max(least, breadth_first_floor(self._topology, self._collective.name) or least)
+        return least
+
+    def _least(self, achieved: Fraction) -> Fraction:
+        return self._bound(self._collective, achieved)
+
+    def _lower_bound(self, collective: Collective, achieved: Fraction | None = None) -> Fraction:
+        return lower_bound(self._topology, collective, achieved).value
+
+    def _least_allreduce(self, method: str) -> Fraction:
+        if method in _TREES_OF_ANY_ROOTS:
+            return Fraction(0)
+        if method in _BY_RANK_0:
+            parts = [Collective(name, 0) for name in (CollectiveName.REDUCE, CollectiveName.BROADCAST)]
+            return sum(map(self._bound, parts), Fraction(0))
+        if method in _WHOLE_VECTORS:
+            return (self._topology.compute_count.bit_length() - 1) / self._widest_rank
+        phases = [self._bound(part) for part in (REDUCE_SCATTER, ALLGATHER)]
+        if method == "bfb":
+            floors = [breadth_first_floor(self._topology, part.name) for part in (REDUCE_SCATTER, ALLGATHER)]
+            phases = [max(phase, floor or phase) for phase, floor in zip(phases, floors, strict=True)]
+        return sum(phases, Fraction(0))
+
+    @cached_property
+    def _widest_rank(self) -> Fraction:
+        """The most bandwidth that leaves a rank."""
+        links, leaving = self._topology.links, [Fraction(0)] * self._topology.node_count
+        for source, kind in zip(links.src.tolist(), links.bandwidth_class.tolist(), strict=True):
+            leaving[source] += Fraction(links.bandwidths[kind])
+        return max(leaving[: self._topology.compute_count])
+
+    def least_steps(self, method: str, time: Fraction) -> int:
+        """Return a bound on the steps of a schedule by `method` that takes `time` per byte.
+
+        On direct networks methods without a closed form send to neighbours only, and the others where time is short.
+        """
+        if self._collective not in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE):
+            return 0
+        phases = 2 if self._collective == ALLREDUCE else 1
+        if method in _AROUND_ALL_RANKS:
+            return (self._topology.compute_count - 1) * phases
+        if phases == 1:
+            if self._topology.switch_count:
+                return self._steps_to_all(time)
+            return 1 if method in ALGORITHMS and not self._is_tight(time) else self._diameter
+        return self._least_steps_of_allreduce(method, time)
+
+    def _least_steps_of_allreduce(self, method: str, time: Fraction) -> int:
+        if method in _WHOLE_VECTORS:
+            return self._topology.compute_count.bit_length() - 1
+        if self._topology.switch_count == 0:
+            return self._steps_by_one_rank if self._is_tight(time) else 0
+        if method in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
+            return 2
+        others = [time - self._bound(part) for part in (REDUCE_SCATTER, ALLGATHER)]
+        return sum(map(self._steps_to_all, others))
+
+    def _steps_to_all(self, time: Fraction) -> int:
+        """Return 2 where every rank cannot send its shard to each other rank itself within `time`, else 1.
+
+        Between every two ranks that is as much as of an all-to-all of the same vector.
+        """
+        return 2 if self._bound(ALLTOALL, time * _A_LITTLE) > time else 1
+
+    @cached_property
+    def _diameter(self) -> int:
+        return diameter(self._topology)
+
+    def _is_tight(self, time: Fraction) -> bool:
+        """Whether within `time` the links of a direct network carry no more than the fewest messages, over a link each.
+
+        These are one of the whole vector for each rank but one, of an allreduce (without an exchange) two.
+        """
+        fewest = {ALLGATHER: 1, REDUCE_SCATTER: 1, ALLREDUCE: 2}.get(self._collective, 0)
+        return time * self._total_bandwidth <= fewest * (self._topology.compute_count - 1)
+
+    @cached_property
+    def _total_bandwidth(self) -> Fraction:
+        links = self._topology.links
+        count = np.bincount(links.bandwidth_class[links.src != links.dst], minlength=len(links.bandwidths))
+        counted = zip(links.bandwidths, count.tolist(), strict=True)
+        return sum((Fraction(value) * many for value, many in counted), Fraction(0))
+
+    def _sends_too_much(self, method: str, best: Cost) -> bool:
+        """Whether the closed form of `method` is not better than `best`, by its steps and by how far messages go."""
+        try:
+            pattern = ALGORITHMS[method].pattern(self._topology, self._collective)
+        except InvalidInput:
+            return True
+        if self.is_optimal(best[0]) and pattern.step_count >= best[1]:
+            return True
+        time = pattern.least_volume(self._hops) / self._total_bandwidth
+        return time > best[0] or (time == best[0] and pattern.step_count >= best[1])
+
+    @cached_property
+    def _hops(self) -> Distances:
+        return distances_to(self._topology, np.arange(self._topology.compute_count))
+
+    @cached_property
+    def _steps_by_one_rank(self) -> int:
+        """The fewest steps in which all ranks can reach one that reaches all ranks then."""
+        hops = self._hops.astype(np.int64)
+        return int((hops.max(axis=1) + hops.max(axis=0)).min())
