@@ -23,7 +23,7 @@ from chorale.synth.schedule.schedule import (
     Schedule,
     Transfers,
 )
-from chorale.synth.schedule.symmetric_trees import SymmetricTrees as SymmetricTrees
+from chorale.synth.schedule.symmetric_trees import SymmetricTrees as SymmetricTrees  # noqa: PLC0414 (a name of this module, too)
 from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.transversal import Transversal
