@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find import find_all
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 

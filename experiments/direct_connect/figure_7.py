@@ -17,7 +17,7 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, co
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find import find_all
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.simulation.congestion import congestion_of

@@ -16,7 +16,7 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.find import find_all
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize_unverified

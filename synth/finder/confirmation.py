@@ -37,11 +37,6 @@ def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
     return [candidate if candidate.exact else _real(candidate, scores) for candidate in promising(candidates)]
 
 
-def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
-    """Return the specs that `with_exact_costs` needs the scores of."""
-    return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
-
-
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
     """Return `candidates`, with real costs where `scores` has them."""
     return [

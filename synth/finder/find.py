@@ -1,6 +1,6 @@
 """The topology finder: the Pareto frontier of steps against bandwidth time for a number of nodes and degree.
 
-The frontiers of many sizes at once are a dynamic programme over rising numbers of nodes.
+`chorale.synth.finder.find_all` has those of many sizes at once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from chorale.synth.finder.confirmation import (
     check_claims,
     confirm,
     most_promising,
-    specs_to_score,
-    with_exact_costs,
     with_known_costs,
 )
-from chorale.synth.finder.constructions import SeparateConstructions, divisors
+from chorale.synth.finder.constructions import SeparateConstructions
 from chorale.synth.finder.cost_bounds import inner_specs, with_better_bounds
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.score_cache import ScoreCache
@@ -147,37 +145,3 @@ def _diameter(candidate: TopologyCandidate, scores: ScoreCache) -> int:
     if scores.has(candidate.spec):
         return scores.of(candidate.spec).steps
     return diameter(parse_topology(candidate.spec))
-
-
-def find_all(
-    queries: Sequence[FinderQuery], executor: Executor, stage: Stage | None = None
-) -> dict[FinderQuery, tuple[TopologyCandidate, ...]]:
-    """Return the Pareto frontier by rising steps of every query, as `find` would, the simplest of equals.
-
-    All queries must agree in degree, bases and direction. Costs that follow from theorems or that the database
-    claims are taken as they are, all others computed on the built topology; no schedule is made.
-    """
-    enter: Stage = stage or (lambda _name: None)
-    scores = ScoreCache()
-    ordered = sorted(queries, key=lambda query: query.nodes)
-    first = ordered[0]
-    if not first.bidirectional:
-        scores.compute(_kautz_specs(ordered), executor, enter("generalized Kautz graphs"))
-    constructions = SeparateConstructions(BaseSources(scores, first.bases, first.bidirectional))
-    enter("constructions")
-    candidates = {query: constructions.candidates(query.nodes, query.degree) for query in ordered}
-    specs = [spec for query in ordered for spec in specs_to_score(candidates[query])]
-    scores.compute(specs, executor, enter("scores"))
-    return {
-        query: tuple(group[0] for group in frontier(with_exact_costs(candidates[query], scores))) for query in ordered
-    }
-
-
-def _kautz_specs(queries: Sequence[FinderQuery]) -> list[str]:
-    """Return the generalized Kautz graphs that the constructions will ask for, also for degree expansion."""
-    return [
-        f"genkautz:{query.degree // copies},{query.nodes // copies}"
-        for query in queries
-        for copies in divisors(query.degree)
-        if query.nodes % copies == 0 and query.nodes // copies > query.degree // copies + 1 and copies < query.degree
-    ]

@@ -34,7 +34,7 @@ def kautz_score(degree: int, nodes: int) -> BfbScore:
 
 _MOST_TASKS = 64
 _KEPT = 64
-_FROM_PARTS = 2**11
+_FROM_PARTS = 2**12
 """Expansions of so many nodes are scored from their parts; smaller ones are built and scored in as little time."""
 
 

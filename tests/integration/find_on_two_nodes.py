@@ -20,7 +20,7 @@ from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.find import find_all
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.cli.main import main as chorale
 from tests.integration.two_nodes import two_nodes
@@ -74,7 +74,7 @@ def search(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
 
 
 def scores(cluster: Any, second: Any) -> dict[str, object]:
-    """Kill the second node in the middle of the generalized Kautz graphs."""
+    """Kill the second node in the middle of the frontiers."""
     queries, nodes = [FinderQuery(count, 4) for count in SIZES], [0]
 
     def kill(done: int, _total: int) -> None:
@@ -83,7 +83,7 @@ def scores(cluster: Any, second: Any) -> dict[str, object]:
             cluster.remove_node(second, allow_graceful=False)
 
     def enter(stage: str) -> Progress | None:
-        return kill if stage == "generalized Kautz graphs" else None
+        return kill if stage == "frontiers" else None
 
     executor = RayExecutor(workers=4)
     try:

@@ -18,8 +18,9 @@ from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
 from chorale.synth.finder.candidate import Workload
-from chorale.synth.finder.find import Stage, find_all
+from chorale.synth.finder.find import Stage
 from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among

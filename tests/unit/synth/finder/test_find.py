@@ -17,7 +17,8 @@ from chorale.synth.finder.bfb_score import TooLargeToScore
 from chorale.synth.finder.candidate import Workload, cost_of, frontier
 from chorale.synth.finder.confirmation import check_claims, confirm
 from chorale.synth.finder.constructions import Constructions
-from chorale.synth.finder.find import find, find_all
+from chorale.synth.finder.find import find
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.finder.score_cache import ScoreCache, bfb_score_of
 from chorale.synth.methods.catalog import synthesize
