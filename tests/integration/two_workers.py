@@ -3,21 +3,25 @@
 Each worker is a process that does its tasks while all others wait, and Linux counts the nanoseconds that it ran. When
 a task of a cluster begins and ends follows from these in virtual time: the worker that is free first takes the next
 task, and the coordinator, on a core of its own, sends tasks, takes results and does what is between maps. So other work
-on the machine counts little, and cores that the machine lacks are there. The least of several rounds counts.
+on the machine counts little, and cores that the machine lacks are there. One worker would take longer by what the
+others did beside the busiest; both times are of the same run, so that its noise is in both.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pickle
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from chorale.synth.collective import ALLGATHER
@@ -29,16 +33,30 @@ from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
+TASKS_PER_WORKER = 2
+"""The second one waits in the worker, as with Ray."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A task that a worker has: when it ends in virtual time, its reply, and what it takes to receive that."""
+
+    end_s: float
+    slot: int
+    number: int
+    reply: bytes
+    receive_s: float
+
 
 class VirtualCluster:
-    """An Executor on `workers` workers. `now_s`: virtual time; `worked_s`: of all workers; `costs_s`: of each task."""
+    """An Executor on `workers` workers. `now_s`: virtual time; `costs_s`: worker and seconds of each task."""
 
     name = "virtual"
 
     def __init__(self, workers: int) -> None:
         self._workers: list[WorkerProcess] = [WorkerProcess(preload="chorale.synth.methods.catalog")]
         self._workers += [WorkerProcess(preload="chorale.synth.methods.catalog") for _ in range(workers - 1)]
-        self.costs_s: list[float] = []
+        self.costs_s: list[tuple[int, float]] = []
         self._waited_s = 0.0
 
     @property
@@ -57,44 +75,43 @@ class VirtualCluster:
         message = pickled(SharedValue(shared))
         for worker in self._workers:
             worker.send(message)
-        flights: dict[int, tuple[float, int, bytes]] = {}  # when it ends, its task, the reply
-        numbers = iter(range(len(tasks)))
-        for slot in range(len(self._workers)):
-            self._begin(slot, function, tasks, next(numbers, None), flights)
+        calls = ((number, pickled(TaskCall(function, task))) for number, task in enumerate(tasks))
+        flights: list[Flight] = []
+        free_s = [self.now_s] * len(self._workers)
+        for slot, (number, call) in zip(itertools.cycle(range(len(free_s))), calls, strict=False):
+            flights.append(self._begin(slot, number, call, free_s))
+            if len(flights) == TASKS_PER_WORKER * len(free_s):
+                break
         results: dict[int, Any] = {}
         while flights:
-            slot = min(flights, key=lambda slot: flights[slot][0])
-            end_s, number, reply = flights.pop(slot)
-            self._waited_s += max(0.0, end_s - self.now_s)
-            self._begin(slot, function, tasks, next(numbers, None), flights)
-            outcome: CallOutcome = pickle.loads(reply)  # from a child of this process
+            flight = min(flights, key=lambda flight: flight.end_s)
+            flights.remove(flight)
+            self._waited_s += max(0.0, flight.end_s - self.now_s) + flight.receive_s
+            for number, call in itertools.islice(calls, 1):
+                flights.append(self._begin(flight.slot, number, call, free_s))
+            outcome: CallOutcome = pickle.loads(flight.reply)  # from a child of this process
             if outcome.error is not None:
                 raise outcome.error
-            results[number] = outcome.value
+            results[flight.number] = outcome.value
             if on_result is not None:
-                on_result(number, outcome.value)
+                on_result(flight.number, outcome.value)
             if progress is not None:
                 progress(len(results), len(tasks))
         return [results[number] for number in range(len(tasks))]
 
-    def _begin(
-        self,
-        slot: int,
-        function: Callable[[Any, Any], Any],
-        tasks: Sequence[Any],
-        number: int | None,
-        flights: dict[int, tuple[float, int, bytes]],
-    ) -> None:
-        """Let the worker do the task now, and say when it ends in virtual time."""
-        if number is None:
-            return
-        worker = self._workers[slot]
-        before_s = ran_s(worker._process.pid)
-        worker.send(pickled(TaskCall(function, tasks[number])))
-        reply = worker.receive()
-        cost_s = ran_s(worker._process.pid) - before_s
-        self.costs_s.append(cost_s)
-        flights[slot] = (self.now_s + cost_s, number, reply)
+    def _begin(self, slot: int, number: int, call: bytes, free_s: list[float]) -> Flight:
+        """Let the worker do the task now. In virtual time it ends after those before it; its reply is received then."""
+        process = self._workers[slot]._process.pid
+        before_s = ran_s(process)
+        self._workers[slot].send(call)
+        began_s = time.process_time()
+        reply = self._workers[slot].receive()
+        receive_s = time.process_time() - began_s
+        self._waited_s -= receive_s
+        cost_s = ran_s(process) - before_s
+        self.costs_s.append((slot, cost_s))
+        free_s[slot] = max(self.now_s, free_s[slot]) + cost_s
+        return Flight(free_s[slot], slot, number, reply, receive_s)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -131,50 +148,68 @@ CASES: dict[str, tuple[Callable[[Executor, int], str], int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class TimedMap:
-    """Virtual seconds, the seconds of each task, and the result."""
+    """Virtual seconds, worker and seconds of each task, and the result."""
 
     seconds: float
-    costs_s: list[float]
+    costs_s: list[tuple[int, float]]
     result: str
 
+    @property
+    def worked_s(self) -> float:
+        return sum(seconds for _, seconds in self.costs_s)
 
-def measured(case: str, counts: Sequence[int], rounds: int) -> dict[int, TimedMap]:
-    """Return the fastest round by number of workers; in each round all numbers have a turn.
+    @property
+    def alone_s(self) -> float:
+        """What one worker would have taken: the busiest waits for nobody, and does the tasks of all."""
+        of_worker: dict[int, float] = defaultdict(float)
+        for slot, seconds in self.costs_s:
+            of_worker[slot] += seconds
+        return self.seconds + self.worked_s - max(of_worker.values())
 
-    What workers remember of a network is forgotten in each round, as before it they work on a small one.
-    """
+
+def measured(case: str, workers: int, rounds: int) -> list[TimedMap]:
+    """Return the rounds. What workers remember of a network is forgotten before each, by work on a small one."""
     make, nodes, few_nodes = CASES[case]
-    with ExitStack() as stack:
-        clusters = {workers: stack.enter_context(closing(VirtualCluster(workers))) for workers in counts}
-        times: dict[int, list[TimedMap]] = {workers: [] for workers in counts}
+    times = []
+    with closing(VirtualCluster(workers)) as cluster:
         for _ in range(rounds):
-            for workers, cluster in clusters.items():
-                make(cluster, few_nodes)
-                cluster.costs_s.clear()
-                began_s = cluster.now_s
-                result = make(cluster, nodes)
-                times[workers].append(TimedMap(cluster.now_s - began_s, list(cluster.costs_s), result))
-    return {workers: min(turns, key=lambda turn: turn.seconds) for workers, turns in times.items()}
+            make(cluster, few_nodes)
+            cluster.costs_s.clear()
+            began_s = cluster.now_s
+            result = make(cluster, nodes)
+            times.append(TimedMap(cluster.now_s - began_s, list(cluster.costs_s), result))
+    return times
+
+
+def row_of(case: str, workers: int, times: Sequence[TimedMap]) -> dict[str, Any]:
+    """Return medians of the rounds, and the least and most speedup."""
+    ratios = sorted(turn.alone_s / turn.seconds for turn in times)
+    return {
+        "case": case,
+        "workers": workers,
+        "tasks": len(times[0].costs_s),
+        "seconds": round(median(turn.seconds for turn in times), 3),
+        "of_tasks_s": round(median(turn.worked_s for turn in times), 3),
+        "speedup": round(median(ratios), 2),
+        "least_and_most": [round(ratios[0], 2), round(ratios[-1], 2)],
+        "load_average": round(os.getloadavg()[0], 1),
+    }
 
 
 def main() -> int:
     """Print a row for each case and number of workers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--record", type=Path, help="write the seconds of the tasks of one worker, a JSON list, here")
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--workers", type=int, nargs="+", default=[2])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--record", type=Path, help="write the seconds of the tasks, a JSON list, here")
     options = parser.parse_args()
     recorded: list[float] = []
     for name in options.cases:
-        times = measured(name, options.workers, options.rounds)
-        first = times[options.workers[0]]
-        recorded += first.costs_s
-        for workers, timed in times.items():
-            row = {"case": name, "workers": workers, "tasks": len(timed.costs_s), "seconds": round(timed.seconds, 3)}
-            row |= {"of_tasks_s": round(sum(timed.costs_s), 3), "speedup": round(first.seconds / timed.seconds, 3)}
-            row |= {"same": timed.result == first.result, "load_average": round(os.getloadavg()[0], 1)}
-            sys.stdout.write(json.dumps(row) + "\n")
+        for workers in options.workers:
+            times = measured(name, workers, options.rounds)
+            recorded += [seconds for _, seconds in times[0].costs_s]
+            sys.stdout.write(json.dumps(row_of(name, workers, times)) + "\n")
             sys.stdout.flush()
     if options.record:
         options.record.write_text(json.dumps(recorded))
