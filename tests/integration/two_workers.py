@@ -27,7 +27,7 @@ from typing import Any
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor, OnResult, Progress
 from chorale.synth.executor.worker import CallOutcome, SharedValue, TaskCall, WorkerProcess, pickled
-from chorale.synth.finder.find import find_all
+from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
