@@ -8,7 +8,7 @@ from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.experiments.bench.processes import cost_of
 
 _REPEATS = 3
-_UNUSED = ("ray", "mlflow", "optuna", "matplotlib", "networkx", "scipy", "pyarrow", "pydantic", "numba")
+_UNUSED = ("ray", "mlflow", "optuna", "matplotlib", "networkx", "scipy", "pyarrow", "pydantic", "rich", "numpy.ma")
 COMPLETE = "complete "
 """Begins a case that completes the rest of a line, as a shell asks for it."""
 
@@ -19,8 +19,8 @@ _IMPORTS = (
 
 
 def started_command(case: str) -> BenchmarkOutcome:
-    """Return which of the large libraries a command imports, and processor seconds of it and of `python -c pass`: the
-    least of several runs."""
+    """Return which of the large libraries a command imports, and processor seconds of it, of `python -c pass` and of
+    `python -c "import numpy"`: the least of several runs."""
     environment = dict(os.environ)
     arguments = case.split()
     if case.startswith(COMPLETE):
@@ -29,13 +29,15 @@ def started_command(case: str) -> BenchmarkOutcome:
         environment["COMP_CWORD"] = str(len(line.split(" ")) - 1)
         arguments = []
     imports = cost_of(arguments, code=_IMPORTS, environment=environment).errors
-    nothing, ours = [], []
+    nothing, numpy, ours = [], [], []
     for _ in range(_REPEATS):
         nothing.append(cost_of([], code="pass").processor_s)
+        numpy.append(cost_of([], code="import numpy").processor_s)
         ours.append(cost_of(arguments, environment=environment))
     seconds = {
         "ours": min(cost.processor_s for cost in ours),
         "reference": min(nothing),
+        "numpy": min(numpy),
         "passed": min(cost.passed_s for cost in ours),
     }
     facts = {"large_libraries": imports.splitlines()[-1].split()}
