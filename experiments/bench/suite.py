@@ -18,6 +18,7 @@ import numpy as np
 from chorale.experiments.bench.automatic import AUTOMATIC
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.experiments.bench.commands import COMMANDS
+from chorale.experiments.bench.exchange import EXCHANGE
 from chorale.experiments.bench.programs import PROGRAMS, RANKS
 from chorale.experiments.bench.scale import table_after_a_loss, verified_schedule_at_scale
 from chorale.experiments.bench.starts import START
@@ -237,7 +238,7 @@ REPLAN = Benchmark(
 )
 
 
-BENCHMARKS = (AUTOMATIC, BFB, BOUNDS, COMMANDS, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
+BENCHMARKS = (AUTOMATIC, BFB, BOUNDS, COMMANDS, EXCHANGE, FOREST, PROGRAMS, RANKS, REPLAN, RINGS, SCALE, START)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

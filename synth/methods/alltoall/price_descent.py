@@ -1,11 +1,13 @@
-"""Large networks without symmetries: prices whose flows load all links alike, found without storing any flow.
+"""Large networks: prices whose flows load all links alike, found without storing any flow.
 
 The sum of distances by prices that earn 1 in total is the load that every schedule has somewhere; its smoothed form
 grows with each price as fast as the load of that link. So the best prices are those where loads are equal to what links
 earn. They are climbed to by quasi-Newton steps in the logarithms of the prices. This takes some ten passes where many
-paths cost about the same, as in random networks; where there are few paths, it stalls, and other methods do better.
+paths cost about the same, as in random networks. Where there are few paths, flows of several passes are mixed; where no
+step gets ahead, each pass is at prices between the best ones and those at which the mixture is worth most.
 
-Source: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980).
+Source: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
+decomposition for linear mixed-integer programming" (1997).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from chorale.synth.methods.alltoall.price_kernels import BUCKETS, Floats, Priced
 from chorale.synth.methods.alltoall.routing import fine_units
 
 WholeLoads = NDArray[np.int64]
-_SOURCES_AT_ONCE = 64
+_SOURCES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from chorale.experiments.bench.benchmark import BenchmarkOutcome
 from chorale.synth.errors import InvalidInput
 from tests.command import chorale
 
-LONG = {"auto", "commands", "programs", "ranks", "replan", "scale"}
+LONG = {"auto", "commands", "exchange", "programs", "ranks", "replan", "scale"}
 """Benchmarks that compute for seconds."""
 BENCHMARKS = [
     pytest.param(benchmark, id=benchmark.name, marks=[pytest.mark.slow] if benchmark.name in LONG else [])

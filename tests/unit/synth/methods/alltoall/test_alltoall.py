@@ -258,5 +258,5 @@ def test_refusals():
     with pytest.raises(InvalidInput, match="unknown all-to-all method 'simplex'; choose from lp, pdhg, prices"):
         parse_method("simplex")
     with pytest.raises(InvalidInput, match=r"9999 sources x 39992 links in without.*; choose a smaller"):
-        alltoall_rate(parse_topology("without(torus:100x100;node=0)"))
+        commodities_of(parse_topology("without(torus:100x100;node=0)"))
     assert [parse_method(method) for method in (*METHODS, None)] == [*METHODS, None]
