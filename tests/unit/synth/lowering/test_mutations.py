@@ -28,10 +28,10 @@ MADE = [
 
 @pytest.mark.parametrize("examples", [400, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 def test_what_passes_the_check_is_right_whatever_the_order_and_the_cut(examples):
-    settings(max_examples=examples, deadline=None)(is_refused_or_right)()
+    check = given(st.sampled_from(MADE), st.data(), st.integers(1, 3))(is_refused_or_right)
+    settings(max_examples=examples, deadline=None)(check)()
 
 
-@given(st.sampled_from(MADE), st.data(), st.integers(1, 3))
 def is_refused_or_right(made, data, changes):
     damaged = made
     for _ in range(changes):

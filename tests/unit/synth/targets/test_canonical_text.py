@@ -105,10 +105,10 @@ EXAMPLES = pytest.mark.parametrize("examples", [150, pytest.param(1000, marks=[p
 
 @EXAMPLES
 def test_damaged_text_is_read_as_the_parser_reads_it(examples):
-    settings(max_examples=examples, deadline=None)(damaged_text_is_read_as_the_parser_reads_it)()
+    check = given(st.sampled_from(TEXTS), st.data())(damaged_text_is_read_as_the_parser_reads_it)
+    settings(max_examples=examples, deadline=None)(check)()
 
 
-@given(st.sampled_from(TEXTS), st.data())
 def damaged_text_is_read_as_the_parser_reads_it(text, data):
     """Whatever is read as columns means the same to the parser, and the targets that take it are the same."""
     start = data.draw(st.integers(0, len(text) - 1))
@@ -124,10 +124,10 @@ NUMBERS = st.sampled_from(
 
 @EXAMPLES
 def test_text_with_another_value_is_read_as_the_parser_reads_it(examples):
-    settings(max_examples=examples, deadline=None)(text_with_another_value_is_read_as_the_parser_reads_it)()
+    check = given(st.sampled_from(TEXTS), st.data())(text_with_another_value_is_read_as_the_parser_reads_it)
+    settings(max_examples=examples, deadline=None)(check)()
 
 
-@given(st.sampled_from(TEXTS), st.data())
 def text_with_another_value_is_read_as_the_parser_reads_it(text, data):
     """One value of one attribute is another one: most such texts keep their form."""
     quotes = [index for index, byte in enumerate(text) if byte == ord('"')]
