@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from chorale.tuner.files.read_write import read_file, write_file
 
 ROOT = Path(__file__).parents[3]
 """The folder that holds the package `chorale`."""
+_DOTTED = re.compile(r"\w+(\.\w+)*")
 _PACKAGES = ("chorale/experiments", "chorale/runners", "chorale/synth", "chorale/tuner")
 
 
@@ -28,8 +31,9 @@ def source_files_of(module: str) -> dict[str, Path]:
     """Return the files behind `module`, by their paths below `ROOT`, in order.
 
     Imports are parsed, not run: those inside functions count, those for type checkers do not. Data files in the folder
-    of such a module, or in a folder below it that is no package, count too. Imports by a name that is computed at run
-    time are not seen. Raises KeyError if `module` is not in our packages.
+    of such a module, or in a folder below it that is no package, count too. So do modules that a string names, from its
+    own package on, since they may be imported by it; other names that are put together at run time are not seen. Raises
+    KeyError if `module` is not in our packages.
     """
     modules = _modules()
     loaded: dict[str, Path] = {}
@@ -55,10 +59,13 @@ def _modules() -> dict[str, Path]:
 
 @cache
 def _loaded_with(module: str) -> frozenset[str]:
-    """Return the names that are loaded with `module`: its parent packages and what its file imports."""
+    """Return the names that are loaded with `module`: its parent packages and what its file imports, or names."""
+    path = _modules()[module]
     parts = module.split(".")
-    packages = {".".join(parts[:count]) for count in range(1, len(parts))}
-    return frozenset(packages | set(_imports(ast.parse(_modules()[module].read_bytes()))))
+    packages = [".".join(parts[:count]) for count in range(1, len(parts))]
+    own = module if path.name == "__init__.py" else packages[-1]
+    tree = ast.parse(path.read_bytes())
+    return frozenset((*packages, *_imports(tree), *_named_modules(tree, own)))
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -70,6 +77,16 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             yield from _imports(node)
+
+
+def _named_modules(tree: ast.AST, package: str) -> Iterator[str]:
+    """Yield the modules within `package` that begin a string, as "families.torus.TORUS" does where families are."""
+    modules = _modules()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+            words = node.value.split(".")
+            beginnings = (".".join((package, *words[:count])) for count in range(len(words), 0, -1))
+            yield from islice((name for name in beginnings if name in modules), 1)
 
 
 def _data(folder: Path) -> Iterator[Path]:

@@ -40,9 +40,11 @@ def test_signals_that_come_together_stop_once_and_print_nothing(monkeypatch: pyt
 
     def work() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        for number in STOP_SIGNALS:
-            os.kill(os.getpid(), number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        try:
+            for number in STOP_SIGNALS:
+                os.kill(os.getpid(), number)  # another thread may take it, so that the interrupt comes here
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         time.sleep(5)
 
     with pytest.raises(KeyboardInterrupt), stopping_in_order():
