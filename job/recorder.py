@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from chorale.job.record import CallCount, CallKey, Record, record_bytes
+from chorale.job.whole_files import write_whole
 
 VARIABLE = "CHORALE_RECORD"
 
@@ -38,9 +39,7 @@ class JobRecorder:
 
     def write(self, path: Path) -> None:
         """Write the file, which is there whole or not at all."""
-        new = path.with_name(f"{path.name}.{os.getpid()}.new")
-        new.write_bytes(record_bytes(self.record()))
-        new.replace(path)
+        write_whole(path, record_bytes(self.record()))
 
 
 class CallClock:

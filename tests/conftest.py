@@ -54,20 +54,19 @@ IN_PAIRS = (
     "live",
     "native",
     "packaging",
-    "security",
     "unit/deploy",
     "unit/runners/fabric",
     "unit/runners/local",
     "unit/runners/mpi",
     "unit/runners/msccl",
     "unit/runners/process_launch",
-    "unit/tuner/service",
     "unit/tuner/watch",
 )
 """Folders of tests that start servers or processes and wait for them much of the time.
 
 Tests with a Ray cluster run in pairs too. Those of both kinds that pace links, compare durations or count fabrics are
-marked `alone`, and run alone. What runs in pairs takes about as long as all that runs beside it.
+marked `alone`, and run alone. What runs in pairs takes about as long as all that runs beside it. Browsers leave a loop
+of events in their process, so that tests which start one of their own do not run with them.
 """
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from chorale.job import current_report, report
 from chorale.job.report import report_line
 from chorale.job.torch.periodic import PeriodicThread
+from chorale.job.whole_files import write_whole
 
 
 @cache
@@ -66,10 +67,8 @@ class StatusFile:
 
     def _write(self) -> bool:
         record = {**report(), "sizes": current_report().sizes()}
-        draft = self._path.with_name(f"{self._path.name}.new")
         try:
-            draft.write_text(json.dumps(record), encoding="utf-8")
-            draft.replace(self._path)
+            write_whole(self._path, json.dumps(record).encode())
         except OSError as error:  # a job that does its work does not fail on who watches it
             sys.stderr.write(f"chorale: the status could not be written: {error}\n")
         return True

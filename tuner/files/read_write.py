@@ -34,7 +34,8 @@ def read_file(path: str, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
 def write_file(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` through a temporary file in the same folder; the folder must exist.
 
-    On any failure (full disk, no permission) the old file, if there was one, is untouched.
+    On any failure (full disk, no permission) the old file, if there was one, is untouched. What is no file, such as
+    /dev/null or a pipe, is written to as it is.
     """
     write_parts(path, (content,))
 
@@ -45,7 +46,11 @@ def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
     if not target.parent.is_dir():
         raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
     try:
-        _replace(target, parts)
+        if _is_stream(target):
+            with target.open("wb") as stream:
+                stream.writelines(parts)
+        else:
+            _replace(target, parts)
     except OSError as error:
         way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
         raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
@@ -114,6 +119,11 @@ def _make_folders(folder: Path) -> None:
         path.chmod(0o777 & ~_mask_of(path))
 
 
+def _is_stream(target: Path) -> bool:
+    """Whether what stands there is a device or a pipe, or leads to one of the streams of a process: never replaced."""
+    return target.exists() and (not target.is_file() or target.parent == _DEVICES)
+
+
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -129,6 +139,7 @@ def _replace(target: Path, parts: Iterable[bytes]) -> None:
         raise
 
 
+_DEVICES = Path("/dev")
 FORMATS = (".png", ".svg", ".pdf")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -18,6 +21,34 @@ def test_what_is_written_is_read(tmp_path):
     write_file(path, b"second")
     assert read_file(str(path)) == b"second"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_no_file_is_written_to_and_stays(tmp_path):
+    pipe, received = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_file(pipe, b"content")
+    reader.join(10)
+    assert received == [b"content"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    write_file("/dev/null", b"content")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_stream_of_the_process_is_written_to(tmp_path):
+    command = "from chorale.tuner.files.read_write import write_file; write_file('/dev/stdout', b'content')"
+    with (tmp_path / "file").open("wb") as output:
+        subprocess.run([sys.executable, "-c", command], stdout=output, check=True)
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert os.path.islink("/dev/stdout")
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
+    assert done.stdout == b"content"
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(Unavailable, match="an output file must be writable"):
+        write_file(tmp_path, b"content")
 
 
 def test_permissions_follow_the_mask(tmp_path):
