@@ -42,11 +42,13 @@ def write_file(path: str | Path, content: bytes) -> None:
 
 def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
     """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
+    from chorale.job.whole_files import is_stream  # noqa: PLC0415 - commands that write nothing start without it
+
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
     try:
-        if _is_stream(target):
+        if is_stream(target):
             with target.open("wb") as stream:
                 stream.writelines(parts)
         else:
@@ -119,11 +121,6 @@ def _make_folders(folder: Path) -> None:
         path.chmod(0o777 & ~_mask_of(path))
 
 
-def _is_stream(target: Path) -> bool:
-    """Whether what stands there is a device or a pipe, or leads to one of the streams of a process: never replaced."""
-    return target.exists() and (not target.is_file() or target.parent == _DEVICES)
-
-
 def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -139,7 +136,6 @@ def _replace(target: Path, parts: Iterable[bytes]) -> None:
         raise
 
 
-_DEVICES = Path("/dev")
 FORMATS = (".png", ".svg", ".pdf")
 
 

@@ -16,6 +16,7 @@ from chorale.synth.methods.alltoall.mixed_flows import MixedFlows, Mixture
 from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
+from tests.unit.synth.methods.alltoall.flows import assert_all_arrives
 
 
 @settings(max_examples=30, deadline=None)
@@ -49,13 +50,7 @@ def test_rates_are_those_of_the_flows_taken_apart(topology, seed):
         capacity = Fraction(int(problem.class_capacity[group]), problem.scale)
         longest = max(longest, load / (8 * units * capacity))
     assert mixed.rate() == 1 / longest
-    by_source = mixed.of_sources()
-    for source, flow in zip(problem.sources, by_source, strict=True):
-        arrived = np.bincount(problem.dst, weights=flow, minlength=problem.node_count)
-        left = np.bincount(problem.src, weights=flow, minlength=problem.node_count)
-        needed = problem.demand[0].astype(float)
-        needed[source] -= needed.sum()
-        assert np.allclose(arrived - left, needed)
+    assert_all_arrives(problem, mixed.of_sources())
 
 
 def test_two_ways_around_a_ring_are_mixed_half_and_half():

@@ -21,6 +21,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.strategies import networks
+from tests.unit.synth.methods.alltoall.flows import assert_all_arrives
 
 
 def random_regular(nodes: int, degree: int, seed: int) -> Topology:
@@ -51,12 +52,7 @@ def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
     prices = np.random.default_rng(seed).uniform(0.1, 2.0, len(problem.class_size))
     flows = PricedFlows(problem, prices, 0.2)
     by_source = flows.of_sources()
-    for source, flow in zip(problem.sources, by_source, strict=True):
-        arrived = np.bincount(problem.dst, weights=flow, minlength=problem.node_count)
-        left = np.bincount(problem.src, weights=flow, minlength=problem.node_count)
-        wanted = problem.demand[0].astype(float)
-        wanted[source] -= wanted.sum()
-        assert np.allclose(arrived - left, wanted)
+    assert_all_arrives(problem, by_source)
     loads = flows.loads()
     assert np.array_equal(loads.whole, np.rint(problem.weights @ by_source * loads.units))
     assert loads.smooth <= loads.paid + 1e-9
@@ -77,11 +73,11 @@ def test_cold_flows_take_only_the_cheapest_paths():
 
 
 def test_it_gives_up_where_it_stalls():
-    problem = commodities_of(parse_topology("genkautz:3,40"))
+    problem = commodities_of(parse_topology("genkautz:4,25"))
     passes = []
-    solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds), 120)
+    solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds), 1000)
     assert solution.gap > 0
-    assert len(passes) <= 122
+    assert len(passes) < 120
 
 
 @pytest.mark.parametrize("spec", ["genkautz:3,100", "genkautz:4,65", "mesh:6x7", "without(torus:7x7;node=5)"])

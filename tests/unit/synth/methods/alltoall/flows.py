@@ -1,0 +1,18 @@
+"""What flows of an all-to-all must do, for several tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chorale.synth.methods.alltoall.commodities import Commodities
+from chorale.synth.methods.alltoall.price_kernels import Floats
+
+
+def assert_all_arrives(problem: Commodities, by_source: Floats) -> None:
+    """Assert that the flows of each source, float64[K, links], take to every node what it needs, and no more."""
+    for source, flow in zip(problem.sources, by_source, strict=True):
+        arrived = np.bincount(problem.dst, weights=flow, minlength=problem.node_count)
+        left = np.bincount(problem.src, weights=flow, minlength=problem.node_count)
+        needed = problem.demand[0].astype(float)
+        needed[source] -= needed.sum()
+        assert np.allclose(arrived - left, needed)
