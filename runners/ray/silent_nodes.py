@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from chorale.runners.ray.watch import PING_S, SILENCE_LIMIT_S, head_answers
 
 _AT_ONCE = 16
+_END_LIMIT_S = 60.0
 
 Probe = Callable[[str, float], bool]
 """Whether somebody answers at HOST:PORT within a time; `head_answers`."""
@@ -59,11 +60,17 @@ class SilentNodes:
                 try:
                     answers = threads.map(lambda address: self._probe(address, self._ping_s), addresses.values())
                 except RuntimeError:
-                    if threading.main_thread().is_alive():
+                    if not _process_ends():
                         raise
-                    return  # executors take nothing more while the process ends
+                    return
                 for node, answered in zip(addresses, answers, strict=True):
                     if answered:
                         self._answered_s[node] = time.monotonic()
                 if self._closed.wait(self._ping_s):
                     return
+
+
+def _process_ends() -> bool:
+    """Whether executors take nothing more because the process ends: its main thread waits for their tasks, then it is over."""
+    threading.main_thread().join(_END_LIMIT_S)
+    return not threading.main_thread().is_alive()
