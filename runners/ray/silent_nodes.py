@@ -71,6 +71,6 @@ class SilentNodes:
 
 
 def _process_ends() -> bool:
-    """Whether executors take nothing more because the process ends: its main thread waits for their tasks, then it is over."""
+    """Whether executors take nothing more since the process ends: its main thread waits for them, then it is over."""
     threading.main_thread().join(_END_LIMIT_S)
     return not threading.main_thread().is_alive()

@@ -65,7 +65,7 @@ def test_a_node_that_is_asked_again_is_not_silent_for_what_was_before() -> None:
         wait_until_silent(nodes, {"a"})
 
 
-# Executors take nothing more while the main thread still waits for what they do, or calls what is registered: here for 0.3 s.
+# Executors take nothing more while the main thread still waits for what they do, or calls what is registered.
 ENDING = """\
 import atexit, time
 from concurrent.futures import ThreadPoolExecutor
