@@ -35,6 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(PIP) --report $(VENV)/torch.json 'torch==2.13.0+cpu' || echo 'warning: torch is not installed: no build for CPUs only is offered here'
 	$(CHECK_HASHES) $(VENV)/mpi.json $(VENV)/torch.json || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m compileall -q synth runners job tuner experiments chorale/*.py
+	$(BIN)/python -c 'import numpy, pydantic, rich.table, typer'
 	touch $(INSTALLED)
 
 # Without a compiler there is a warning, and kernels run as Python.

@@ -1,5 +1,6 @@
 """The command `chorale`, also as `python -m chorale`."""
 
+import gc
 import os
 import sys
 
@@ -17,6 +18,7 @@ def main() -> None:
         text, code = completion_output(os.environ)
         sys.stdout.write(text + "\n" if text else "")
         sys.exit(code)
+    gc.disable()  # until the command is imported
     from chorale.tuner.cli.main import main as run  # noqa: PLC0415
 
     run()

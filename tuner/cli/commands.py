@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -12,6 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 from chorale.tuner.cli.application import CommandLine
 
 Command = TyperCommand | TyperGroup
+HELP_FLAGS = ("-h", "--help")
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("topology", "List the families of networks, show one, import one."),
@@ -133,13 +138,24 @@ class CommandGroup(TyperGroup):
         name, listed, rest = super().resolve_command(ctx, args)
         if listed is None:
             return name, None, rest
-        return name, load_command(str(name)), rest
+        return name, _help_page(str(name), rest) or load_command(str(name)), rest
+
+
+def _help_page(name: str, rest: list[str]) -> Command | None:
+    """Return what prints the help of a command, if that is all that is asked for."""
+    if rest[-1:] not in ([flag] for flag in HELP_FLAGS):
+        return None
+    from chorale.tuner.cli.help_pages import help_page  # noqa: PLC0415 - for help only
+
+    return help_page(name, rest[:-1])
 
 
 def load_command(name: str) -> Command:
     """Return the command `name`, one of `COMMANDS`, with its module imported."""
     part = CommandLine()
-    importlib.import_module(f".{COMMANDS[name][0]}", __package__).register(part)
+    with _importing():
+        module = importlib.import_module(f".{COMMANDS[name][0]}", __package__)
+    module.register(part)
     command: Command = typer.main.get_group(part).commands[name]  # type: ignore[assignment]
     return command
 
@@ -149,3 +165,22 @@ def load_all(group: TyperGroup) -> TyperGroup:
     for name in COMMANDS:
         group.add_command(load_command(name))
     return group
+
+
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Let numpy start no threads for linear algebra, which no command needs; then look for garbage again.
+
+    `chorale` switches that off when it starts: what imports make stays until the end. Processes that are started later
+    see the environment as it was.
+    """
+    given = os.environ.get(BLAS_THREADS)
+    os.environ.setdefault(BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[BLAS_THREADS]
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from typer.core import TyperCommand
+
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
 from chorale.tuner.cli.choices import CHOICES, METHODS, campaign_name
@@ -24,7 +26,7 @@ def table_text() -> str:
 
 def _command(command: Any) -> dict[str, Any]:
     options = [_option(item) for item in command.params if item.param_type_name == "option"]
-    text = {"help": _first_sentence(command.help), "text": command.help or ""}
+    text = {"help": _first_sentence(command.help), "text": command.help or "", "usage": _usage(command)}
     table: dict[str, Any] = text | {"options": options}
     if hasattr(command, "commands"):
         return table | {"commands": {name: _command(item) for name, item in command.commands.items()}}
@@ -35,7 +37,7 @@ def _command(command: Any) -> dict[str, Any]:
 def _argument(argument: Any) -> dict[str, Any]:
     name = (argument.metavar or argument.name.upper()).removesuffix("...")
     facts = {"name": name, "text": argument.help or "", "many": argument.nargs == -1}
-    return {"required": argument.required, "values": _values(argument), **facts}
+    return {"required": argument.required, "values": _values(argument), **facts, "row": _row(argument)}
 
 
 def _option(option: Any) -> dict[str, Any]:
@@ -47,7 +49,22 @@ def _option(option: Any) -> dict[str, Any]:
         "metavar": "" if option.is_flag else (option.metavar or "VALUE"),
         "value": not option.is_flag,
         "values": None if option.is_flag else _values(option),
+        "row": _row(option),
     }
+
+
+def _usage(command: Any) -> list[str]:
+    return list(command.collect_usage_pieces(_context(command)))
+
+
+def _row(parameter: Any) -> tuple[str, str] | None:
+    """Return what help shows of a parameter, and says of it; None for one that is hidden."""
+    row: tuple[str, str] | None = parameter.get_help_record(_context(TyperCommand("chorale", params=[parameter])))
+    return row
+
+
+def _context(command: Any) -> Any:
+    return command.make_context(command.name or "chorale", [], resilient_parsing=True)
 
 
 def _values(parameter: Any) -> list[str] | str | None:
