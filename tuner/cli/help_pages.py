@@ -1,4 +1,4 @@
-"""What `chorale COMMAND --help` prints, from the table of the command line: no module of a command is imported for it."""
+"""What `chorale COMMAND --help` prints, from the table of the command line: no command is imported for it."""
 
 from __future__ import annotations
 
