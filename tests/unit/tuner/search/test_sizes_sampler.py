@@ -289,7 +289,7 @@ def test_hyperband_sees_its_bracket_only() -> None:
         return value
 
     pruner = optuna.pruners.HyperbandPruner(1, 4, 2)
-    study = optuna.create_study(sampler=SizesSampler(seed=0), pruner=pruner)
+    study = optuna.create_study(study_name="brackets", sampler=SizesSampler(seed=0), pruner=pruner)  # names choose them
     study.optimize(objective, n_trials=15)
     assert study.direction == StudyDirection.MINIMIZE
     assert study.best_value < 5
