@@ -7,6 +7,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import typer
@@ -150,6 +151,7 @@ def _help_page(name: str, rest: list[str]) -> Command | None:
     return help_page(name, rest[:-1])
 
 
+@cache
 def load_command(name: str) -> Command:
     """Return the command `name`, one of `COMMANDS`, with its module imported."""
     part = CommandLine()
