@@ -32,7 +32,7 @@ _SHORTEST_STEP, _SHRINK, _FIRST_SCALE = 0.1, 0.4, 0.5
 _LEAST_LOGARITHM = -9.0
 MAX_PASSES = 200
 _PATIENCE = 24
-"""Passes without progress after which the method gives up."""
+"""Passes without enough progress after which the method gives up."""
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
@@ -150,10 +150,16 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Whether the gap is not reached, the last passes have brought the bounds closer, and there are more."""
+        """Whether the gap is not reached, there are more passes, and the last ones let one hope for something of them."""
         count = len(self.gaps)
-        is_stuck = count > _PATIENCE and self.gaps[-1] > _PROGRESS * self.gaps[-1 - _PATIENCE]
-        return self.best.gap > self.gap and count < passes and not is_stuck
+        if self.best.gap <= self.gap or count >= passes:
+            return False
+        return count <= _PATIENCE or self._gets_on(passes - count)
+
+    def _gets_on(self, left: int) -> bool:
+        """Whether the last passes have brought the bounds much closer, or enough for the gap in as many as are left."""
+        now, before = self.gaps[-1], self.gaps[-1 - _PATIENCE]
+        return now <= _PROGRESS * before or now * (now / before) ** (left / _PATIENCE) <= self.gap
 
     def cooled(self, point: _Point) -> _Point:
         """Return the point at a lower temperature if its paths are too long; else as it is."""

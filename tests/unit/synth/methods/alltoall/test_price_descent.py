@@ -77,7 +77,7 @@ def test_it_gives_up_where_it_stalls():
     passes = []
     solution = priced_solution(problem, Fraction(0), lambda *bounds: passes.append(bounds), 1000)
     assert solution.gap > 0
-    assert len(passes) < 120
+    assert 24 < len(passes) < 600  # how many differs by processor: it ends where 24 bring the bounds hardly closer
 
 
 @pytest.mark.parametrize("spec", ["genkautz:3,100", "genkautz:4,65", "mesh:6x7", "without(torus:7x7;node=5)"])
