@@ -150,7 +150,7 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Whether the gap is not reached, there are more passes, and the last ones let one hope for something of them."""
+        """Whether the gap is not reached, more passes are allowed, and the last ones give hope for them."""
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:
             return False

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.files import dumped_machine, from_bytes
 from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix, is_gpu_matrix
 from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover, is_ibnetdiscover
+from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.topology import Topology
 
 DATA = Path(__file__).parents[4] / "data" / "fabric_tools"
@@ -36,6 +37,16 @@ def test_eighteen_nvlinks_of_every_pair_are_one_switch() -> None:
     assert rates(topology)["GPU0", "nvswitch"] == rates(topology)["nvswitch", "GPU7"] == 18 * 25
     text = (DATA / "nvidia-smi-topo-h100.txt").read_text()
     assert rates(from_gpu_matrix(text, "a", "NVIDIA B200"))["GPU0", "nvswitch"] == 18 * 50
+
+
+def test_what_nccl_wrote_of_one_gpu_is_joined_by_its_nic() -> None:
+    machine = dumped_machine((DATA / "nccl-topology-one-h100.xml").read_bytes(), "a")
+    assert machine is not None
+    topology = boxes_topology(machine, BoxNetwork(boxes=4), "a")
+    assert (topology.compute_count, topology.switch_count) == (4, 5)
+    assert min(rates(topology).values()) == Fraction(10, 8)  # the NIC says 10,000 Mbit/s
+    with pytest.raises(InvalidInput, match="at least two GPUs"):
+        read("nccl-topology-one-h100.xml")
 
 
 def test_pairs_with_links_of_their_own() -> None:

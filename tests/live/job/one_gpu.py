@@ -1,0 +1,150 @@
+"""Four ranks on one device: collectives of all types by programs of a table and by a library, training, times.
+
+`python -m tests.live.job.one_gpu --device cuda` needs NCCL 2.30 or later, with which several ranks may share a GPU
+(NCCL_MULTI_RANK_GPU_ENABLE). They take turns there, so that times say how two libraries compare and nothing of links.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from chorale.job import report
+from chorale.job.table.layout import table_bytes
+from chorale.job.torch.registration import register
+from tests.live.job.torch.tables import whole_table
+
+RANKS = 4
+LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
+COUNTS = (1, 7, 1000, 65536)
+SIZES_BYTES = (1024, 65536, 1 << 20)
+STEPS = 20
+LIMIT = timedelta(seconds=60)
+
+
+def main() -> None:
+    """Print what `run` returns, for programs and for the library."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    device = parser.parse_args().device
+    sys.stdout.write(json.dumps([run(device, backend) for backend in ("chorale", LIBRARIES[device])], indent=2) + "\n")
+
+
+def run(device: str, backend: str) -> dict[str, Any]:
+    """Return right and wrong results of all ranks, losses, times in us by size, and the job's report of rank 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "table").write_bytes(table_bytes(whole_table()))
+        mp.spawn(_rank, (folder, device, backend), RANKS)
+        said = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    wrong = [f"rank {rank}: {name}" for rank, entry in enumerate(said) for name in entry["wrong"]]
+    return said[0] | {"right": sum(entry["right"] for entry in said), "wrong": wrong}
+
+
+def _rank(rank: int, folder: str, device: str, backend: str) -> None:
+    os.environ |= {"CHORALE_TABLE": f"{folder}/table", "CHORALE_TRANSPORT": "batched"}
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(0)
+    register()
+    store = dist.FileStore(f"{folder}/store", RANKS)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=RANKS, timeout=LIMIT)
+    checks = dict(_checks(rank, device))
+    wrong = [name for name, is_right in checks.items() if not is_right]
+    said = {"right": len(checks) - len(wrong), "wrong": wrong, "losses": _losses(rank, device)}
+    said["times_us"] = {size_bytes: _time_us(size_bytes, device) for size_bytes in SIZES_BYTES}
+    said["report"] = report() if backend == "chorale" else None
+    Path(folder, f"{rank}.json").write_text(json.dumps(said))
+    dist.destroy_process_group()
+
+
+def _checks(rank: int, device: str) -> Iterator[tuple[str, bool]]:
+    """Yield what was called, and whether its result is the right one to the bit."""
+    for dtype in TYPES:
+        for count in COUNTS:
+            given = [(torch.arange(count) % 13 + other + 1).to(dtype) for other in range(RANKS)]
+            for name, result, expected in _results(rank, given, device):
+                yield f"{name} of {count} {dtype}", expected is None or torch.equal(result.cpu(), expected)
+
+
+def _results(rank: int, given: list[Any], device: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, result and expected result of each collective; none is expected where a rank gets nothing."""
+    stacked, count, dtype = torch.stack(given), len(given[0]), given[0].dtype
+
+    def mine() -> Any:
+        return given[rank].to(device, copy=True)
+
+    def empty(shards: int) -> Any:
+        return torch.empty(shards * count, dtype=dtype, device=device)
+
+    folds: dict[Any, Callable[[Any], Any]] = {
+        dist.ReduceOp.SUM: lambda rows: rows.sum(0).to(dtype),
+        dist.ReduceOp.MAX: lambda rows: rows.amax(0),
+        dist.ReduceOp.MIN: lambda rows: rows.amin(0),
+    }
+    for operation, fold in folds.items():
+        dist.all_reduce(result := mine(), operation)
+        yield f"allreduce {operation}", result, fold(stacked)
+    dist.all_gather_into_tensor(result := empty(RANKS), mine())
+    yield "allgather", result, torch.cat(given)
+    dist.broadcast(result := mine(), 2)
+    yield "broadcast", result, given[2]
+    dist.reduce(result := mine(), 0)
+    yield "reduce", result, stacked.sum(0).to(dtype) if rank == 0 else None
+    whole = [torch.cat([shard + other for other in range(RANKS)]) for shard in given]
+    parts = [row[rank * count : (rank + 1) * count] for row in whole]
+    dist.reduce_scatter_tensor(result := empty(1), whole[rank].to(device, copy=True))
+    yield "reduce_scatter", result, torch.stack(parts).sum(0).to(dtype)
+    dist.all_to_all_single(result := empty(RANKS), whole[rank].to(device, copy=True))
+    yield "alltoall", result, torch.cat(parts)
+
+
+def _losses(rank: int, device: str) -> list[float]:
+    """Return the losses of a small model that is trained on data of each rank's own."""
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 10)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    draw, losses = torch.Generator().manual_seed(rank), []
+    for _ in range(STEPS):
+        data = torch.randn(32, 64, generator=draw).to(device)
+        labels = torch.randint(0, 10, (32,), generator=draw).to(device)
+        loss = torch.nn.functional.cross_entropy(model(data), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _time_us(size_bytes: int, device: str, repeats: int = 30) -> tuple[float, float, float]:
+    """Return the first decile, the median and the last decile of an allreduce with its result, after five others."""
+    vector, times_us = torch.ones(size_bytes // 4, device=device), []
+    for _ in range(5 + repeats):
+        began_s = time.perf_counter()
+        dist.all_reduce(vector)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times_us.append((time.perf_counter() - began_s) * 1e6)
+    deciles = statistics.quantiles(times_us[5:], n=10)
+    return deciles[0], statistics.median(times_us[5:]), deciles[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Ranks that share a device: on the processor everywhere, on a GPU where there is one that several ranks may share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.live.job.one_gpu import LIBRARIES, RANKS, SIZES_BYTES, run
+
+pytestmark = pytest.mark.slow  # eight processes that import torch; what they do is tested in parts elsewhere
+
+OLDEST_NCCL = (2, 30)
+IS_SHARED = torch.cuda.is_available() and torch.cuda.nccl.version()[:2] >= OLDEST_NCCL
+NEEDS_GPU = pytest.mark.skipif(not IS_SHARED, reason="NOT TESTED ON THIS MACHINE: no GPU with NCCL 2.30 or later")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+def test_programs_give_what_the_library_gives(device: str) -> None:
+    by_programs, by_library = run(device, "chorale"), run(device, LIBRARIES[device])
+    assert (by_programs["wrong"], by_library["wrong"]) == ([], [])
+    assert by_programs["right"] == by_library["right"] == RANKS * 6 * 4 * 8
+    assert by_programs["losses"] == pytest.approx(by_library["losses"], rel=1e-5)  # added in another order
+    assert {entry["collective"] for entry in by_programs["report"]["programs"]} == {
+        *("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "reduce")
+    }
+    assert {entry["reason"] for entry in by_programs["report"]["fallbacks"]} == {"size not in the table"}
+    assert set(by_programs["times_us"]) == {str(size_bytes) for size_bytes in SIZES_BYTES}
