@@ -11,11 +11,11 @@ from typer.core import TyperCommand, TyperGroup
 from chorale.tuner.cli.completion import TABLE
 
 
-def help_page(name: str, rest: Sequence[str]) -> TyperCommand | TyperGroup | None:
-    """Return a command with the help of command `name`; None if `rest`, what stands after it, is not all commands."""
+def help_page(name: str, inside: Sequence[str]) -> TyperCommand | TyperGroup | None:
+    """Return a command with the help of command `name`; None unless `inside`, what stands after it, is commands."""
     entry = json.loads(TABLE.read_text(encoding="utf-8"))["commands"][name]
     inner: Mapping[str, Any] | None = entry
-    for word in rest:
+    for word in inside:
         inner = inner.get("commands", {}).get(word) if inner is not None else None
     return None if inner is None else _page(name, entry)
 
