@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["arrow", "csgraph", "isomorphism", "networkx", "optimize", "parquet", "sparse", "special"]
+__all__ = ["arrow", "csgraph", "highspy", "isomorphism", "networkx", "optimize", "parquet", "sparse", "special"]
 
 
 class LazyModule:
@@ -22,6 +22,7 @@ class LazyModule:
 
 
 if TYPE_CHECKING:
+    import highspy
     import networkx
     import pyarrow as arrow
     from networkx.algorithms import isomorphism
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from scipy import optimize, sparse, special
     from scipy.sparse import csgraph
 else:
+    highspy = LazyModule("highspy")
     networkx = LazyModule("networkx")
     isomorphism = LazyModule("networkx.algorithms.isomorphism")
     arrow = LazyModule("pyarrow")

@@ -32,6 +32,7 @@ from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.names import unknown_name
+from chorale.synth.sparse_matrix import of_dense
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
@@ -117,13 +118,13 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
     matrix[len(shards) :, -1] = -1
     bound = np.array([-1.0] * len(shards) + [0.0] * len(into))
     objective = np.append(np.zeros(len(pairs)), 1.0)
-    solution, _ = minimum(objective, matrix, bound, "choose a smaller network")
+    solution, _ = minimum(objective, of_dense(matrix), bound, "choose a smaller network")
     return Fraction(float(solution[-1])).limit_denominator(_DIGITS)
 
 
 BFB = Benchmark(
     name="bfb",
-    reference="SciPy HiGHS, a linear program for each node and step",
+    reference="HiGHS, a linear program for each node and step",
     goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), _BFB_GOAL),
     run=_run_bfb,
     is_exact=False,

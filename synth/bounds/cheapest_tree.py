@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.linear_program import Floats
+from chorale.synth.sparse_matrix import Floats
 
 
 def cheapest_tree(cost: Floats, root: int) -> NDArray[np.int64]:

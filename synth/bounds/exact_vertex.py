@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chorale.synth.linear_program import Floats
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from chorale.synth.sparse_matrix import Floats, SparseMatrix
 
 MAX_VARIABLES = 160
 """Elimination in rationals takes long beyond."""
@@ -26,7 +22,7 @@ Row = dict[int, Fraction]
 """Coefficients by column; the bound of the row has the column -1."""
 
 
-def exact_vertex(matrix: csr_array, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
+def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
     """Return the x that meets with equality the rows of `matrix` @ x <= `bound` that `point` meets, nearly.
 
     Variables that are 0 stay 0. Where the rows leave a variable open, it is a fraction close to its value. The
@@ -43,13 +39,13 @@ def exact_vertex(matrix: csr_array, bound: Sequence[Fraction], point: Floats) ->
     return [max(Fraction(0), values.get(column, Fraction(0))) for column in range(len(point))]
 
 
-def _tight_rows(matrix: csr_array, bound: Sequence[Fraction], point: Floats, used: set[int]) -> list[Row]:
-    sizes = abs(matrix) @ point
+def _tight_rows(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats, used: set[int]) -> list[Row]:
+    sizes = matrix.absolute() @ point
     slack = np.array([float(value) for value in bound]) - matrix @ point
-    rows: list[Row] = []
+    rows, begins = list[Row](), matrix.bounds_of_rows().tolist()
     for index in np.flatnonzero(slack <= _TIGHT * sizes).tolist():
-        span = slice(matrix.indptr[index], matrix.indptr[index + 1])
-        pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
+        span = slice(begins[index], begins[index + 1])
+        pairs = zip(matrix.column[span].tolist(), matrix.value[span].tolist(), strict=True)
         row = {column: Fraction(round(value)) for column, value in pairs if column in used}
         if row:
             rows.append(row | {-1: bound[index]})

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import amounts_on, residual_graph
-from chorale.synth.lazy_modules import sparse
-from chorale.synth.linear_program import Floats, minimum
+from chorale.synth.linear_program import minimum
+from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 
 _UNITS = 2**40
 _SLACK = 1e-7
@@ -71,7 +71,7 @@ class PairProgram:
         """Return the optimum for the rows so far, up to the solver's tolerances."""
         arcs, switches = len(self.src), self.nodes - self.ranks
         matrix = self.matrix()
-        bound = np.concatenate([self.width, np.zeros(matrix.shape[0] - arcs)])
+        bound = np.concatenate([self.width, np.zeros(matrix.rows - arcs)])
         objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * arcs)])
         found, marginals = minimum(objective, matrix, bound, "leave the program out")
         # Solvers return numbers a little below zero, which the oracle must not see.
@@ -80,9 +80,9 @@ class PairProgram:
         _, out_trees, in_trees, gather, reduce = np.split(np.maximum(0.0, -marginals), ends)
         return point, Multipliers(gather, reduce, out_trees, in_trees)
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> SparseMatrix:
         """Return the rows so far: what arcs carry, what switches lack, and what crosses cuts beyond their bandwidth."""
-        return sparse.csr_array(sparse.vstack([self._capacity(), self._balance(), self._crossing()]))
+        return stacked([self._capacity(), self._balance(), self._crossing()])
 
     def add_cuts(self, point: PairSolution) -> int:
         """Add cuts that are too narrow for `point`; return how many were found."""
@@ -104,12 +104,12 @@ class PairProgram:
         cuts = np.zeros((self.ranks + 1, self.nodes), dtype=np.bool_)
         return list(cuts[: violated_cuts(graph, capacity, supply, sinks, settled, cuts)])
 
-    def _capacity(self) -> sparse.csr_array:
+    def _capacity(self) -> SparseMatrix:
         arcs = np.arange(len(self.src))
         rows, columns = np.concatenate([arcs, arcs]), self.ranks + np.arange(2 * len(arcs))
         return self._matrix(rows, columns, np.ones(len(rows)), len(arcs))
 
-    def _balance(self) -> sparse.csr_array:
+    def _balance(self) -> SparseMatrix:
         """Rows of what a switch passes on beyond what it gets, for out-trees; the other way round for in-trees."""
         arcs, switches = len(self.src), self.nodes - self.ranks
         parts = []
@@ -121,7 +121,7 @@ class PairProgram:
         rows, columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
         return self._matrix(rows, columns, values, 2 * switches)
 
-    def _crossing(self) -> sparse.csr_array:
+    def _crossing(self) -> SparseMatrix:
         cuts = np.array(self.gather_cuts + self.reduce_cuts)
         outside, first = np.nonzero(~cuts[:, : self.ranks])
         into = np.array(self.gather_cuts)[:, self.dst] & ~np.array(self.gather_cuts)[:, self.src]
@@ -133,7 +133,5 @@ class PairProgram:
         values = np.concatenate([np.ones(len(outside)), np.full(len(rows_in) + len(rows_out), -1.0)])
         return self._matrix(rows, columns, values, len(cuts))
 
-    def _matrix(
-        self, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, count: int
-    ) -> sparse.csr_array:
-        return sparse.coo_array((values, (rows, columns)), shape=(count, self.ranks + 2 * len(self.src))).tocsr()
+    def _matrix(self, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, count: int) -> SparseMatrix:
+        return of_entries(rows, columns, values, count, self.ranks + 2 * len(self.src))

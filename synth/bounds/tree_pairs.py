@@ -25,7 +25,7 @@ from chorale.synth.bounds.pair_program import Multipliers, PairProgram, PairSolu
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
-from chorale.synth.linear_program import Floats
+from chorale.synth.sparse_matrix import Floats
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 
@@ -98,7 +98,7 @@ def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, uni
 def exact_split(topology: Topology, arcs: MergedArcs, program: PairProgram, point: PairSolution) -> PairSplit | None:
     """Return the vertex of `program` that `point` is, in rationals; None where it is too large or was not recovered."""
     matrix = program.matrix()
-    bound = [*arcs.width, *[Fraction(0)] * (matrix.shape[0] - len(arcs.width))]
+    bound = [*arcs.width, *[Fraction(0)] * (matrix.rows - len(arcs.width))]
     values = exact_vertex(matrix, bound, point.values)
     return None if values is None else split_of_values(topology, arcs, values)
 

@@ -20,7 +20,8 @@ PROPER_NAMES = ("OneCcl", "NotFound")
 """What a filler word may stand in: the library oneCCL, and HTTP's name of an error."""
 
 DOORS: Mapping[str, tuple[str, ...]] = {
-    "scipy.optimize.linprog": ("synth/linear_program.py",),
+    "highspy": ("synth/linear_program.py",),
+    "scipy.optimize.linprog": (),
     "ray": ("runners/ray/", "job/ray/"),
     "mpi4py": ("runners/mpi/",),
     "torch": ("job/torch/", "runners/local/gloo.py"),

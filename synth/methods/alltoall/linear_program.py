@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.lazy_modules import sparse
-from chorale.synth.linear_program import Floats, minimum
+from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.reduction import Reduction
+from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 
 _SLACK = 1e-9
 
@@ -29,13 +29,13 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     # Per unit of the largest capacity, so that the column of the rate is of the order of the others.
-    capacity = sparse.csr_array(small.class_capacity[:, np.newaxis] / float(small.class_capacity.max()))
-    matrix = sparse.block_array([[loads, -capacity], [-net, None]], format="csr")
-    bound = np.concatenate([np.zeros(loads.shape[0]), -_demands(reduction)])
+    capacity = small.class_capacity / float(small.class_capacity.max())
+    matrix = stacked([_beside(loads, -capacity), net.negated()])
+    bound = np.concatenate([np.zeros(loads.rows), -_demands(reduction)])
     objective = np.zeros(reduction.column_count + 1)
     objective[-1] = 1.0
     flow, marginals = _solved(objective, matrix, bound)
-    return ApproximateSolution(flow[:-1], np.abs(marginals[: loads.shape[0]]) / small.class_size)
+    return ApproximateSolution(flow[:-1], np.abs(marginals[: loads.rows]) / small.class_size)
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
@@ -44,26 +44,33 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     capacity = small.class_capacity / float(small.class_capacity.max())
     longest = float(np.max(loads @ solution.class_flow / capacity))
-    matrix = sparse.block_array([[loads], [-net]], format="csr")
+    matrix = stacked([loads, net.negated()])
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])
-    return ApproximateSolution(_solved(loads.T @ small.class_size, matrix, bound)[0], solution.prices)
+    return ApproximateSolution(_solved(loads.sums_of_columns(small.class_size), matrix, bound)[0], solution.prices)
 
 
-def _solved(objective: Floats, matrix: Any, bound: Floats) -> tuple[Floats, Floats]:
+def _solved(objective: Floats, matrix: SparseMatrix, bound: Floats) -> tuple[Floats, Floats]:
     return minimum(objective, matrix, bound, "choose the first-order method")
 
 
-def _load_matrix(reduction: Reduction) -> sparse.csr_array:
+def _load_matrix(reduction: Reduction) -> SparseMatrix:
     """Row c: load of each link of class c from one unit on every variable of a class."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
     rows = np.broadcast_to(small.link_class, reduction.columns.shape)
     used = _usable(reduction)
-    shape = (len(small.class_size), reduction.column_count)
-    return sparse.coo_array((share[used], (rows[used], reduction.columns[used])), shape=shape).tocsr()
+    entries = rows[used], reduction.columns[used], share[used]
+    return of_entries(*entries, len(small.class_size), reduction.column_count)
 
 
-def _net_matrix(reduction: Reduction) -> sparse.csr_array:
+def _beside(matrix: SparseMatrix, column: Floats) -> SparseMatrix:
+    """Return `matrix` with one more column."""
+    rows, last = np.arange(matrix.rows), np.full(matrix.rows, matrix.columns)
+    places = np.concatenate([matrix.row, rows]), np.concatenate([matrix.column, last])
+    return of_entries(*places, np.concatenate([matrix.value, column]), matrix.rows, matrix.columns + 1)
+
+
+def _net_matrix(reduction: Reduction) -> SparseMatrix:
     """Row r: what arrives at a node of row class r minus what leaves it; the first such node stands for all."""
     small = reduction.small
     chosen = _representatives(reduction)
@@ -73,7 +80,7 @@ def _net_matrix(reduction: Reduction) -> sparse.csr_array:
         used = (rows >= 0) & _usable(reduction)
         parts.append((rows[used], reduction.columns[used], np.full(int(used.sum()), sign)))
     rows, columns, data = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return sparse.coo_array((data, (rows, columns)), shape=(reduction.row_count, reduction.column_count)).tocsr()
+    return of_entries(rows, columns, data, reduction.row_count, reduction.column_count)
 
 
 def _demands(reduction: Reduction) -> NDArray[np.float64]:

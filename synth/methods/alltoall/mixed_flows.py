@@ -13,11 +13,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.methods.alltoall.price_kernels import Floats
 from chorale.synth.methods.alltoall.priced_flows import PricedFlows, PricedLoads
+from chorale.synth.sparse_matrix import of_dense
 
 _PARTS = 2**16
 """All data is so many parts."""
@@ -122,6 +122,6 @@ def _solved(times: Floats) -> tuple[Floats, Floats]:
     matrix[:-1, :-1], matrix[:-1, -1], matrix[-1, :-1] = times / float(times.max()), -1.0, -1.0
     bound, objective = np.zeros(len(times) + 1), np.zeros(count + 1)
     bound[-1], objective[-1] = -1.0, 1.0
-    chosen, marginals = minimum(objective, sparse.csr_array(matrix), bound, "choose pdhg")
+    chosen, marginals = minimum(objective, of_dense(matrix), bound, "choose pdhg")
     weights = np.clip(chosen[:-1], 0.0, None)
     return weights / weights.sum(), np.abs(marginals[:-1])

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lazy_modules import sparse
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group, require_groups
 from chorale.synth.methods.groups.trees import Floats, PricedPaths, Routing, cheapest_way
+from chorale.synth.sparse_matrix import of_entries
 from chorale.synth.topology.topology import Topology
 
 MAX_ROUNDS = 80
@@ -130,8 +130,8 @@ def _master(
     rows += list(range(links))
     places += [column] * links
     values += [-1.0] * links
-    shape = (links + len(commodities), column + 1)
-    matrix = sparse.csr_array((values, (rows, places)), shape=shape)
+    entries = np.array(rows), np.array(places), np.array(values)
+    matrix = of_entries(*entries, links + len(commodities), column + 1)
     bound = np.concatenate([np.zeros(links), -np.ones(len(commodities))])
     objective = np.zeros(column + 1)
     objective[-1] = 1.0

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from chorale.synth.bounds.exact_vertex import exact_vertex
-from chorale.synth.lazy_modules import sparse
-from chorale.synth.linear_program import Floats, minimum
+from chorale.synth.linear_program import minimum
+from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries
 
 Column = dict[int, int]
 """By row of the program, how often a tree uses what the row limits."""
@@ -81,8 +81,8 @@ class ColumnProgram(Generic[Item]):
         return [rate / max(Fraction(1), excess) for rate in rates]
 
 
-def column_matrix(columns: Sequence[Column], rows: int) -> sparse.csr_array:
+def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
     """Return float64[rows, columns]."""
     entries = [(row, index, count) for index, column in enumerate(columns) for row, count in column.items()]
     row, column, value = (np.array(part) for part in zip(*entries, strict=True))
-    return sparse.coo_array((value.astype(np.float64), (row, column)), shape=(rows, len(columns))).tocsr()
+    return of_entries(row, column, value, rows, len(columns))

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chorale.synth.bounds.cheapest_tree import cheapest_tree
-from chorale.synth.linear_program import Floats
 from chorale.synth.methods.in_network.column_program import Column, ColumnProgram
 from chorale.synth.methods.in_network.pair_schedule import PairedTrees
 from chorale.synth.methods.in_network.price_proof import price_certificate
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
 from chorale.synth.methods.in_network.tree_packing import MAX_UNITS
 from chorale.synth.schedule.schedule import Routes
+from chorale.synth.sparse_matrix import Floats
 from chorale.synth.topology.topology import Topology
 
 MAX_ACTORS = 40

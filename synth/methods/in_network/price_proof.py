@@ -9,8 +9,8 @@ import numpy as np
 
 from chorale.synth.bounds.price_certificate import KIND, time_by_prices
 from chorale.synth.errors import CheckFailed
-from chorale.synth.linear_program import Floats
 from chorale.synth.methods.alltoall.rate import integer_prices
+from chorale.synth.sparse_matrix import Floats
 from chorale.synth.topology.topology import Topology
 
 

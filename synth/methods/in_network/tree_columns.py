@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.linear_program import Floats
 from chorale.synth.methods.in_network.column_program import Column, ColumnProgram
 from chorale.synth.methods.in_network.price_proof import price_certificate
 from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
 from chorale.synth.methods.in_network.steiner_trees import Tree, TreeEdge, TreeSearch
 from chorale.synth.methods.in_network.tree_packing import MAX_UNITS
 from chorale.synth.schedule.schedule import Routes
+from chorale.synth.sparse_matrix import Floats
 from chorale.synth.topology.topology import Topology
 
 OrientedEdge = tuple[TreeEdge, bool]

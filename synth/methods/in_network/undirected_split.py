@@ -18,8 +18,8 @@ from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.exact_vertex import exact_vertex
 from chorale.synth.bounds.residual_graph import Integers, amounts_on, residual_graph
 from chorale.synth.bounds.tree_pairs import MergedArcs, merged_arcs
-from chorale.synth.lazy_modules import sparse
-from chorale.synth.linear_program import Floats, minimum
+from chorale.synth.linear_program import minimum
+from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries
 from chorale.synth.topology.automorphism import orbits
 from chorale.synth.topology.relabelling import Relabelled
 
@@ -127,7 +127,7 @@ class _Program:
     def exact_bound(self) -> list[Fraction]:
         """Return the right sides of all rows."""
         ends = np.unique(self._width_orbits(), return_index=True)[1]
-        rows = self.matrix().shape[0]
+        rows = self.matrix().rows
         return [*(self.arcs.width[arc] for arc in ends.tolist()), *[Fraction(0)] * (rows - len(ends))]
 
     def _width_orbits(self) -> Integers:
@@ -135,7 +135,7 @@ class _Program:
         there, back = self.arc_orbit, self.arc_orbit[self.back]
         return _numbered(np.minimum(there, back) * len(there) + np.maximum(there, back))
 
-    def matrix(self) -> sparse.csr_array:
+    def matrix(self) -> SparseMatrix:
         """Return the rows: widths shared both ways, what switches lack, what crosses cuts beyond their bandwidth."""
         columns = self.root_orbits + self.arc_orbit
         first = np.unique(self._width_orbits(), return_index=True)[1]
@@ -154,7 +154,7 @@ class _Program:
             parts.append((np.full(len(into), rows), columns[into], np.full(len(into), -1.0)))
             rows += 1
         row, column, value = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        return sparse.coo_array((value, (row, column)), shape=(rows, self.variables)).tocsr()
+        return of_entries(row, column, value, rows, self.variables)
 
     def _violated(self, point: Floats) -> list[Flags]:
         roots, outward = point[self.root_orbit], point[self.root_orbits + self.arc_orbit]
@@ -170,9 +170,9 @@ class _Program:
     def is_met(self, values: list[Fraction]) -> bool:
         """Whether `values` keep all rows, exactly."""
         matrix, bound = self.matrix(), self.exact_bound()
-        for row in range(matrix.shape[0]):
-            span = slice(matrix.indptr[row], matrix.indptr[row + 1])
-            pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
+        begins = matrix.bounds_of_rows().tolist()
+        for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
+            pairs = zip(matrix.column[span].tolist(), matrix.value[span].tolist(), strict=True)
             if sum((round(factor) * values[column] for column, factor in pairs), Fraction(0)) > bound[row]:
                 return False
         return True
