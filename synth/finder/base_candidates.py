@@ -156,9 +156,11 @@ def circulants(nodes: int, degree: int, scores: ScoreCache) -> Iterator[Topology
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
     """Yield the entries of the base database, with their own schedule where they have one and with BFB."""
-    for entry in _by_size().get((nodes, degree), ()):
-        if paper_only and entry.name not in PAPER_BASES:
+    stored = load_bases()
+    for name in stored.names_of(nodes, degree):
+        if paper_only and name not in PAPER_BASES:
             continue
+        entry = stored[name]
         spec = _spec_of(entry)
         traits = _traits_of_entry(entry.name)
         claimed = BfbScore(entry.claim.steps, entry.claim.bandwidth_factor)
@@ -189,14 +191,6 @@ def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
         bidirectional=bidirectional,
         reverse_symmetric=reverse_symmetric or bidirectional,
     )
-
-
-@cache
-def _by_size() -> dict[tuple[int, int], list[BaseEntry]]:
-    sizes: dict[tuple[int, int], list[BaseEntry]] = {}
-    for entry in load_bases().values():
-        sizes.setdefault((entry.nodes, entry.degree), []).append(entry)
-    return sizes
 
 
 def _spec_of(entry: BaseEntry) -> str:

@@ -6,6 +6,7 @@ The groups are semidirect products of cyclic groups. The log holds the seeds tha
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,6 +54,7 @@ def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
 
 MAX_SEARCH_NODES = 2**11
 _EXTRA_STEPS = 6
+_SURELY = 18
 _WORK = 2**24
 """Elements that one task looks at."""
 
@@ -78,8 +80,14 @@ class CayleySearch:
 
     @property
     def trials(self) -> int:
-        """Generator sets that one seed tries."""
-        return max(64, _WORK // (self.nodes * self.degree))
+        """Generator sets that one seed tries: no more than it takes to see every one of them, as good as surely.
+
+        A set is drawn with a probability of at least degree! / (nodes - 1)^degree. After log(sets) + `_SURELY` times
+        the inverse of that, one of all `sets` is still missing with a probability below e^-`_SURELY`.
+        """
+        inverse: int = -(-((self.nodes - 1) ** self.degree) // math.factorial(self.degree))
+        sufficient = inverse * (inverse.bit_length() + _SURELY)
+        return min(sufficient, max(64, _WORK // (self.nodes * self.degree)))
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:

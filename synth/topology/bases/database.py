@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.identity import content_id, parse_rational
@@ -93,19 +94,69 @@ def read_entries(content: bytes, file_name: str) -> dict[str, BaseEntry]:
 
     Raises InvalidInput naming the file and entry for anything that is not as it was written.
     """
+    return dict(StoredEntries(_named_items(content, file_name)))
+
+
+class StoredEntries(Mapping[str, BaseEntry]):
+    """Entries by name, each made and checked against its content id when it is first asked for."""
+
+    def __init__(self, stored: Iterable[StoredItem]) -> None:
+        self._items = {item.name: item for item in stored}
+        self._made: dict[str, BaseEntry] = {}
+
+    def __getitem__(self, name: str) -> BaseEntry:
+        """Return the entry. Raises InvalidInput naming file and entry where it is not as it was written."""
+        if name not in self._made:
+            self._made[name] = self._items[name].entry()
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def names_of(self, nodes: int, degree: int) -> tuple[str, ...]:
+        """Return the names of the entries of one size, in order; none of them is made."""
+        return self._names_by_size.get((nodes, degree), ())
+
+    @cached_property
+    def _names_by_size(self) -> dict[tuple[int, int], tuple[str, ...]]:
+        sizes: dict[tuple[int, int], tuple[str, ...]] = {}
+        for name, item in self._items.items():
+            size = int(item.fields["nodes"]), int(item.fields["degree"])
+            sizes[size] = (*sizes.get(size, ()), name)
+        return sizes
+
+
+class StoredItem(NamedTuple):
+    """An entry as JSON has it; nothing but its name is checked."""
+
+    name: str
+    fields: dict[str, Any]
+    file_name: str
+
+    def entry(self) -> BaseEntry:
+        """Return the entry. Raises InvalidInput as `read_entries` does."""
+        what = f"entry {self.name} of {self.file_name}"
+        entry = _parsed(partial(_entry, self.fields), f"{what} must be of the format {FORMAT}")
+        if self.fields["id"] != entry.id:
+            value = f"id {self.fields['id']}, content {entry.id}"
+            raise InvalidInput(f"{what} must have the content that its id names", value, _WAY_OUT)
+        return entry
+
+
+def _named_items(content: bytes, file_name: str) -> list[StoredItem]:
     document = _parsed(lambda: json.loads(content), f"{file_name} must be valid JSON")
     listed = _parsed(lambda: _listed(document), f"{file_name} must be of the format {FORMAT}")
-    entries: dict[str, BaseEntry] = {}
-    for index, item in enumerate(listed):
-        name = str(item.get("name", f"number {index}"))
-        entry = _parsed(partial(_entry, item), f"entry {name} of {file_name} must be of the format {FORMAT}")
-        if item["id"] != entry.id:
-            value = f"id {item['id']}, content {entry.id}"
-            raise InvalidInput(f"entry {name} of {file_name} must have the content that its id names", value, _WAY_OUT)
-        if name in entries:
-            raise InvalidInput(f"entries of {file_name} must have names of their own", name, _WAY_OUT)
-        entries[name] = entry
-    return entries
+    items = [StoredItem(str(item.get("name", f"number {n}")), item, file_name) for n, item in enumerate(listed)]
+    again = [name for name, count in Counter(item.name for item in items).items() if count > 1]
+    if again:
+        raise InvalidInput(f"entries of {file_name} must have names of their own", again[0], _WAY_OUT)
+    return items
 
 
 def write_entries(entries: Iterable[BaseEntry]) -> bytes:
@@ -206,12 +257,9 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 
 @cache
-def load_bases() -> Mapping[str, BaseEntry]:
-    """Return all shipped entries by name, read once and checked against their content ids."""
-    entries: dict[str, BaseEntry] = {}
-    for file_name in BASE_FILES:
-        entries |= read_entries(base_file_content(file_name), file_name)
-    return entries
+def load_bases() -> StoredEntries:
+    """Return all shipped entries by name, read once; each is checked against its content id when it is asked for."""
+    return StoredEntries(item for name in BASE_FILES for item in _named_items(base_file_content(name), name))
 
 
 def base_names() -> tuple[str, ...]:
