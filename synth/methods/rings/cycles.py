@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
+from chorale.synth.methods.rings.matching import maximum_matching
 from chorale.synth.topology.families.rings import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.topology import Topology
@@ -38,12 +38,9 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
-    ranks = len(neighbours)
-    rows = [src for src in range(ranks) for _ in neighbours[src]]
-    columns = [dst for src in range(ranks) for dst in sorted(neighbours[src])]
-    graph = sparse.csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(ranks, ranks))
-    matched = csgraph.maximum_bipartite_matching(graph, perm_type="column")
-    return None if (matched < 0).any() else [int(dst) for dst in matched]
+    matched = maximum_matching([sorted(following) for following in neighbours], len(neighbours))
+    successors = [dst for dst in matched if dst is not None]
+    return successors if len(successors) == len(neighbours) else None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,9 @@ baseline of every library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import lcm
 
 import numpy as np
@@ -21,7 +23,6 @@ from chorale.synth.collective import (
     require_collective,
 )
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
@@ -92,8 +93,10 @@ def _lanes(topology: Topology, order: NDArray[np.int32], paths: list[list[int]])
     direct = [_parallel_links(topology, src, dst) for src, dst in hops]
     width = min(len(links) for links in direct)
     if width == 0:
+        following = _followers(topology)
         table = [
-            [links[0]] if links else _shortest_path(topology, *hop) for hop, links in zip(hops, direct, strict=True)
+            [links[0]] if links else _shortest_path(topology, following, *hop)
+            for hop, links in zip(hops, direct, strict=True)
         ]
         paths.extend(table)
         return [_Lane(order, np.arange(len(paths) - len(table), len(paths)))]
@@ -109,16 +112,35 @@ def _parallel_links(topology: Topology, src: int, dst: int) -> list[int]:
     return [int(link) for link in range(first, last) if topology.links.src[link] == src]
 
 
-def _shortest_path(topology: Topology, src: int, dst: int) -> list[int]:
-    links, size = topology.links, topology.node_count
-    graph = sparse.csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(size, size))
-    _, before = csgraph.breadth_first_order(graph, src)
+def _shortest_path(topology: Topology, following: Sequence[Sequence[int]], src: int, dst: int) -> list[int]:
+    before = _searched(following, src, dst)
     path: list[int] = []
     node = dst
     while node != src:
-        path.append(_parallel_links(topology, int(before[node]), node)[0])
-        node = int(before[node])
+        path.append(_parallel_links(topology, before[node], node)[0])
+        node = before[node]
     return path[::-1]
+
+
+def _searched(following: Sequence[Sequence[int]], src: int, dst: int) -> dict[int, int]:
+    """Return the node from which breadth-first search came to each node first, up to `dst`; lower ids go first."""
+    before, reached = {src: src}, [src]
+    for node in reached:  # grows
+        for target in following[node]:
+            if target not in before:
+                before[target] = node
+                reached.append(target)
+        if dst in before:
+            break
+    return before
+
+
+def _followers(topology: Topology) -> list[list[int]]:
+    """Return the nodes that each node has links to, in order."""
+    order = np.lexsort((topology.links.dst, topology.links.src))
+    first = np.searchsorted(topology.links.src[order], np.arange(topology.node_count + 1)).tolist()
+    ends = topology.links.dst[order].tolist()
+    return [ends[begin:end] for begin, end in pairwise(first)]
 
 
 def _compact(topology: Topology, paths: list[list[int]]) -> tuple[Routes, NDArray[np.int64]]:

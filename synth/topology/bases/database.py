@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from importlib import resources
 from typing import Any, NamedTuple, TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
@@ -281,4 +281,6 @@ def base_entry(name: str) -> BaseEntry:
 
 def base_file_content(file_name: str) -> bytes:
     """Return the bytes of a file of the database."""
-    return resources.files("chorale.synth.topology.bases").joinpath(file_name).read_bytes()
+    content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
+    assert content is not None  # the package is in a folder or a zip file
+    return content

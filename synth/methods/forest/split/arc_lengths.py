@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.heap import drop_first, push
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.lazy_modules import csgraph, sparse
 
 FAR = 65535
 _ROUNDS = 12
@@ -92,22 +92,48 @@ def _trial(wiring: Wiring, price: Reals) -> _LengthTrial:
 
 def _triangle_lengths(wiring: Wiring) -> Reals:
     """Return 1 for arcs beside which two others lead the same way, else `_BRIDGE`."""
-    ends = (wiring.src, wiring.dst)
-    direct = sparse.csr_array((np.ones(len(wiring.src)), ends), shape=(wiring.size, wiring.size))
-    beside = np.asarray((direct @ direct)[ends]).ravel()
-    return np.where(beside > 0, 1.0, float(_BRIDGE))
+    return np.where(_closes_triangle(wiring.size, wiring.src, wiring.dst), 1.0, float(_BRIDGE))
+
+
+@compiled
+def _closes_triangle(size: int, src: Ranks, dst: Ranks) -> NDArray[np.bool_]:
+    """Return bool[arcs]: whether two other arcs lead where the arc does. O(sum of squares of degrees)."""
+    offsets = np.searchsorted(src, np.arange(size + 1))
+    beside = np.zeros(len(src), dtype=np.bool_)
+    two_away = np.full(size, -1, dtype=np.int64)
+    for node in range(size):
+        for first in range(offsets[node], offsets[node + 1]):
+            for second in range(offsets[dst[first]], offsets[dst[first] + 1]):
+                two_away[dst[second]] = node
+        for arc in range(offsets[node], offsets[node + 1]):
+            beside[arc] = two_away[dst[arc]] == node
+    return beside
 
 
 def _distances(wiring: Wiring, lengths: NDArray[np.number]) -> Distances:
-    if len(lengths) == 0:
-        table = np.full((wiring.size, wiring.size), np.inf)
-    else:
-        graph = sparse.csr_array(
-            (lengths.astype(np.float64), (wiring.src, wiring.dst)), shape=(wiring.size, wiring.size)
-        )
-        table = csgraph.shortest_path(graph, method="D")
-    np.fill_diagonal(table, 0)
-    return np.asarray(np.minimum(table, FAR), dtype=np.uint16)
+    return _all_distances(wiring.size, wiring.src, wiring.dst, lengths.astype(np.float64))
+
+
+@compiled
+def _all_distances(size: int, src: Ranks, dst: Ranks, lengths: Reals) -> Matrix[np.uint16]:
+    """Return uint16[size, size], at most `FAR`, by Dijkstra's algorithm from every node. O(size * arcs * log arcs)."""
+    offsets = np.searchsorted(src, np.arange(size + 1))
+    table = np.full((size, size), FAR, dtype=np.uint16)
+    keys, nodes = np.empty(len(src) + 1, dtype=np.float64), np.empty(len(src) + 1, dtype=np.int32)
+    for source in range(size):
+        table[source, source] = 0
+        count = push(keys, nodes, 0, 0.0, source)
+        while count > 0:
+            key, node = keys[0], nodes[0]
+            count = drop_first(keys, nodes, count)
+            if key > table[source, node]:
+                continue
+            for arc in range(offsets[node], offsets[node + 1]):
+                further = key + lengths[arc]
+                if further < table[source, dst[arc]]:
+                    table[source, dst[arc]] = int(further)
+                    count = push(keys, nodes, count, further, dst[arc])
+    return table
 
 
 @compiled
