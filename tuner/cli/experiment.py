@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -21,8 +20,6 @@ from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.lazy_rich import Table, ruled_table
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.run_content import log_experiment
 
 
 def register(app: typer.Typer) -> None:
@@ -54,11 +51,10 @@ def experiment(
 
     Example: chorale experiment direct-connect-table-5
     """
-    catalog, run = _experiments("catalog"), _experiments("run")
     if name == "list":
-        _list(catalog, as_json)
+        _list(as_json)
         return
-    chosen = catalog.load(name)
+    run, chosen = _experiments("run"), _experiments("catalog").load(name)
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
@@ -90,6 +86,9 @@ def _experiments(name: str) -> Any:
 
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
     home = Home.from_environment()
+    from chorale.tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415 (slow)
+    from chorale.tuner.tracking.run_content import log_experiment  # noqa: PLC0415 (slow)
+
     store = MlflowStore(home.mlflow_uri, home.artifacts)
     run_id = log_experiment(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())
     people.print(f"run {run_id} at {store.uri}")
@@ -106,19 +105,15 @@ def _row_name(chosen: Any, row: Any) -> str:
     return ", ".join(column.text(row) for column in chosen.columns[:2])
 
 
-def _list(catalog: Any, as_json: bool) -> None:
+def _list(as_json: bool) -> None:
     """Print every experiment with the tables and figures that it answers besides the one in its name."""
-    experiments = [(entry, catalog.aliases_of(entry.name)) for entry in catalog.load_all()]
+    experiments = _experiments("summaries").summaries()
     if as_json:
-        facts = [
-            {"name": e.name, "aliases": list(also), "question": e.question, "source": e.source}
-            for e, also in experiments
-        ]
-        emit_json({"experiments": facts})
+        emit_json({"experiments": [entry._asdict() for entry in experiments]})
         return
     table = ruled_table("name", "question", "source")
-    for entry, also in experiments:
-        table.add_row("\n".join((entry.name, *also)), entry.question, entry.source)
+    for entry in experiments:
+        table.add_row("\n".join((entry.name, *entry.aliases)), entry.question, entry.source)
     results.print(table)
 
 
@@ -194,9 +189,11 @@ def bench(
 
 def _remember(rows: list[dict[str, Any]]) -> Any:
     """Append the run to the history, one JSON record in a line; return where that is."""
+    from importlib import metadata  # noqa: PLC0415 (slow)
+
     home = Home.from_environment()
     path = home.create(home.root) / HISTORY
-    record = {"at_s": time.time(), "version": importlib.metadata.version("chorale-collectives"), "rows": rows}
+    record = {"at_s": time.time(), "version": metadata.version("chorale-collectives"), "rows": rows}
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, sort_keys=True) + "\n")
     return path

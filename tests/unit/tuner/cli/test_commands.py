@@ -77,6 +77,7 @@ UNUSED = {
         ("--quiet synth ring genkautz:2,9 --no-cache", 400),
         ("alltoall genkautz:2,9", 400),
         ("find --nodes 12 --degree 3 --json", 455),
+        ("experiment list --json", 350),
         ("verify made.json", 525),
         ("lower made.json --target msccl-xml -o made.xml --json", 520),
         ("lift made.xml --spec torus:4x4 --json", 545),
