@@ -16,6 +16,7 @@ import torch
 from chorale.job.round_times import LocalStep
 from chorale.job.rounds import RankRounds, Round, rounds_of
 from chorale.job.table.model import JobEntry, TableProgram
+from chorale.job.torch.streams import is_captured
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -41,6 +42,7 @@ class BatchedTransport:
         """programs: by digest; each is read when it is first run."""
         self._group, self._rank, self._programs = group, rank, dict(programs)
         self._read: dict[str, _RankProgram] = {}
+        self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
         """Let it run `programs`, too."""
@@ -49,7 +51,11 @@ class BatchedTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. What torch raises where a message does not arrive, in time or at all."""
+        """See Transport. What torch raises where a message does not arrive, in time or at all.
+
+        Messages of an accelerator are waited for by its stream. A time-out would have the thread wait for each round,
+        and cannot be in a CUDA graph: the backend's own watches over them.
+        """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:
             return
@@ -62,6 +68,7 @@ class BatchedTransport:
                 self._exchange(turn, memory, deadline_s)
             memory.do(part.rounds.after, operation)
             memory.finish(operation)
+        self.is_connected = self.is_connected or not is_captured(source.device)
 
     def close(self) -> None:
         """End connections. Safe to call twice."""
@@ -87,10 +94,16 @@ class BatchedTransport:
         if is_batch:
             works = [self._group._end_coalescing(device)]
         for work in works:
-            left_s = deadline_s - monotonic()
-            if left_s <= 0:
-                raise RuntimeError(f"the messages of a round of rank {self._rank} did not all arrive in time")
-            work.wait(timedelta(seconds=left_s))
+            if device.type == "cpu":
+                self._wait(work, deadline_s)
+            else:
+                work.wait()
+
+    def _wait(self, work: Any, deadline_s: float) -> None:
+        left_s = deadline_s - monotonic()
+        if left_s <= 0:
+            raise RuntimeError(f"the messages of a round of rank {self._rank} did not all arrive in time")
+        work.wait(timedelta(seconds=left_s))
 
 
 class _RankProgram:

@@ -44,6 +44,12 @@ class ProgramCall:
     finish: Callable[[], None] | None = None
 
     @property
+    def tensors(self) -> list[Any]:
+        """All that a run reads or writes for its caller."""
+        lists = [result if isinstance(result, list) else [result] for result in self.results]
+        return [self.source, self.target, *(tensor for tensors in lists for tensor in tensors)]
+
+    @property
     def size_bytes(self) -> int:
         """Size of the whole vector."""
         return int(max(self.source.nbytes, self.target.nbytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ from chorale.job.table.model import JobEntry
 from chorale.job.torch.calls import ProgramCall
 from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.reload import TableReload
+from chorale.job.torch.streams import GroupStreams, StreamOrder, is_captured, require_capturable
 from chorale.job.torch.transport import DTYPES, Transport
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
@@ -40,6 +42,7 @@ class GroupPrograms:
     limit_s: float
     queue: WorkQueue
     reload: TableReload | None = None
+    streams: GroupStreams = field(default_factory=GroupStreams)
     _looked_up: dict[Key, JobEntry | Fallback] = field(default_factory=dict)
     _failure: Exception | None = None
 
@@ -73,10 +76,19 @@ class GroupPrograms:
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def start(self, entry: JobEntry, call: ProgramCall, wait: bool, limit_s: float | None = None) -> ProgramWork:
-        """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once."""
-        work = ProgramWork(call.results)
-        transport = self.loaded.transports[call.source.device.type]
-        self.queue.do(lambda: self._work_off(work, transport, entry, call, limit_s or self.limit_s), wait)
+        """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once.
+
+        InvalidInput where it cannot go into the CUDA graph that is being captured.
+        """
+        device = call.source.device
+        transport = self.loaded.transports[device.type]
+        if is_captured(device):
+            require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)
+            wait = True
+        order = StreamOrder(device)
+        work = ProgramWork(call.results, order)
+        run = lambda: self._work_off(work, order, transport, entry, call, limit_s or self.limit_s)  # noqa: E731
+        self.queue.do(run, wait)
         return work
 
     def stop(self, reason: str) -> None:
@@ -115,15 +127,24 @@ class GroupPrograms:
         return answer if device in self.loaded.transports else Fallback.DEVICE
 
     def _work_off(
-        self, work: ProgramWork, transport: Transport, entry: JobEntry, call: ProgramCall, limit_s: float
+        self,
+        work: ProgramWork,
+        order: StreamOrder,
+        transport: Transport,
+        entry: JobEntry,
+        call: ProgramCall,
+        limit_s: float,
     ) -> None:
-        try:
-            self._run(transport, entry, call, limit_s)
-        except Exception as error:  # goes to who waits for the work
-            self._failure = self._failure or _failure(error, entry, call)
-            work.finish(self._failure)
-        else:
-            work.finish()
+        with ExitStack() as stack:  # the future of the work remembers the stream on which it is finished
+            try:
+                stack.enter_context(order.on_stream(self.streams, call.tensors))
+                self._run(transport, entry, call, limit_s)
+                order.end()
+            except Exception as error:  # goes to who waits for the work
+                self._failure = self._failure or _failure(error, entry, call)
+                work.finish(self._failure)
+            else:
+                work.finish()
 
     def _run(self, transport: Transport, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
         if self._failure is not None:

@@ -25,12 +25,19 @@ DTYPES = {
 
 class Transport(Protocol):
     """What runs programs for one group on one type of device. Called by one thread at a time, in the same order on all
-    ranks."""
+    ranks.
+
+    is_connected: whether runs need nothing any more that a CUDA graph cannot hold
+    """
+
+    @property
+    def is_connected(self) -> bool: ...
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """Run the program of `entry` and return when `target` is complete; raise within about `limit_s`.
+        """Run the program of `entry` and return when `target` is complete; raise within about `limit_s`. On an
+        accelerator: when all of it is enqueued on the current stream; what stalls there is the inner group's to end.
 
         source, target: input and output tensors, contiguous, on the device; the same one for a call in place. Both
         are the whole vector, but for the input of an allgather and the output of a reduce_scatter.
@@ -42,6 +49,8 @@ class Transport(Protocol):
 
 class EngineTransport:
     """Programs run by the engine, on tensors in the processor's memory."""
+
+    is_connected = True
 
     def __init__(self, engine: GroupEngine) -> None:
         self._engine = engine

@@ -11,19 +11,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from chorale.job.torch.streams import StreamOrder
+
 
 class ProgramWork(dist.Work):  # type: ignore[misc]
-    """One run of a program; its future has the output tensors."""
+    """One run of a program; its future has the output tensors.
 
-    def __init__(self, results: Any) -> None:
+    On an accelerator it is done once it is enqueued: who waits goes on, and has its stream wait.
+    """
+
+    def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
+        """order: where the run is enqueued, for tensors of an accelerator."""
         super().__init__()
         self._results = results
-        self._future = torch.futures.Future()
+        self._order = order
+        self._future = torch.futures.Future(devices=[order.device] if order and order.has_streams else None)
         self._done = threading.Event()
         self._error: Exception | None = None
 
     def finish(self, error: Exception | None = None) -> None:
-        """Say that it is over, and wake up who waits."""
+        """Say that it is over, and wake up who waits; to be called once."""
         self._error = error
         self._done.set()
         if error is None:
@@ -38,6 +45,8 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
             raise RuntimeError(f"chorale: a collective was not complete after {limit_s} s")
         if self._error is not None:
             raise self._error
+        if self._order is not None:
+            self._order.join()
         return True
 
     def get_future(self) -> Any:
@@ -46,11 +55,11 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Return whether it is over, well or not."""
-        return self._done.is_set()
+        return self._done.is_set() and (self._order is None or self._order.is_over())
 
     def is_success(self) -> bool:
         """Return whether it ended well."""
-        return self._done.is_set() and self._error is None
+        return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
         """Return what went wrong."""
@@ -129,6 +138,11 @@ class WorkQueue:
                 self._pool.submit(self._run, job)
         if at_once:
             self._run(job)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done, or the caller is what is done."""
+        return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
         """Do what is left, and end the thread. Safe to call twice."""

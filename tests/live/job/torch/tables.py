@@ -1,7 +1,11 @@
-"""Tables of four ranks, and of the rows and columns of a mesh of two by two."""
+"""Tables of four ranks, and of the rows and columns of a mesh of two by two.
+
+`python -m tests.live.job.torch.tables FILE` writes the whole one.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from chorale.job.table.layout import table_bytes
@@ -63,3 +67,7 @@ def library_table(ranks: int = 2) -> Table:
 def written(table: Table, path: Path) -> Path:
     path.write_bytes(table_bytes(table))
     return path
+
+
+if __name__ == "__main__":
+    written(whole_table(), Path(sys.argv[1]))
