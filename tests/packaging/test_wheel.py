@@ -30,6 +30,8 @@ def test_the_wheel_owns_one_import_name(wheel):
         "chorale/synth/kernels/native/array.hpp",
         "chorale/runners/fabric/native/links.cpp",
         "chorale/runners/fabric/native/link.hpp",
+        "chorale/job/nccl/native/plugin.cpp",
+        "chorale/job/nccl/native/table.hpp",
         "chorale/runners/oneccl/interpreter/main.cpp",
         "chorale/runners/oneccl/interpreter/task.hpp",
         "chorale/runners/recorded/mi250-runs.csv.gz",

@@ -18,13 +18,13 @@ from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
 from chorale.tuner.reports.library_files.mpich import default_tree, mpich_selection
 from chorale.tuner.reports.library_files.mscclpp import mscclpp_files
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv
+from chorale.tuner.reports.library_files.nccl import nccl_table_csv, rccl_table_csv
 from chorale.tuner.reports.library_files.open_mpi import open_mpi_json, open_mpi_rules
 
 LARGEST_LIBRARY_BYTES = 2**30
 _FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
-    "nccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=<NCCL's example plug-in>"),
-    "rccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0}"),
+    "nccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)"),
+    "rccl": (rccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0}"),
     "openmpi": (
         open_mpi_rules,
         "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",

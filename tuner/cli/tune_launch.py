@@ -179,7 +179,8 @@ def write_answer(report: TuneReport, table: str | None, programs: Path | None, t
     if table is not None:
         collective = report.launch.campaign["collective"]
         write_file(
-            table, nccl_tuner_csv(nccl_table_entries(report.trials), collective, topology.compute_count).encode()
+            table,
+            nccl_tuner_csv(nccl_table_entries(report.trials, collective), collective, topology.compute_count).encode(),
         )
     if programs is not None:
         stored = report.folder / "programs"

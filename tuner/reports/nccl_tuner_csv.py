@@ -1,8 +1,9 @@
-"""Tuned results as the table that NCCL's example tuner plug-in reads (`NCCL_TUNER_CONFIG_FILE`).
+"""Tuned results as the table that tuner plug-ins of NCCL read (`NCCL_TUNER_CONFIG_FILE`): Chorale's and NCCL's example.
 
 A row is `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`; the first that
-matches a call decides, both bounds are inclusive, -1 matches or keeps anything. Names that the plug-in does not know
-silently become its defaults (allreduce, ring, simple), and sizes count as in Chorale: those of the whole vector.
+matches a call decides, both bounds are inclusive, -1 matches anything, and sizes count as in Chorale: those of the
+whole vector. NCCL's example silently makes its defaults (allreduce, ring, simple) of names that it does not know, and
+has one channel for calls without a row.
 
 NCCL executes its own algorithms only, so the table says nothing about schedules that only programs can execute: it
 holds the best of the methods that NCCL has, per size, and nothing beyond the sizes that were measured.
@@ -27,6 +28,14 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
+RUNS = {
+    "allreduce": ("ring", "tree", "collnet_direct", "collnet_chain", "nvls", "nvls_tree"),
+    "allgather": ("ring", "collnet_direct", "nvls", "pat"),
+    "reduce_scatter": ("ring", "collnet_direct", "nvls", "pat"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+}
+"""The algorithms that NCCL has for each collective, by its names: it leaves out rows with others."""
 HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
 
 
@@ -40,14 +49,15 @@ class NcclTableEntry:
     channels: int
 
 
-def nccl_table_entries(trials: Iterable[TrialRecord]) -> list[NcclTableEntry]:
-    """Return the best choice at each measured size, sizes ascending.
+def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[NcclTableEntry]:
+    """Return the best choice of what NCCL has for `collective` at each measured size, sizes ascending.
 
     Trials compare by speed-up over the baselines of their own run; among equals the earlier one wins.
     """
     best: dict[int, tuple[float, int, Candidate]] = {}
+    methods = [method for method, name in ALGORITHMS.items() if name in RUNS.get(collective, ())]
     for trial in trials:
-        if not isinstance(trial, CompleteTrial) or trial.candidate.method not in ALGORITHMS:
+        if not isinstance(trial, CompleteTrial) or trial.candidate.method not in methods:
             continue
         for size in trial.sizes:
             rank = (size.speedup, -trial.number, trial.candidate)
@@ -71,7 +81,8 @@ def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: in
             "the tuner plug-in must know the collective", collective, f"it knows {', '.join(COLLECTIVES)}"
         )
     if not entries:
-        rule = f"a table for NCCL needs a complete trial of a method that it has: {' or '.join(ALGORITHMS)}"
+        known = [method for method, name in ALGORITHMS.items() if name in RUNS[collective]]
+        rule = f"a table for NCCL needs a complete trial of a method that it has: {' or '.join(known)}"
         raise CheckFailed(rule, "none", "add one of them to search.methods")
     middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(entries)]
     first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]

@@ -18,7 +18,7 @@ from tests.live.job.shared_gpu import LIBRARIES, Case, on_ranks
 _FUNCTIONS = (
     *(gpu_streams.behind_a_stream, gpu_streams.several_at_once, gpu_streams.times),
     *(gpu_streams.graph, gpu_streams.graph_after_one, gpu_streams.graph_async),
-    *(gpu_streams.graph_cold, gpu_streams.graph_behind),
+    *(gpu_streams.graph_cold, gpu_streams.graph_behind, gpu_streams.stalled),
     *(gpu_types.types, gpu_types.gaps, gpu_training.ddp, gpu_training.fsdp),
 )
 CASES: Mapping[str, Case] = {case.__name__: case for case in _FUNCTIONS}

@@ -83,6 +83,15 @@ def graph_cold(rank: int, device: str) -> list[str]:
     return _graph(rank, warm=False, is_async=False)
 
 
+def stalled(rank: int, device: str) -> None:
+    """Call a collective on all ranks but the last, which is away for longer than the group waits."""
+    vector = torch.ones(COUNT, device=device)
+    _all_reduced(vector)
+    if rank == RANKS - 1:
+        time.sleep(60)
+    _all_reduced(vector)
+
+
 def times(rank: int, device: str) -> Mapping[str, float]:
     """Return milliseconds of 20 allreduces one after the other, with one synchronization at the end, by size."""
     taken_ms = {}

@@ -57,6 +57,13 @@ def test_a_graph_beside_others_is_right_or_refused():
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_rank_that_stalls_is_an_error_on_the_others(device: str):
+    """On a GPU by NCCL's watchdog, which ends the process: 6 is the signal of abort."""
+    for rank in by_programs("stalled", device)[:-1]:
+        assert "allreduce of 262144 bytes" in rank["error"] or rank["error"].endswith("-6")
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_all_types_give_the_bits_of_the_library(device: str):
     by_type = said(by_programs("types", device))
     assert by_type == said(by_library("types", device))
@@ -66,6 +73,9 @@ def test_all_types_give_the_bits_of_the_library(device: str):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", ["ddp", "fsdp"])
 def test_models_learn_as_with_the_library(case: str, device: str):
-    losses, expected = said(by_programs(case, device)), said(by_library(case, device))
+    ranks = by_programs(case, device)
+    losses, expected = said(ranks), said(by_library(case, device))
+    called = {entry["collective"] for entry in ranks[0]["programs"]}
+    assert called >= {"ddp": {"allreduce", "broadcast"}, "fsdp": {"allgather", "reduce_scatter"}}[case]
     for by_rank, wanted in zip(losses, expected, strict=True):
         assert by_rank == pytest.approx(wanted, rel=1e-5)

@@ -47,14 +47,23 @@ def test_the_best_of_what_nccl_has_wins_at_each_size():
         trial(3, Candidate("ring", channels=8), {1024: 30.0, 4096: 20.0}),
         FailedTrial("4", 4, Candidate("ring"), 0.0, 1.0, "crash", "broken"),
     ]
-    assert nccl_table_entries(trials) == [
+    assert nccl_table_entries(trials, "allreduce") == [
         NcclTableEntry(1024, "tree", "ll128", 1),
         NcclTableEntry(4096, "ring", "simple", 4),
     ]
-    assert nccl_tuner_csv(nccl_table_entries(trials), "reduce_scatter", 8).splitlines()[1:] == [
-        "reducescatter,1024,2048,tree,ll128,1,-1,8,-1,-1",
-        "reducescatter,2049,4096,ring,simple,4,-1,8,-1,-1",
+    assert nccl_tuner_csv(nccl_table_entries(trials, "allreduce"), "allreduce", 8).splitlines()[1:] == [
+        "allreduce,1024,2048,tree,ll128,1,-1,8,-1,-1",
+        "allreduce,2049,4096,ring,simple,4,-1,8,-1,-1",
     ]
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "broadcast", "reduce"])
+def test_trees_are_not_chosen_where_nccl_has_none(collective):
+    tree, ring = Candidate("double-binary-tree"), Candidate("ring")
+    trials = [trial(0, tree, {1024: 1.0}), trial(1, ring, {1024: 30.0})]
+    assert nccl_table_entries(trials, collective) == [NcclTableEntry(1024, "ring", "simple", 1)]
+    with pytest.raises(CheckFailed, match="that it has: ring"):
+        nccl_tuner_csv(nccl_table_entries(trials[:1], collective), collective, 4)
 
 
 chosen = st.lists(
@@ -99,6 +108,6 @@ def test_equal_neighbours_are_one_row():
 
 def test_what_cannot_be_said_is_refused():
     with pytest.raises(CheckFailed, match="ring or double-binary-tree"):
-        nccl_tuner_csv(nccl_table_entries([trial(0, Candidate("bfb"), {1024: 1.0})]), "allreduce", 4)
+        nccl_tuner_csv(nccl_table_entries([trial(0, Candidate("bfb"), {1024: 1.0})], "allreduce"), "allreduce", 4)
     with pytest.raises(CheckFailed, match="alltoall"):
         nccl_tuner_csv([NcclTableEntry(1, "ring", "simple", 1)], "alltoall", 4)

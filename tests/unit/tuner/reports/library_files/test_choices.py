@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chorale.job.table.model import Table
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.tuner.reports.library_files.mpich import default_tree, mpich_selection
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv
+from chorale.tuner.reports.library_files.nccl import nccl_table_csv, rccl_table_csv
 from chorale.tuner.reports.library_files.open_mpi import ALGORITHM_IDS, open_mpi_json, open_mpi_rules
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
@@ -154,12 +154,28 @@ def table_for(found: list[tuple[int, int | None, str]], collective: str = "allre
 
 @given(ranges(("tree", "ring", "nvls")))
 def test_rccl_and_nccl_choose_what_the_table_says(found):
-    text = nccl_table_csv(table_for(found))
-    for size in sizes_of(found):
-        name = wanted(found, size)
-        assert rccl_choice(text, "allreduce", size, 8) == (None if name is None else (name, "simple", -1))
-        assert rccl_choice(text, "allreduce", size, 4) is None
-        assert rccl_choice(text, "allgather", size, 8) is None
+    for write, own_channels in ((nccl_table_csv, 0), (rccl_table_csv, -1)):
+        text = write(table_for(found))
+        for size in sizes_of(found):
+            name = wanted(found, size)
+            chosen = None if name is None else (name, "simple", own_channels)
+            assert rccl_choice(text, "allreduce", size, 8) == chosen
+            assert rccl_choice(text, "allreduce", size, 4) is None
+            assert rccl_choice(text, "allgather", size, 8) is None
+
+
+def test_rows_are_of_algorithms_that_nccl_has_for_the_collective():
+    entries = [
+        own(f"library:nccl:{name}", 1024 * at, 1024 * at + 1023, collective)
+        for collective in ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
+        for at, name in enumerate(("ring", "tree", "double-binary-tree", "nvls", "pat"))
+    ]
+    rows = [line.split(",") for line in nccl_table_csv(table_of(*entries)).splitlines()[1:]]
+    assert {(row[0], row[3]) for row in rows} == {
+        *(("allreduce", name) for name in ("ring", "tree", "nvls")),
+        *((collective, name) for collective in ("allgather", "reducescatter") for name in ("ring", "nvls", "pat")),
+        *(("broadcast", "ring"), ("reduce", "ring")),
+    }
 
 
 @given(ranges(tuple(ALGORITHM_IDS["allgather"])))
@@ -202,7 +218,7 @@ def test_types_must_be_chosen_between_and_something_must_be_said() -> None:
     two = table_of(own("library:ring", 0, 9, dtype="float32"), own("library:tree", 0, 9, dtype="float64"))
     with pytest.raises(InvalidInput, match="--dtype"):
         nccl_table_csv(two)
-    assert rccl_choice(nccl_table_csv(two, "float64"), "allreduce", 3, 8) == ("tree", "simple", -1)
+    assert rccl_choice(nccl_table_csv(two, "float64"), "allreduce", 3, 8) == ("tree", "simple", 0)
     for table in (table_of(own("bfb", 0, 9)), table_of(own("library:nonsense", 0, 9)), table_of()):
         for write in (nccl_table_csv, open_mpi_rules, open_mpi_json):
             with pytest.raises(CheckFailed, match="no entry"):

@@ -1,0 +1,40 @@
+"""The tuner plug-in of NCCL that applies what `chorale table export --for nccl` or `tune --nccl-tuner-csv` writes.
+
+    NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
+
+It is built at first use and needs neither CUDA nor NCCL's sources. NCCL's example plug-in reads the same file, but its
+sources of NCCL 2.29.7 end the process at the first row that matches, and later ones have one channel for all calls
+without a row.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.synth.errors import Unavailable
+
+NATIVE = Path(__file__).parent / "native"
+_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
+
+
+def tuner_plugin(home: Path | None = None) -> Path:
+    """Return the library for NCCL_TUNER_PLUGIN, built first where that was not done before. Unavailable without a
+    compiler."""
+    target = NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
+    return build_native(target, (home or native_home()).resolve())
+
+
+def main() -> int:
+    """Print the path of the library."""
+    try:
+        sys.stdout.write(f"{tuner_plugin()}\n")
+    except Unavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

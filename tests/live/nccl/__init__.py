@@ -1,0 +1,1 @@
+"""NCCL itself on a GPU."""

@@ -1,0 +1,1 @@
+"""The tuner plug-in of NCCL."""

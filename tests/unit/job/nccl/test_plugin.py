@@ -1,0 +1,110 @@
+"""The tuner plug-in applies the tables that are exported, by every interface of NCCL, and leaves all else to NCCL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chorale.job.nccl.plugin import tuner_plugin
+from chorale.runners.engine.build import has_compiler
+from chorale.tuner.reports.library_files.nccl import nccl_table_csv
+from tests.unit.job.nccl.library import ALGORITHMS, VERSIONS, Plugin
+from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
+
+pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE TUNER PLUG-IN IS NOT TESTED: there is no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tuner_plugin(tmp_path_factory.mktemp("native"))
+
+
+@pytest.fixture
+def plugin(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def made(text: str | None, version: int = 6, ranks: int = 4, nodes: int = 1) -> Plugin:
+        if text is not None:
+            (tmp_path / "tuner.csv").write_text(text)
+        monkeypatch.setenv("NCCL_TUNER_CONFIG_FILE", str(tmp_path / "tuner.csv"))
+        return Plugin(library, version, ranks, nodes)
+
+    return made
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_are_applied_by_every_interface(plugin, version):
+    table = ring_table(1024, 2**20)
+    made = plugin(nccl_table_csv(table), version)
+    assert made.choice("allreduce", 1024) == ("ring", "ll", 2)
+    assert made.choice("allreduce", 2**20) == ("ring", "ll", 2)
+    assert made.choice("allreduce", 1023) is None
+    assert made.choice("allreduce", 2**20 + 1) is None
+    assert made.choice("allgather", 4096) is None
+    assert made.warnings == []
+    made.close()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_numbers_of_algorithms_are_nccls_and_channels_its_own(plugin, algorithm):
+    collective, there = ("allgather", "allgather") if algorithm == "pat" else ("allreduce", "allreduce")
+    made = plugin(nccl_table_csv(table_of(own(f"library:nccl:{algorithm}", 0, None, collective), ranks=4)))
+    assert made.choice(there, 2**40) == (algorithm, "simple", 0)
+
+
+def test_what_nccl_cannot_run_is_left_to_the_next_row(plugin):
+    made = plugin("allreduce,0,9,tree,ll,3,-1,-1\nallreduce,0,9,pat,simple,4,-1,-1\nallreduce,0,9,ring,ll,5,-1,-1\n")
+    assert made.choice("allreduce", 9) == ("tree", "ll", 3)
+    assert made.choice("allreduce", 9, {"tree": "ll"}) == ("pat", "simple", 4)
+    assert made.choice("allreduce", 9, {"tree": "ll"}, algorithms=6) == ("ring", "ll", 5)
+    assert made.choice("allreduce", 9, {"tree": "ll", "pat": "simple", "ring": "ll"}) is None
+
+
+def test_other_numbers_of_ranks_and_nodes_are_left_to_nccl(plugin):
+    rows = (
+        "allreduce,0,9,tree,ll,1,2,8,-1,-1\nallreduce,0,9,ring,ll,2,-1,4,1,-1\nallreduce,0,9,ring,simple,3,-1,-1,1,1\n"
+    )
+    assert plugin(rows, ranks=8, nodes=2).choice("allreduce", 1) == ("tree", "ll", 1)
+    assert plugin(rows, ranks=4, nodes=2).choice("allreduce", 1) == ("ring", "ll", 2)
+    assert plugin(rows, ranks=8, nodes=1).choice("allreduce", 1) is None
+
+
+def test_wrong_lines_are_said_and_left_out(plugin):
+    made = plugin(
+        "# a comment\n\n"
+        "allreduce,0,9,Tree,ll,1,-1,4\n"
+        "alltoall,0,9,ring,ll,1,-1,4\n"
+        "allreduce,0,9,ring,LL,1,-1,4\n"
+        "allreduce,-1,9,ring,ll,1,-1,4\n"
+        "allreduce,0,9.5,ring,ll,1,-1,4\n"
+        "allreduce,0,99999999999999999999,ring,ll,1,-1,4\n"
+        "allreduce,0,9,ring,ll,-2,-1,4\n"
+        "allreduce,0,9,ring,ll\n"
+        "allreduce,0,9,ring,ll,1,-1,4,-1,-1,7\n"
+        "allreduce;0;9;ring;ll;1;-1;4\n"
+        " allreduce , 0 , 9 , nvls , simple , 6 , -1 , 4 \r\n"
+    )
+    assert made.choice("allreduce", 4) == ("nvls", "simple", 6)
+    assert len(made.warnings) == 10
+    assert set(made.warnings) == {"Chorale: %s:%d is left out: %s"}
+
+
+def test_a_table_that_is_not_there_is_said_and_nothing_is_chosen(plugin):
+    made = plugin(None)
+    assert made.choice("allreduce", 4) is None
+    assert [text for text in made.warnings if "no table to be read" in text]
+
+
+def test_an_empty_table_chooses_nothing(plugin):
+    assert plugin("# nothing\n").choice("allreduce", 4) is None
+
+
+def test_the_path_is_printed(tmp_path: Path):
+    command = [sys.executable, "-m", "chorale.job.nccl.plugin"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=dict(os.environ) | {"CHORALE_HOME": str(tmp_path)}
+    )
+    assert Path(done.stdout.strip()).name == "libnccl-tuner-chorale.so"
+    assert Path(done.stdout.strip()).exists()
