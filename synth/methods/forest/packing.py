@@ -16,7 +16,7 @@ from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.forest.layered import layered_trees, shuffled_order
+from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees, shuffled_order
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.residual_network import (
     CutOracle,
@@ -69,7 +69,8 @@ def pack_trees(
     if packings and objective == "height" and len(packings[0]) == len(layers):
         return packings[0]
     tries = _tries(network)
-    packings += [_packed(network, no_trees(network.nodes), seed * tries + more, rollbacks) for more in range(tries)]
+    late = objective == "height" and len(layers) == 0
+    packings += [_packed(network, no_trees(network.nodes), seed * tries + n, rollbacks, late) for n in range(tries)]
     return min(packings, key=lambda trees: objective_key(network, trees, objective))
 
 
@@ -78,13 +79,20 @@ def _tries(network: ForestNetwork) -> int:
     return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
-def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
-    """Return a packing that begins with those of `first` that leave enough."""
+def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
+    """Return a packing that begins with those of `first` that leave enough.
+
+    late: whether trees by layers, if they are a whole packing, are taken once growing has become slow
+    """
     packing = _Packing(network, shuffled_order(network.nodes, seed))
     place = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
     place[packing.arcs.name], place[-1] = np.arange(len(packing.arcs.name)), -1
     packing.add(Trees(first.root, first.weight, place[first.parent_arc]))
     while packing.supply.any():
+        if late and packing.is_slow:
+            late, layers = False, layered_trees(network, most_work=MOST_LATE_WORK)
+            if layers.weight.sum() == network.supply.sum():
+                return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks >= rollbacks:
             packing.add_exactly()
         else:
@@ -114,6 +122,7 @@ class _Packing:
     order:            nodes in the order in which they become roots
     batch:            how many roots to grow trees for at a time
     rollbacks:        how many batches in a row kept no tree
+    is_slow:          whether a batch kept so few trees that the next ones are smaller
     """
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
@@ -125,6 +134,7 @@ class _Packing:
         self.order = order
         self.batch = network.nodes
         self.rollbacks = 0
+        self.is_slow = False
         self.parts: list[Trees] = []
         alone = np.eye(network.nodes, dtype=np.bool_)[: network.nodes if network.nodes > 1 else 0]
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
@@ -147,7 +157,9 @@ class _Packing:
         if len(sound) == len(grown) and not stuck:
             self.batch *= 2
         else:
-            self.batch = max(1, min(self.batch, 2 * len(sound)))
+            smaller = max(1, min(self.batch, 2 * len(sound)))
+            self.is_slow |= smaller < self.batch
+            self.batch = smaller
         self.rollbacks = 0 if len(sound) else self.rollbacks + 1
 
     def add_exactly(self) -> None:

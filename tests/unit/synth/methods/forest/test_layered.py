@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from chorale.synth.methods.forest.layered import layered_trees
+from chorale.synth.methods.forest import packing
+from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees
 from chorale.synth.methods.forest.network import ForestNetwork, forest_network
 from chorale.synth.methods.forest.trees import Trees, tree_heights
 from chorale.synth.topology.distance import hop_distances
@@ -95,3 +96,21 @@ def test_heights_are_those_of_following_every_node_back() -> None:
     expected = [max(depth_of(network, row, node) for node in range(30)) for row in rows]
     assert tree_heights(trees, network.src).tolist() == expected
     assert tree_heights(Trees(trees.root[:0], trees.weight[:0], trees.parent_arc[:0]), network.src).shape == (0,)
+
+
+@pytest.mark.parametrize("spec", ["torus:6x5", "circulant:30,1,7"])
+def test_layers_take_over_where_growth_is_slow_on_a_network_too_large_to_begin_with_them(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, _ = _at_its_optimum(spec)
+    asked: list[int] = []
+
+    def layers(network: ForestNetwork, _: object = None, most_work: int = 0) -> Trees:
+        asked.append(most_work)
+        return layered_trees(network, most_work=most_work)
+
+    monkeypatch.setattr(packing, "layered_trees", layers)
+    trees = packing.pack_trees(network)
+    assert asked[:2] == [0, MOST_LATE_WORK]
+    assert faults_of(network, trees) == []
+    assert height_of(network, trees) == hop_distances(parse_topology(spec)).max()

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.methods.forest.layered import transport
+from chorale.synth.methods.forest.transport import transport
 
 Problem = tuple[list[list[bool]], list[list[bool]], list[int], list[int]]
 
