@@ -8,7 +8,7 @@ Symmetries that take node 0 to every node carry the choice of node 0 to all othe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.distinct import distinct
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.splitmix import splitmix
+from chorale.synth.kernels.threads import blocks, in_threads
+from chorale.synth.methods.forest.in_arc_shares import Hops, InArcShares, in_arc_shares
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.transport import transport
 from chorale.synth.methods.forest.trees import Trees, no_trees
 from chorale.synth.topology.all_hops import hops_between_all
 from chorale.synth.topology.transversal import Transversal
@@ -29,21 +30,11 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
     return np.argsort(splitmix(np.arange(count) + seed * count)).astype(np.int32)
 
 
-Hops = NDArray[np.uint16]
-
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
 """For networks on which growing trees has proved slow: it may take hours where this takes a minute."""
 MOST_NODES = 4096
-
-
-class InArcShares(NamedTuple):
-    """What one node takes: of the trees `lo` to `hi` - 1 of `root`, over `arc`; -1 where no arc can carry them."""
-
-    root: Ranks
-    arc: Ranks
-    lo: Integers
-    hi: Integers
+_NODES_AT_ONCE = 32
 
 
 def layered_trees(
@@ -72,9 +63,12 @@ def layered_trees(
     if nodes * len(network.src) > most_work:
         return no_trees(nodes)
     hops = hops_between_all(offsets, network.src)
-    around = (_hops_around(network, offsets, hops, node) for node in range(nodes))
-    pieces = [in_arc_shares(network, offsets, rows, node, beside=True) for node, rows in enumerate(around)]
-    return _trees(network, pieces)
+
+    def pieces_of(nodes: slice) -> list[InArcShares]:
+        around = ((node, _hops_around(network, offsets, hops, node)) for node in range(nodes.start, nodes.stop))
+        return [in_arc_shares(network, offsets, rows, node, beside=True) for node, rows in around]
+
+    return _trees(network, list(chain.from_iterable(in_threads(pieces_of, blocks(nodes, _NODES_AT_ONCE)))))
 
 
 def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
@@ -92,32 +86,6 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
 def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
     """Return the rows of `hops` that `in_arc_shares` looks at."""
     return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
-
-
-def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> InArcShares:
-    """Return over which in-arc `node` takes each tree.
-
-    hops:   [in-arcs of `node` + 1, nodes]: hops from every node to the tails of its in-arcs, and to `node` itself
-    beside: whether neighbours at its own distance may help
-    """
-    row = slice(offsets[node], offsets[node + 1])
-    tails = network.src[row]
-    needs, left = network.supply.copy(), network.capacity[row].copy()
-    needs[node] = 0
-    demand = needs.copy()
-    allowed = np.ascontiguousarray((hops[:-1] + 1 == hops[-1]).T)
-    amounts = np.zeros_like(allowed, dtype=np.int64)
-    if not transport(allowed, needs, left, amounts) and beside:
-        points = np.append(tails, np.int32(node)).astype(np.int64)[:, None]
-        ties = splitmix(points * network.nodes + np.arange(network.nodes))
-        allowed |= ((hops[:-1] == hops[-1]) & (ties[:-1] < ties[-1])).T
-        transport(allowed, needs, left, amounts)
-    columns = np.column_stack([amounts, needs])
-    arcs = np.append(np.arange(row.start, row.stop, dtype=np.int32), np.int32(-1))
-    root, column = np.nonzero(columns)
-    amount = columns[root, column]
-    hi = np.cumsum(amount) - (np.cumsum(demand) - demand)[root]
-    return InArcShares(root.astype(np.int32), arcs[column], hi - amount, hi)
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:

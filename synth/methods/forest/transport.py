@@ -6,11 +6,11 @@ import numpy as np
 
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import Integers
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import inlined
 from chorale.synth.kernels.types import Matrix
 
 
-@compiled
+@inlined
 def transport(allowed: Matrix[np.bool_], needs: Integers, capacity: Integers, amounts: Matrix[np.int64]) -> bool:
     """Place as much as possible of what rows need; return whether that is everything.
 

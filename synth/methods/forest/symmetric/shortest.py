@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.methods.forest.layered import in_arc_shares
+from chorale.synth.methods.forest.in_arc_shares import in_arc_shares
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.symmetric.base_rows import BaseRows
 from chorale.synth.schedule.schedule import Routes
