@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import lcm
 from typing import Any
 
@@ -64,22 +65,33 @@ def parse_rational(value: object, what: str) -> Fraction:
     >>> parse_rational("12.5", "the rate"), parse_rational(0.1, "the rate")
     (Fraction(25, 2), Fraction(1, 10))
     """
-    way_out = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
-    rule = f"{what} must be a rational number"
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
-        raise InvalidInput(rule, repr(value), way_out)
+        raise InvalidInput(f"{what} must {_IS_RATIONAL}", repr(value), _RATIONAL_WAY_OUT)
     text = str(value).strip()
     if len(text) > 64:
-        raise InvalidInput(f"{what} must be at most 64 characters long", text, way_out)
+        raise InvalidInput(f"{what} must be at most 64 characters long", text, _RATIONAL_WAY_OUT)
+    read = _read_rational(text)
+    if isinstance(read, str):
+        raise InvalidInput(f"{what} must {read}", text if read != _IS_RATIONAL else repr(value), _RATIONAL_WAY_OUT)
+    return read
+
+
+_IS_RATIONAL = "be a rational number"
+_RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
+
+
+@lru_cache(maxsize=1024)
+def _read_rational(text: str) -> Fraction | str:
+    """Return the number, or the rule that `text` breaks: files say the same few numbers for many links."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
-        raise InvalidInput(rule, repr(value), way_out)
+        return _IS_RATIONAL
     if abs(int(match["exponent"] or 0)) > 30:
-        raise InvalidInput(f"{what} must have an exponent between -30 and 30", text, way_out)
+        return "have an exponent between -30 and 30"
     try:
         return Fraction(text)
     except ZeroDivisionError:
-        raise InvalidInput(rule, repr(value), way_out) from None
+        return _IS_RATIONAL
 
 
 _PLAIN = frozenset((str, int, bool))

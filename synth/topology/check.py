@@ -153,6 +153,6 @@ def _directed(link: NamedLink, position: dict[str, int]) -> list[Link]:
     latency_s = parse_rational(link.latency_s, f"the latency_s of link {name}")
     if latency_s < 0:
         raise InvalidInput(f"the latency_s of link {name} must be at least 0", latency_s, "correct it")
-    there = Link(position[link.src], position[link.dst], bandwidth, latency_s)
-    back = Link(there.dst, there.src, bandwidth, latency_s)
-    return [there, back] if link.bidirectional and there != back else [there]
+    src, dst = position[link.src], position[link.dst]
+    there = Link(src, dst, bandwidth, latency_s)
+    return [there, Link(dst, src, bandwidth, latency_s)] if link.bidirectional and src != dst else [there]
