@@ -84,11 +84,10 @@ class GroupPrograms:
         transport = self.loaded.transports[device.type]
         if is_captured(device):
             require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)
-            wait = True
-        order = StreamOrder(device)
+        order = StreamOrder(device, wait)
         work = ProgramWork(call.results, order)
         run = lambda: self._work_off(work, order, transport, entry, call, limit_s or self.limit_s)  # noqa: E731
-        self.queue.do(run, wait)
+        self.queue.do(run, wait or device.type != "cpu")
         return work
 
     def stop(self, reason: str) -> None:

@@ -1,8 +1,9 @@
 """Streams of an accelerator: behind what a program runs, and what runs behind it.
 
-A run is enqueued, not waited for. Where its caller's thread enqueues it, it goes to the caller's stream. What another
-thread enqueues goes to a stream of the group's own, which waits for what the caller had enqueued before the call; who
-waits for the work has its stream wait for that run. So computation goes on beside runs, as with NCCL.
+A run is enqueued, not waited for, so that its caller's thread can do it: communicators then get their work in one
+order on all ranks, and none while a graph is captured elsewhere. What the caller waits for goes to the caller's stream.
+All else goes to a stream of the group's own, which waits for what the caller had enqueued before the call; who waits
+for the work has its stream wait for that run. So computation goes on beside runs, as with NCCL.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ class StreamOrder:
     Made in the thread that calls; `on_stream` is for the thread that runs, `join` for any that waits.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, is_awaited: bool) -> None:
+        """is_awaited: whether the caller waits at once."""
         self.device = device
+        self._is_awaited = is_awaited
         self._module = None if device.type == "cpu" or is_captured(device) else torch.get_device_module(device)
         self._caller = threading.get_ident()
         self._called = self._module.current_stream(device).record_event() if self._module else None
@@ -55,7 +58,7 @@ class StreamOrder:
     @contextmanager
     def on_stream(self, streams: GroupStreams, tensors: Sequence[Any]) -> Iterator[None]:
         """What is enqueued within goes where the run belongs; `tensors` are in use until it is over."""
-        if self._module is None or threading.get_ident() == self._caller:
+        if self._module is None or (self._is_awaited and threading.get_ident() == self._caller):
             yield
             return
         stream = streams.of(self._module, self.device)
@@ -77,7 +80,7 @@ class StreamOrder:
             self._module.current_stream(self.device).wait_event(self._done)
 
     def is_over(self) -> bool:
-        """Return whether a run that another thread enqueued is over; that of the caller's own is not looked at."""
+        """Return whether a run on the group's stream is over; one on the caller's own is not looked at."""
         return self._done is None or bool(self._done.query())
 
 

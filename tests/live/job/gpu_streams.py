@@ -62,7 +62,7 @@ def graph_after_one(rank: int, device: str) -> list[str]:
 
 
 def graph_behind(rank: int, device: str) -> list[str]:
-    """Capture a collective while another is under way."""
+    """Capture all six while others are under way."""
     _all_reduced(torch.ones(COUNT, device=device))
     vectors = [torch.ones(COUNT, device=device) for _ in range(TURNS)]
     works = [dist.all_reduce(vector, async_op=True) for vector in vectors]

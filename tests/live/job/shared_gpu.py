@@ -66,6 +66,7 @@ def _said(path: Path, exit_code: int | None) -> Mapping[str, Any]:
 def _rank(rank: int, folder: str, device: str, backend: str, case: Case) -> None:
     os.environ |= {"CHORALE_TABLE": f"{folder}/table", "CHORALE_TRANSPORT": "batched", "NCCL_IB_DISABLE": "1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"  # which takes half a minute
     if device == "cuda" and torch.cuda.nccl.version() < (2, 30):
         os.environ["NCCL_HOSTID"] = f"host{rank}"
     warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up

@@ -34,7 +34,7 @@ def test_results_are_right_whatever_runs_beside_them(case: str, device: str):
 
 
 @NEEDS_GPU
-@pytest.mark.parametrize("case", ["graph", "graph_after_one", "graph_async"])
+@pytest.mark.parametrize("case", ["graph", "graph_after_one", "graph_async", "graph_behind"])
 def test_programs_replay_in_a_graph(case: str):
     ranks = by_programs(case, "cuda")
     assert said(ranks) == [[], [], [], []]
@@ -50,17 +50,9 @@ def test_a_graph_before_ranks_are_connected_is_refused():
         assert "before the capture" in rank["error"]
 
 
-@NEEDS_GPU
-def test_a_graph_beside_others_is_right_or_refused():
-    for rank in by_programs("graph_behind", "cuda"):
-        assert rank.get("said") == [] or "wait for all asynchronous collectives" in rank["error"]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_rank_that_stalls_is_an_error_on_the_others(device: str):
-    """On a GPU by NCCL's watchdog, which ends the process: 6 is the signal of abort."""
-    for rank in by_programs("stalled", device)[:-1]:
-        assert "allreduce of 262144 bytes" in rank["error"] or rank["error"].endswith("-6")
+def test_a_rank_that_stalls_is_an_error_on_the_others():
+    for rank in by_programs("stalled", "cpu")[:-1]:
+        assert "allreduce of 262144 bytes" in rank["error"]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -73,21 +74,30 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     return made
 
 
-def in_another_thread(run: Any) -> None:
+def here(run: Callable[[], None]) -> None:
+    run()
+
+
+def in_another_thread(run: Callable[[], None]) -> None:
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
 
 
-def test_another_thread_enqueues_behind_the_call_and_before_who_waits(accelerator: Accelerator):
-    turn, own, tensor, seen = StreamOrder(DEVICE), GroupStreams(), Tensor(), []
+@pytest.mark.parametrize(
+    ("is_awaited", "in_thread"), [(False, here), (False, in_another_thread), (True, in_another_thread)]
+)
+def test_a_stream_of_the_groups_own_runs_behind_the_call_and_before_who_waits(
+    accelerator: Accelerator, is_awaited: bool, in_thread: Callable[[Callable[[], None]], None]
+):
+    turn, own, tensor, seen = StreamOrder(DEVICE, is_awaited), GroupStreams(), Tensor(), []
 
     def run() -> None:
         with turn.on_stream(own, [tensor]):
             seen.append(accelerator.current_stream(DEVICE).name)
             turn.end()
 
-    in_another_thread(run)
+    in_thread(run)
     turn.join()
     assert seen == ["own"]
     assert tensor.streams == ["own"]
@@ -95,8 +105,8 @@ def test_another_thread_enqueues_behind_the_call_and_before_who_waits(accelerato
     assert turn.is_over()
 
 
-def test_the_callers_own_thread_enqueues_where_it_is(accelerator: Accelerator):
-    turn, tensor = StreamOrder(DEVICE), Tensor()
+def test_a_caller_that_waits_enqueues_where_it_is(accelerator: Accelerator):
+    turn, tensor = StreamOrder(DEVICE, True), Tensor()
     with turn.on_stream(GroupStreams(), [tensor]):
         assert accelerator.current_stream(DEVICE).name == "stream 0"
         turn.end()
@@ -112,14 +122,14 @@ def test_a_group_has_one_stream_of_its_own(accelerator: Accelerator):
         with turn.on_stream(own, []):
             turn.end()
 
-    for turn in (StreamOrder(DEVICE), StreamOrder(DEVICE)):
+    for turn in (StreamOrder(DEVICE, False), StreamOrder(DEVICE, True)):
         in_another_thread(lambda turn=turn: run(turn))
     assert accelerator.made == 2  # with the caller's
 
 
 def test_nothing_is_ordered_in_the_processors_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(streams.torch, "get_device_module")
-    turn = StreamOrder(Device("cpu"))
+    turn = StreamOrder(Device("cpu"), False)
     with turn.on_stream(GroupStreams(), [None]):
         turn.end()
     turn.join()
@@ -131,7 +141,7 @@ def test_what_goes_into_a_graph_stays_on_the_stream_that_is_captured(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(streams.torch.cuda, "is_current_stream_capturing", lambda: True)
-    turn = StreamOrder(DEVICE)
+    turn = StreamOrder(DEVICE, False)
     with turn.on_stream(GroupStreams(), []):
         turn.end()
     turn.join()
