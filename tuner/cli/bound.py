@@ -78,5 +78,5 @@ def _tuner_table(topology: Topology) -> str:
     from chorale.tuner.reports.nccl_tuner_csv import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
 
     choices = nccl_choices(topology, [2**power for power in range(10, 35)])
-    entries = [NcclTableEntry(size, each.name, each.protocol, -1) for size, each in choices]
+    entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
     return nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)

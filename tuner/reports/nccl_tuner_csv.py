@@ -41,7 +41,7 @@ HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ran
 
 @dataclass(frozen=True, slots=True)
 class NcclTableEntry:
-    """What is best at one size."""
+    """What is best at one size; 0 channels are NCCL's own choice."""
 
     size_bytes: int
     algorithm: str

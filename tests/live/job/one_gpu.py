@@ -1,21 +1,18 @@
 """Four ranks on one device: collectives of all types by programs of a table and by a library, training, times.
 
-`python -m tests.live.job.one_gpu --device cuda` needs NCCL 2.30 or later, with which several ranks may share a GPU
-(NCCL_MULTI_RANK_GPU_ENABLE). They take turns there, so that times say how two libraries compare and nothing of links.
+`python -m tests.live.job.one_gpu --device cuda` has ranks that share a GPU, see `shared_gpu`. They take turns there, so
+that times say how two libraries compare and nothing of links.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +22,13 @@ import torch.multiprocessing as mp
 
 from chorale.job import report
 from chorale.job.table.layout import table_bytes
-from chorale.job.torch.registration import register
+from tests.live.job.shared_gpu import LIBRARIES, LIMIT, RANKS, prepare
 from tests.live.job.torch.tables import whole_table
 
-RANKS = 4
-LIBRARIES = {"cpu": "gloo", "cuda": "nccl"}
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
 COUNTS = (1, 7, 1000, 65536)
 SIZES_BYTES = (1024, 65536, 1 << 20)
 STEPS = 20
-LIMIT = timedelta(seconds=60)
 
 
 def main() -> None:
@@ -56,13 +50,7 @@ def run(device: str, backend: str) -> dict[str, Any]:
 
 
 def _rank(rank: int, folder: str, device: str, backend: str) -> None:
-    os.environ |= {"CHORALE_TABLE": f"{folder}/table", "CHORALE_TRANSPORT": "batched"}
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-    warnings.simplefilter("ignore", FutureWarning)  # names that torch 2.13 gave up
-    torch.set_num_threads(1)
-    if device == "cuda":
-        torch.cuda.set_device(0)
-    register()
+    prepare(rank, folder, device)
     store = dist.FileStore(f"{folder}/store", RANKS)
     dist.init_process_group(backend, store=store, rank=rank, world_size=RANKS, timeout=LIMIT)
     checks = dict(_checks(rank, device))

@@ -57,13 +57,8 @@ def on_ranks(
         return [_said(Path(folder) / f"{at}.json", ranks[at].exitcode) for at in range(RANKS)]
 
 
-def _said(path: Path, exit_code: int | None) -> Mapping[str, Any]:
-    if path.exists():
-        return dict(json.loads(path.read_text()))
-    return {"error": f"killed at the limit or by a signal: {exit_code}"}
-
-
-def _rank(rank: int, folder: str, device: str, backend: str, case: Case) -> None:
+def prepare(rank: int, folder: str, device: str) -> None:
+    """Let this process be `rank` of a job with the table in `folder`, on a device that others use too."""
     os.environ |= {"CHORALE_TABLE": f"{folder}/table", "CHORALE_TRANSPORT": "batched", "NCCL_IB_DISABLE": "1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"  # which takes half a minute
@@ -74,6 +69,16 @@ def _rank(rank: int, folder: str, device: str, backend: str, case: Case) -> None
     if device == "cuda":
         torch.cuda.set_device(0)
     register()
+
+
+def _said(path: Path, exit_code: int | None) -> Mapping[str, Any]:
+    if path.exists():
+        return dict(json.loads(path.read_text()))
+    return {"error": f"killed at the limit or by a signal: {exit_code}"}
+
+
+def _rank(rank: int, folder: str, device: str, backend: str, case: Case) -> None:
+    prepare(rank, folder, device)
     said: dict[str, Any] = {}
     try:
         store = dist.FileStore(f"{folder}/store", RANKS)

@@ -34,6 +34,6 @@ def test_the_table_is_written(capsys, tmp_path) -> None:  # type: ignore[no-unty
     assert done.code == 0
     rows = table.read_text().splitlines()[1:]
     assert rows[-1].startswith("allreduce,")
-    assert ",nvls,simple,-1,-1,8,-1,-1" in rows[-1]
+    assert ",nvls,simple,0,-1,8,-1,-1" in rows[-1]
     refused = chorale(capsys, "bound", "h100:1", "--nccl-tuner-csv", table)
     assert refused.code == 2
