@@ -2,9 +2,9 @@
 
     NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
 
-It is built at first use and needs neither CUDA nor NCCL's sources. NCCL's example plug-in reads the same file, but its
-sources of NCCL 2.29.7 end the process at the first row that matches, and later ones have one channel for all calls
-without a row.
+It is in the wheel, else built at first use, and needs neither CUDA nor NCCL's sources. NCCL's example plug-in reads the
+same file, but its sources of NCCL 2.29.7 end the process at the first row that matches, and later ones have one channel
+for all calls without a row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ NATIVE = Path(__file__).parent / "native"
 _FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
 
 
+def plugin_target() -> NativeTarget:
+    """Return the library of the plug-in."""
+    return NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
+
+
 def tuner_plugin(home: Path | None = None) -> Path:
-    """Return the library for NCCL_TUNER_PLUGIN, built first where that was not done before. Unavailable without a
-    compiler."""
-    target = NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
-    return build_native(target, (home or native_home()).resolve())
+    """Return the library for NCCL_TUNER_PLUGIN: that of the wheel, else built first where that was not done before.
+
+    Unavailable without a compiler where it has to be built.
+    """
+    return build_native(plugin_target(), (home or native_home()).resolve())
 
 
 def main() -> int:

@@ -47,7 +47,7 @@ def test_the_wheel_owns_one_import_name(wheel):
         "chorale/tuner/cli/command_line.json",
     } <= set(names)
     shipped = {Path(name).name for name in names if name.startswith("chorale/runners/engine/shipped/")}
-    assert shipped == {"libchorale_engine.so", "chorale_network"}
+    assert shipped == {"libchorale_engine.so", "chorale_network", "libnccl-tuner-chorale.so"}
     shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
     assert {"share/man/man1/chorale.1", "share/man/man1/chorale-synth.1"} <= shared
     assert {"share/bash-completion/completions/chorale", "share/zsh/site-functions/_chorale"} <= shared
@@ -69,16 +69,18 @@ def test_one_wheel_serves_every_python(wheel, tmp_path):
     code = """
 from chorale.runners.engine.library import engine_library
 from chorale.runners.local.network import network_program
-print(engine_library(), network_program())
+from chorale.job.nccl.plugin import tuner_plugin
+print(engine_library(), network_program(), tuner_plugin())
 """
     environment |= {"PATH": str(tmp_path), "CHORALE_HOME": str(tmp_path / "home")}  # without a compiler
     environment.pop("CXX", None)
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    engine, network = map(Path, run.stdout.split())
+    engine, network, tuner = map(Path, run.stdout.split())
     assert engine.is_relative_to(folder)
     assert network.is_relative_to(folder)
+    assert tuner.is_relative_to(folder)
     assert os.access(network, os.X_OK)
     assert not (tmp_path / "home").exists()
 
