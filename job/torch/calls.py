@@ -6,7 +6,7 @@ What ranks decide here they decide alike: by shapes and types, which a collectiv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -100,9 +100,18 @@ def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None
     return into("reduce_scatter", output, source, operation)
 
 
+def as_bytes(call: ProgramCall) -> ProgramCall:
+    """Return `call` on the bytes of its elements, for a collective that adds nothing."""
+    return replace(call, source=_bytes(call.source), target=_bytes(call.target))
+
+
 def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
     """Return whether all have as many elements as `like`, of its type."""
     return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
+
+
+def _bytes(tensor: Any) -> Any:
+    return tensor.view(-1).view(torch.uint8)
 
 
 def _like(tensor: Any) -> Any:

@@ -13,13 +13,14 @@ import torch.distributed as dist
 from chorale.job import current_report
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
-from chorale.job.torch.calls import ProgramCall
+from chorale.job.torch.calls import ProgramCall, as_bytes
 from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.streams import GroupStreams, StreamOrder, is_captured, require_capturable
-from chorale.job.torch.transport import DTYPES, Transport
+from chorale.job.torch.transport import DTYPES, MOVED_DTYPES, Transport
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 
 _MOST_KEPT = 4096
@@ -80,6 +81,8 @@ class GroupPrograms:
 
         InvalidInput where it cannot go into the CUDA graph that is being captured.
         """
+        if call.source.dtype in MOVED_DTYPES:
+            call = as_bytes(call)
         device = call.source.device
         transport = self.loaded.transports[device.type]
         if is_captured(device):
@@ -114,7 +117,8 @@ class GroupPrograms:
     ) -> JobEntry | Fallback:
         if self.loaded.entries is None:
             return Fallback.NO_TABLE
-        if dtype not in DTYPES:
+        moves = dtype in MOVED_DTYPES and not CollectiveName(collective).reduces
+        if dtype not in DTYPES and not moves:
             return Fallback.DTYPE
         answer = self.loaded.entries.find(collective, root, _name(dtype), size_bytes)
         if not isinstance(answer, JobEntry):

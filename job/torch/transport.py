@@ -22,6 +22,13 @@ DTYPES = {
 }
 """Types of elements that programs run on; their names in tables are those of DataType in small letters."""
 
+_MOVED = (
+    *("bool", "int16", "uint16", "uint32", "uint64"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+)
+MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED if hasattr(torch, name))
+"""Types of elements that programs move as bytes, and do not add."""
+
 
 class Transport(Protocol):
     """What runs programs for one group on one type of device. Called by one thread at a time, in the same order on all

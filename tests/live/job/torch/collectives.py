@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
+from chorale.job.torch.transport import MOVED_DTYPES
 from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8")
@@ -121,6 +122,36 @@ def _messages(rank: int) -> None:
     dist.barrier()
 
 
+def types_that_are_moved(meeting: Meeting) -> None:
+    """What adds nothing moves bytes, whatever they mean."""
+    rank = meeting.rank
+    with meeting.job():
+        for dtype in sorted(MOVED_DTYPES, key=str):
+            values = 2 if dtype is torch.bool else 256
+            given = [((torch.arange(64) * 3 + other) % values).to(torch.uint8).view(dtype) for other in range(4)]
+            gathered = torch.empty(4 * given[0].numel(), dtype=dtype)
+            dist.all_gather_into_tensor(gathered, given[rank])
+            assert torch.equal(_bytes(gathered), torch.cat([_bytes(part) for part in given]))
+            parts = [torch.empty_like(part) for part in given]
+            dist.all_gather(parts, given[rank])
+            assert all(torch.equal(_bytes(part), _bytes(right)) for part, right in zip(parts, given, strict=True))
+            tensor = given[rank].clone()
+            dist.broadcast(tensor, 2)
+            assert torch.equal(_bytes(tensor), _bytes(given[2]))
+            received = torch.empty_like(given[0])
+            dist.all_to_all_single(received, given[rank])
+            shards = [_bytes(part).view(4, -1)[rank] for part in given]
+            assert torch.equal(_bytes(received), torch.cat(shards))
+        assert program_calls() == dict.fromkeys(("allgather", "alltoall", "broadcast"), len(MOVED_DTYPES)) | {
+            "allgather": 2 * len(MOVED_DTYPES)
+        }
+        assert not fallback_calls()
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.uint8)
+
+
 def asynchronous_work(meeting: Meeting) -> None:
     with meeting.job():
         tensors = [torch.full((size,), float(size)) for size in range(1, 60)]
@@ -190,6 +221,7 @@ SCENARIOS = {
         every_type_and_operation,
         every_collective,
         strides_that_differ_by_rank,
+        types_that_are_moved,
         what_programs_do_not_serve,
         asynchronous_work,
         calls_in_callbacks,

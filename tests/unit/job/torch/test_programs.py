@@ -41,7 +41,7 @@ def test_a_call_that_does_not_wait(device: str, is_caller: bool, monkeypatch: py
     monkeypatch.setattr(programs, "ProgramWork", lambda results, order: finished)
     queue = WorkQueue("test")
     group = GroupPrograms(LoadedTable("", None, {device: transport}), False, 1.0, queue)
-    source = SimpleNamespace(device=Device(device))
+    source = SimpleNamespace(device=Device(device), dtype=streams.torch.float32)
     call: Any = SimpleNamespace(
         source=source, target=source, tensors=[], results=[], collective="allreduce", size_bytes=4, finish=None
     )
