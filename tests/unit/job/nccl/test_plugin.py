@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from chorale.job.nccl.plugin import tuner_plugin
 from chorale.runners.engine.build import has_compiler
 from chorale.tuner.reports.library_files.nccl import nccl_table_csv
-from tests.unit.job.nccl.library import ALGORITHMS, VERSIONS, Plugin
+from tests.unit.job.nccl.library import ALGORITHMS, COLLECTIVES, PROTOCOLS, VERSIONS, Plugin
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE TUNER PLUG-IN IS NOT TESTED: there is no C++ compiler")
@@ -95,6 +97,35 @@ def test_a_table_that_is_not_there_is_said_and_nothing_is_chosen(plugin):
     made = plugin(None)
     assert made.choice("allreduce", 4) is None
     assert [text for text in made.warnings if "no table to be read" in text]
+
+
+row = st.builds(
+    lambda collective, first, length, algorithm, protocol, channels, ranks: (
+        f"{collective},{first},{first + length},{algorithm},{protocol},{channels},-1,{ranks}"
+    ),
+    st.sampled_from(COLLECTIVES),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.sampled_from(ALGORITHMS),
+    st.sampled_from(PROTOCOLS),
+    st.integers(-1, 3),
+    st.sampled_from([-1, 4, 5]),
+)
+junk = st.text(st.sampled_from("allreduce,ringl123-. \t#\0\x7f\u20ac"), max_size=40)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(row | junk, max_size=8), st.sampled_from(COLLECTIVES), st.integers(0, 110))
+def test_the_first_row_that_matches_decides_among_whatever_else(plugin, lines, collective, size_bytes):
+    made = plugin("\n".join(lines) + "\n")
+    rows = [line.split(",") for line in lines if line.split(",")[0] in COLLECTIVES and len(line.split(",")) == 8]
+    matching = [
+        (fields[3], fields[4], max(int(fields[5]), 0))
+        for fields in rows
+        if fields[0] == collective and int(fields[1]) <= size_bytes <= int(fields[2]) and fields[7] in ("-1", "4")
+    ]
+    assert made.choice(collective, size_bytes) == (matching[0] if matching else None)
+    made.close()
 
 
 def test_an_empty_table_chooses_nothing(plugin):
