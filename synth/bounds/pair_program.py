@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import amounts_on, residual_graph
-from chorale.synth.linear_program import minimum
+from chorale.synth.linear_program import GrowingProgram
 from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 
 _UNITS = 2**40
@@ -62,6 +62,9 @@ class PairProgram:
     width: Floats
     gather_cuts: list[Flags] = field(init=False)
     reduce_cuts: list[Flags] = field(init=False)
+    _is_gather: list[bool] = field(init=False, default_factory=list)
+    """Of each cut that the solver has seen, in the order of its rows."""
+    _program: GrowingProgram | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         alone = list(np.eye(self.nodes, dtype=np.bool_)[: self.ranks])
@@ -70,19 +73,37 @@ class PairProgram:
     def solve(self) -> tuple[PairSolution, Multipliers]:
         """Return the optimum for the rows so far, up to the solver's tolerances."""
         arcs, switches = len(self.src), self.nodes - self.ranks
-        matrix = self.matrix()
-        bound = np.concatenate([self.width, np.zeros(matrix.rows - arcs)])
-        objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * arcs)])
-        found, marginals = minimum(objective, matrix, bound, "leave the program out")
+        found, marginals = self._grown().minimum()
         # Solvers return numbers a little below zero, which the oracle must not see.
         point = PairSolution(*np.split(np.maximum(0.0, found), [self.ranks, self.ranks + arcs]))
-        ends = np.cumsum([arcs, switches, switches, len(self.gather_cuts)])
-        _, out_trees, in_trees, gather, reduce = np.split(np.maximum(0.0, -marginals), ends)
-        return point, Multipliers(gather, reduce, out_trees, in_trees)
+        worth = np.maximum(0.0, -marginals)
+        _, out_trees, in_trees, cuts = np.split(worth, np.cumsum([arcs, switches, switches]))
+        of_gather = np.array(self._is_gather)
+        return point, Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
+
+    def start_over(self) -> None:
+        """Let the solver begin from nothing: slow, but its interior point leads to a more even vertex."""
+        self._program = None
+
+    def _grown(self) -> GrowingProgram:
+        """Return the program with the cuts that it has not seen yet."""
+        if self._program is not None:
+            seen = [self._is_gather.count(kind) for kind in (True, False)]
+            gather, reduce = self.gather_cuts[seen[0] :], self.reduce_cuts[seen[1] :]
+            self._is_gather += [True] * len(gather) + [False] * len(reduce)
+            rows = self._crossing(gather, reduce)
+            self._program.add_rows(rows, np.zeros(rows.rows))
+            return self._program
+        matrix = self.matrix()
+        self._is_gather = [True] * len(self.gather_cuts) + [False] * len(self.reduce_cuts)
+        bound = np.concatenate([self.width, np.zeros(matrix.rows - len(self.src))])
+        objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * len(self.src))])
+        self._program = GrowingProgram(objective, matrix, bound, "leave the program out")
+        return self._program
 
     def matrix(self) -> SparseMatrix:
         """Return the rows so far: what arcs carry, what switches lack, and what crosses cuts beyond their bandwidth."""
-        return stacked([self._capacity(), self._balance(), self._crossing()])
+        return stacked([self._capacity(), self._balance(), self._crossing(self.gather_cuts, self.reduce_cuts)])
 
     def add_cuts(self, point: PairSolution) -> int:
         """Add cuts that are too narrow for `point`; return how many were found."""
@@ -121,17 +142,15 @@ class PairProgram:
         rows, columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
         return self._matrix(rows, columns, values, 2 * switches)
 
-    def _crossing(self) -> SparseMatrix:
-        cuts = np.array(self.gather_cuts + self.reduce_cuts)
-        outside, first = np.nonzero(~cuts[:, : self.ranks])
-        into = np.array(self.gather_cuts)[:, self.dst] & ~np.array(self.gather_cuts)[:, self.src]
-        out_of = np.array(self.reduce_cuts)[:, self.src] & ~np.array(self.reduce_cuts)[:, self.dst]
-        rows_in, columns_in = np.nonzero(into)
-        rows_out, columns_out = np.nonzero(out_of)
-        rows = np.concatenate([outside, rows_in, len(into) + rows_out])
+    def _crossing(self, gather_cuts: list[Flags], reduce_cuts: list[Flags]) -> SparseMatrix:
+        gather, reduce = (np.array(cuts, dtype=np.bool_).reshape(-1, self.nodes) for cuts in (gather_cuts, reduce_cuts))
+        outside, first = np.nonzero(~np.concatenate([gather, reduce])[:, : self.ranks])
+        rows_in, columns_in = np.nonzero(gather[:, self.dst] & ~gather[:, self.src])
+        rows_out, columns_out = np.nonzero(reduce[:, self.src] & ~reduce[:, self.dst])
+        rows = np.concatenate([outside, rows_in, len(gather) + rows_out])
         columns = np.concatenate([first, self.ranks + columns_in, self.ranks + len(self.src) + columns_out])
         values = np.concatenate([np.ones(len(outside)), np.full(len(rows_in) + len(rows_out), -1.0)])
-        return self._matrix(rows, columns, values, len(cuts))
+        return self._matrix(rows, columns, values, len(gather) + len(reduce))
 
     def _matrix(self, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, count: int) -> SparseMatrix:
         return of_entries(rows, columns, values, count, self.ranks + 2 * len(self.src))
