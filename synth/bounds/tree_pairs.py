@@ -182,8 +182,8 @@ MAX_RANKS = 512
 MAX_LINKS = 4096
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
-_MOST_EVEN_RANKS = 128
-"""Up to here the first rounds begin anew: trees are lower for it, and later rounds take a hundredth as long."""
+_MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
+"""Up to the first all rounds begin anew, which takes less than a second; up to the second the first ones do."""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -235,14 +235,14 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     width = np.array([float(value / widest) for value in arcs.width])
     program = PairProgram(topology.compute_count, topology.node_count, arcs.src, arcs.dst, width)
     equal = even_split(topology, arcs)
-    even_rounds = _EVEN_ROUNDS if topology.compute_count <= _MOST_EVEN_RANKS else 0
+    even_rounds = _even_rounds(topology.compute_count, even)
     for rounds_left in reversed(range(_MAX_ROUNDS)):
         point, multipliers = program.solve()
         met = equal is not None and float(point.roots.sum()) <= float(equal.rate / widest) * (1 + _MET)
         # Cuts that no solve has seen have no multipliers: the last round adds none.
         if met or rounds_left == 0 or program.add_cuts(point) == 0:
             break
-        if even or _MAX_ROUNDS - rounds_left <= even_rounds:
+        if _MAX_ROUNDS - rounds_left <= even_rounds:
             program.start_over()
     point, width = point.scaled(float(widest)), width * float(widest)
     units = [Fraction(1, common_denominator(np.concatenate([point.values, width]), _COMMON)), widest / _FINE]
@@ -255,6 +255,13 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         rule = "pairs of trees are counted in 64-bit units of the widest link"
         raise InvalidInput(rule, topology.spec, "take reduce_scatter and allgather, or bandwidths that differ less")
     return TreePairs(best, Fraction(certificate["time_per_byte"]), certificate)
+
+
+def _even_rounds(ranks: int, even: bool) -> int:
+    """Return how many rounds let the solver begin anew: trees are lower for it, and later rounds much quicker."""
+    if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
+        return _MAX_ROUNDS
+    return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
 
 
 def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | None:

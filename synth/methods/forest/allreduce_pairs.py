@@ -277,11 +277,6 @@ def _all_routes(
     return joined_routes(backwards, outward.routes), inward.route, outward.route + np.int32(len(backwards))
 
 
-_MOST_EVEN_RANKS = 32
-_MOST_EVEN_RANKS_OF_K = 128
-"""Up to here even rates take a second or, where few whole trees share them, some; they make lower trees."""
-
-
 def faster_pairs(
     topology: Topology,
     options: Options,
@@ -300,9 +295,7 @@ def faster_pairs(
     if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
         return None
     k = options.k
-    pairs = pairs_if_countable(
-        topology, even=topology.compute_count <= (_MOST_EVEN_RANKS if k is None else _MOST_EVEN_RANKS_OF_K)
-    )
+    pairs = pairs_if_countable(topology, even=k is not None)
     if pairs is None:
         return None
     whole = best_integral_pairs(topology, pairs.split) if k is None else integral_pairs(topology, pairs.split, k)
