@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -17,6 +19,8 @@ def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> lis
     threads = min(len(parts), _cores())
     if threads <= 1:
         return [function(part) for part in parts]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and small networks have one part)
+
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
 
@@ -27,6 +31,8 @@ def in_threads_by_turns(function: Callable[[Part], Result], parts: Sequence[Part
     if threads <= 1:
         yield from map(function, parts)
         return
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and small networks have one part)
+
     with ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[Result]] = deque()
         try:
