@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native, native_home, print_library
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.mpi.mpiexec import find_mpiexec
 from chorale.synth.errors import Unavailable
@@ -79,12 +79,7 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the path of the library for the mpicc in `arguments`, or for that beside mpiexec."""
-    try:
-        sys.stdout.write(f"{preload_library(mpicc=_compiler_named(arguments[0]) if arguments else None)}\n")
-    except Unavailable as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    return print_library(lambda: preload_library(mpicc=_compiler_named(arguments[0]) if arguments else None))
 
 
 if __name__ == "__main__":

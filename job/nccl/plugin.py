@@ -12,8 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
-from chorale.synth.errors import Unavailable
+from chorale.runners.engine.build import NativeTarget, build_native, native_home, print_library
 
 NATIVE = Path(__file__).parent / "native"
 _FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
@@ -34,12 +33,7 @@ def tuner_plugin(home: Path | None = None) -> Path:
 
 def main() -> int:
     """Print the path of the library."""
-    try:
-        sys.stdout.write(f"{tuner_plugin()}\n")
-    except Unavailable as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    return print_library(tuner_plugin)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -51,6 +52,16 @@ class NativeTarget:
 def native_home() -> Path:
     """Return the folder under which native code is kept by default: that of the user's data of Chorale."""
     return Path(os.environ.get("CHORALE_HOME", "chorale-data"))
+
+
+def print_library(build: Callable[[], Path]) -> int:
+    """Write the path that `build` returns to stdout, for a line of a shell; return the exit code of the process."""
+    try:
+        sys.stdout.write(f"{build()}\n")
+    except Unavailable as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
 
 
 def build_native(target: NativeTarget, home: Path) -> Path:

@@ -20,7 +20,6 @@ from chorale.runners.measurement.precision import (
     median_interval,
     ratio_interval,
 )
-from chorale.runners.measurement.trend import median_slope, probability_of_order
 
 SIGNIFICANCE = 0.05
 TOLERATED_CHANGE = 0.05
@@ -50,8 +49,11 @@ def estimate_drift(times_s: Sequence[float]) -> Drift:
     """Return the trend of `times_s`, which are in the order in which they were measured. O(n^2)."""
     if len(times_s) < 3 or min(times_s) == max(times_s):
         return Drift(0.0, 1.0)
-    change = median_slope(times_s) * (len(times_s) - 1) / np.median(times_s)
-    return Drift(float(change), probability_of_order(times_s))
+    from scipy.stats import kendalltau, theilslopes  # noqa: PLC0415 - slow to import: only who measures pays for it
+
+    order = np.arange(len(times_s))
+    change = theilslopes(times_s, order).slope * order[-1] / np.median(times_s)
+    return Drift(float(change), float(kendalltau(order, times_s).pvalue))
 
 
 FENCE = 3.0

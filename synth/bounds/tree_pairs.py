@@ -178,8 +178,8 @@ def _time(topology: Topology, arcs: MergedArcs, roots: Integers, amounts: Intege
     return time
 
 
-MAX_RANKS = 512
-MAX_LINKS = 4096
+MAX_RANKS = 256
+MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
@@ -214,7 +214,7 @@ class TreePairs:
 
 
 def is_within_limits(topology: Topology) -> bool:
-    """Whether `tree_pairs` takes the network: at most 512 ranks and 4096 links between pairs of nodes."""
+    """Whether `tree_pairs` takes the network: at most 256 ranks and 2048 links between pairs of nodes."""
     return topology.compute_count <= MAX_RANKS and len(merged_arcs(topology).src) <= MAX_LINKS
 
 
@@ -223,8 +223,8 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
     Solves the program over known cuts, asks the oracle for cuts that its answer breaks, and repeats. The answer is
     rounded down and counted exactly; the multipliers of the cuts are rounded into a certificate. Of optimal answers
-    `even` asks for one whose rates suit few whole trees better; that takes 5 to 50 times as long. Raises InvalidInput
-    above 512 ranks or 4096 links between pairs of nodes, above which the program would take minutes.
+    `even` asks for one whose rates suit few whole trees better; that takes 2 to 8 times as long. Raises InvalidInput
+    above 256 ranks or 2048 links between pairs of nodes: with twice as many, packing the trees may take minutes.
     """
     arcs = merged_arcs(topology)
     if not is_within_limits(topology):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.tuner.statistics.student import student_quantile
+from chorale.synth.lazy_modules import special
 
 Floats = NDArray[np.float64]
 
@@ -46,11 +47,17 @@ class Differences:
     def half_width(self, error: float) -> Floats:
         """Return by how much each mean is off with probability `error` at most, to one side."""
         with np.errstate(invalid="ignore"):
-            return np.where(self.deviation == 0, 0.0, _quantiles(error, self.freedom) * self.deviation)
+            return np.where(self.deviation == 0, 0.0, student(error, self.freedom) * self.deviation)
 
 
-def _quantiles(error: float, freedom: Floats) -> Floats:
-    return np.array([student_quantile(error, float(number)) for number in freedom.ravel()]).reshape(freedom.shape)
+def student(error: float, freedom: Floats) -> Floats:
+    """Return the quantile that Student's t exceeds with probability `error`."""
+    return np.array([_student(error, float(number)) for number in freedom.ravel()]).reshape(freedom.shape)
+
+
+@lru_cache(maxsize=4096)
+def _student(error: float, freedom: float) -> float:
+    return float("inf") if freedom <= 0 else float(-special.stdtrit(freedom, error))
 
 
 @dataclass(slots=True)

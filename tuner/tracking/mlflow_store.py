@@ -18,7 +18,6 @@ from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
 from chorale.tuner.files.spared_imports import spared
-from chorale.tuner.tracking.artifact_files import as_folder, folder_at, write_files
 from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
 from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState
 from chorale.tuner.tracking.private_store import create_database, without_credentials
@@ -143,14 +142,9 @@ class MlflowStore:
         """Store `files` (path inside the run -> content) as artifacts of a run."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository  # noqa: PLC0415
 
-        with self._translated_errors():
+        with self._translated_errors(), _as_folder(files) as folder:
             # The client would request the whole run each time to learn where its files go.
             artifact_uri = self._artifact_uris.get(run_id) or self._client.get_run(run_id).info.artifact_uri
-            here = folder_at(artifact_uri)
-            if here is not None:  # as MLflow would copy them there from another folder, file by file
-                write_files(here, files)
-                return
-        with self._translated_errors(), as_folder(files) as folder:
             get_artifact_repository(artifact_uri, tracking_uri=self._whole_uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
 
     def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
@@ -173,7 +167,7 @@ class MlflowStore:
         files: Mapping[str, bytes],
     ) -> ModelVersion:
         """Add a version with `files` to the registered model `name`, created where needed."""
-        with self._translated_errors(), as_folder(files) as folder:
+        with self._translated_errors(), _as_folder(files) as folder:
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(name, dict(model_tags))
             experiment_id = self._client.get_run(run_id).info.experiment_id
@@ -304,3 +298,13 @@ def _cause(error: BaseException) -> str:
 
 def _version(entry: object) -> ModelVersion:
     return ModelVersion(entry.name, str(entry.version), entry.run_id, dict(entry.tags))  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="chorale-") as folder:
+        for name, content in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield folder

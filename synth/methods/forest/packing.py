@@ -16,7 +16,7 @@ from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees, shuffled_order
+from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.residual_network import (
     CutOracle,
@@ -64,12 +64,12 @@ def pack_trees(
     _check(network)
     if first is not None:
         return _packed(network, first, seed, rollbacks)
-    layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal)
+    layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
     packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
     if packings and objective == "height" and len(packings[0]) == len(layers):
         return packings[0]
     tries = _tries(network)
-    late = objective == "height" and len(layers) == 0
+    late = objective == "height" and network.nodes * len(network.src) > MOST_WORK
     packings += [_packed(network, no_trees(network.nodes), seed * tries + n, rollbacks, late) for n in range(tries)]
     return min(packings, key=lambda trees: objective_key(network, trees, objective))
 

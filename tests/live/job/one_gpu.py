@@ -10,20 +10,15 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
-from chorale.job import report
-from chorale.job.table.layout import table_bytes
-from tests.live.job.shared_gpu import LIBRARIES, LIMIT, RANKS, prepare
-from tests.live.job.torch.tables import whole_table
+from tests.live.job.gpu_training import losses
+from tests.live.job.shared_gpu import LIBRARIES, RANKS, on_ranks
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
 COUNTS = (1, 7, 1000, 65536)
@@ -40,26 +35,19 @@ def main() -> None:
 
 
 def run(device: str, backend: str) -> dict[str, Any]:
-    """Return right and wrong results of all ranks, losses, times in us by size, and the job's report of rank 0."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "table").write_bytes(table_bytes(whole_table()))
-        mp.spawn(_rank, (folder, device, backend), RANKS)
-        said = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(RANKS)]
-    wrong = [f"rank {rank}: {name}" for rank, entry in enumerate(said) for name in entry["wrong"]]
-    return said[0] | {"right": sum(entry["right"] for entry in said), "wrong": wrong}
+    """Return right and wrong results of all ranks, and of rank 0 losses, times in us by size, programs."""
+    ranks = on_ranks(_rank, device, backend)
+    if errors := [rank["error"] for rank in ranks if "error" in rank]:
+        raise RuntimeError(f"ranks that ended early: {errors}")
+    wrong = [f"rank {rank}: {name}" for rank, entry in enumerate(ranks) for name in entry["said"]["wrong"]]
+    return ranks[0] | ranks[0]["said"] | {"right": sum(entry["said"]["right"] for entry in ranks), "wrong": wrong}
 
 
-def _rank(rank: int, folder: str, device: str, backend: str) -> None:
-    prepare(rank, folder, device)
-    store = dist.FileStore(f"{folder}/store", RANKS)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=RANKS, timeout=LIMIT)
+def _rank(rank: int, device: str) -> dict[str, Any]:
     checks = dict(_checks(rank, device))
     wrong = [name for name, is_right in checks.items() if not is_right]
     said = {"right": len(checks) - len(wrong), "wrong": wrong, "losses": _losses(rank, device)}
-    said["times_us"] = {size_bytes: _time_us(size_bytes, device) for size_bytes in SIZES_BYTES}
-    said["report"] = report() if backend == "chorale" else None
-    Path(folder, f"{rank}.json").write_text(json.dumps(said))
-    dist.destroy_process_group()
+    return said | {"times_us": {size_bytes: _time_us(size_bytes, device) for size_bytes in SIZES_BYTES}}
 
 
 def _checks(rank: int, device: str) -> Iterator[tuple[str, bool]]:
@@ -108,17 +96,7 @@ def _losses(rank: int, device: str) -> list[float]:
     torch.manual_seed(0)
     layers = torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 10)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    draw, losses = torch.Generator().manual_seed(rank), []
-    for _ in range(STEPS):
-        data = torch.randn(32, 64, generator=draw).to(device)
-        labels = torch.randint(0, 10, (32,), generator=draw).to(device)
-        loss = torch.nn.functional.cross_entropy(model(data), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return losses(model, rank, device, 64, STEPS)
 
 
 def _time_us(size_bytes: int, device: str, repeats: int = 30) -> tuple[float, float, float]:

@@ -57,7 +57,7 @@ def on_ranks(
         return [_said(Path(folder) / f"{at}.json", ranks[at].exitcode) for at in range(RANKS)]
 
 
-def prepare(rank: int, folder: str, device: str) -> None:
+def _prepare(rank: int, folder: str, device: str) -> None:
     """Let this process be `rank` of a job with the table in `folder`, on a device that others use too."""
     os.environ |= {"CHORALE_TABLE": f"{folder}/table", "CHORALE_TRANSPORT": "batched", "NCCL_IB_DISABLE": "1"}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
@@ -78,7 +78,7 @@ def _said(path: Path, exit_code: int | None) -> Mapping[str, Any]:
 
 
 def _rank(rank: int, folder: str, device: str, backend: str, case: Case) -> None:
-    prepare(rank, folder, device)
+    _prepare(rank, folder, device)
     said: dict[str, Any] = {}
     try:
         store = dist.FileStore(f"{folder}/store", RANKS)

@@ -155,7 +155,7 @@ def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypat
 
 
 def test_fabrics_beyond_the_program_take_two_phases() -> None:
-    verified = made("mesh:2x257")
+    verified = made("mesh:2x129")
     assert verified.cost.time_per_byte == reduce_scatter_allgather_time(verified.schedule.topology)
     assert verified.schedule.barriers
 
