@@ -20,10 +20,8 @@ KERNELS: list[Kernel] = []
 """All kernels of the modules that were imported so far."""
 
 
-class _Settings:
-    """Whether kernels run as Python although there is a library."""
-
-    in_python = False
+_blocks_in_python: list[None] = []
+"""One element for each `in_python` that is not left: threads enter and leave in any order."""
 
 
 class Kernel:
@@ -37,7 +35,7 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         native = self._native if self._is_loaded else self._load()
-        if native is None or _Settings.in_python:
+        if native is None or _blocks_in_python:
             with np.errstate(all="ignore"):  # as machine code has it: numbers wrap, and division by zero is no error
                 return _plain(self.py_func(*arguments))
         return native(arguments)
@@ -61,12 +59,12 @@ def _plain(result: Any) -> Any:
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Run all kernels as Python."""
-    before, _Settings.in_python = _Settings.in_python, True
+    """Run all kernels as Python, in every thread of the process."""
+    _blocks_in_python.append(None)
     try:
         yield
     finally:
-        _Settings.in_python = before
+        _blocks_in_python.pop()
 
 
 def compiled(function: Function) -> Function:

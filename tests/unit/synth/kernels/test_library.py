@@ -14,7 +14,7 @@ import pytest
 
 from chorale.synth.bounds.residual_graph import residual_graph
 from chorale.synth.kernels import library
-from chorale.synth.kernels.compiled import KERNELS, Kernel
+from chorale.synth.kernels.compiled import KERNELS, Kernel, in_python
 from chorale.synth.kernels.sources import kernel_modules, source_files
 from chorale.synth.topology.all_hops import search_from
 from chorale.synth.topology.automorphism import _keeps_links
@@ -58,6 +58,18 @@ def test_rows_may_be_further_apart_than_they_are_long():
 def test_wrong_arguments_are_refused(wrong, message):
     with pytest.raises((TypeError, AttributeError), match=message):
         hops(np.array([0]), wrong)
+
+
+def test_threads_that_run_kernels_as_python_leave_machine_code_behind():
+    first, second = in_python(), in_python()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # before the second one, as another thread may
+    room = np.full((1, 8), 65535, dtype=np.int64)
+    assert hops(np.array([0]), room).tolist() == [list(range(8))]  # the text takes any integers
+    second.__exit__(None, None, None)
+    with pytest.raises(TypeError, match="distances is int64"):
+        hops(np.array([0]), room)
 
 
 def test_results_live_as_long_as_they_are_used_and_no_longer():
