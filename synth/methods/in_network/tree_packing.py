@@ -10,6 +10,7 @@ import numpy as np
 
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
 from chorale.synth.bounds.tree_pairs import trim_at_switches
+from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import network_of_links
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
@@ -40,7 +41,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
     """Return `split` in the fewest units that lose nothing, or in about `units` units, all cuts counted.
 
     Where losing nothing would take more than `MAX_UNITS`, there are about 2^17. Roots get them in proportion to
-    their rates; the scale is the least one found at which all cuts carry them.
+    their rates; the scale is the least one found at which all cuts carry them. InvalidInput where there is none.
     """
     values = (*split.roots, *split.outward)
     exact = lcm(*(value.denominator for value in values))
@@ -52,7 +53,7 @@ def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | Non
     return _least_scale(relabelled, split, supply)
 
 
-def _is_small(relabelled: Relabelled, scale: int) -> bool:
+def _is_small(relabelled: Relabelled, scale: Fraction | int) -> bool:
     return scale * max(relabelled.network.links.bandwidths) * len(relabelled.network.links) < LARGEST_AMOUNT
 
 
@@ -76,6 +77,9 @@ def _least_scale(relabelled: Relabelled, split: UndirectedSplit, supply: Integer
     low = high = int(supply.sum()) / split.rate
     while not _fits(relabelled, whole := _rounded_down(relabelled, split, supply, high)):
         low, high = high, 2 * high
+        if not _is_small(relabelled, high):  # one that is almost right, but for a cut without any bandwidth
+            rule = "the links of a split must carry its trees, in amounts of 64 bits"
+            raise InvalidInput(rule, relabelled.network.spec, "leave these switches as they are")
     for _ in range(_HALVINGS if low < high else 0):
         middle = (low + high) / 2
         if _fits(relabelled, tried := _rounded_down(relabelled, split, supply, middle)):

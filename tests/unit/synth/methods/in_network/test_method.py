@@ -36,6 +36,8 @@ def made(topology, collective="allreduce", **options):
         ("h100:16", "640/3", 4),
         ("nvl72:1", "900", 2),
         ("able(fattree:4)", "25", 2),
+        ("able(fattree:8)", "25", 2),
+        ("able(without(fattree:6;node=3))", "25", 2),
         ("able(h100:4;switch=rail)", "400", 4),
         ("able(switch:8,450;reduce-bandwidth=100)", "300", 2),
         ("able(a100:2;switch=nvswitch)", "200", 4),
