@@ -26,7 +26,8 @@ class Translations:
     Element e = (a_1, a_2, …) in mixed radix of `orders`, the last exponent fastest, is the product of all
     generator_i to the power of a_i.
 
-    orders:   order of each generator; their product is the number of elements
+    orders:   of each generator, the first power that those before it can do; their product is the number of elements
+    carries:  int64[generators, generators]: row i has the exponents of the generators before i that do this power
     table:    int32[orbits, elements]: the image of the first node of each orbit under each element
     orbit:    int32 per node: its orbit; orbits are numbered by their first nodes, so those of ranks come first
     element:  int32 per node: an element that takes the first node of its orbit to it; for a rank, the only one
@@ -34,6 +35,7 @@ class Translations:
     """
 
     orders: tuple[int, ...]
+    carries: Numbers
     table: NDArray[np.int32]
     orbit: NDArray[np.int32]
     element: NDArray[np.int32]
@@ -51,14 +53,12 @@ class Translations:
     def of(topology: Topology, generators: Sequence[int]) -> Translations:
         """Return the group that these of the topology's symmetries generate. O(elements * orbits + nodes log).
 
-        Raises InvalidInput unless they commute, are independent, and only the identity keeps a rank in its place.
+        Raises InvalidInput unless they commute, and only the identity keeps a rank in its place.
         """
         moves = [topology.automorphisms[index].astype(np.int64) for index in generators]
         if not all(np.array_equal(one[other], other[one]) for one, other in combinations(moves, 2)):
             raise _error(topology, "some do not commute")
-        orders = tuple(_order(move) for move in moves)
-        if prod(orders) > topology.compute_count:
-            raise _error(topology, f"{prod(orders)} products of {topology.compute_count} ranks")
+        orders, carries = _relations(moves)
         orbit, firsts = _orbits(topology.node_count, moves, orders)
         table = firsts[:, None].astype(np.int32)
         for move, order in zip(moves, orders, strict=True):
@@ -66,12 +66,12 @@ class Translations:
         element = np.zeros(topology.node_count, dtype=np.int32)
         element[table[:, ::-1]] = np.arange(table.shape[1], dtype=np.int32)[::-1]
         rank_orbits = int(np.count_nonzero(firsts < topology.compute_count))
-        result = Translations(orders, table, orbit, element, rank_orbits)
+        result = Translations(orders, carries, table, orbit, element, rank_orbits)
         ranks = np.sort(table[:rank_orbits], axis=None)
         if not np.array_equal(ranks, np.arange(topology.compute_count)):
             raise _error(topology, "some keep a rank in its place")
-        for move, order in zip(moves, orders, strict=True):
-            if not np.array_equal(_power(move, order), np.arange(topology.node_count)):
+        for move, order, carry in zip(moves, orders, carries.tolist(), strict=True):
+            if not np.array_equal(_power(move, order), _product(moves, carry)):
                 raise _error(topology, "some keep rank 0 in its place, and move other nodes")
         return result
 
@@ -84,9 +84,15 @@ class Translations:
         return self._by_exponents(np.zeros(1, dtype=np.int64), np.asarray(elements, dtype=np.int64), -1)
 
     def _by_exponents(self, first: Numbers, second: Numbers, sign: int) -> Numbers:
-        result, stride = np.zeros(np.broadcast_shapes(first.shape, second.shape), dtype=np.int64), 1
-        for order in reversed(self.orders):
+        shape, stride = np.broadcast_shapes(first.shape, second.shape), 1
+        result = np.zeros(shape, dtype=np.int64)
+        carried = [np.zeros(shape, dtype=np.int64) for _ in self.orders] if self.carries.any() else None
+        for number, order in reversed(list(enumerate(self.orders))):
             exponent = first // stride % order + sign * (second // stride % order)
+            if carried is not None:
+                exponent += carried[number]
+                for before in np.flatnonzero(self.carries[number]).tolist():
+                    carried[before] += exponent // order * self.carries[number, before]
             result += exponent % order * stride
             stride *= order
         return result
@@ -117,12 +123,31 @@ def _orbits(count: int, moves: Sequence[Numbers], orders: Sequence[int]) -> tupl
     return orbit.astype(np.int32), firsts
 
 
-def _order(move: Numbers) -> int:
-    """Return after how many moves rank 0 is back."""
-    image, count = int(move[0]), 1
-    while image != 0:
-        image, count = int(move[image]), count + 1
-    return count
+def _relations(moves: Sequence[Numbers]) -> tuple[tuple[int, ...], Numbers]:
+    """Return `orders` and `carries` of `Translations`, as rank 0 has them. O(elements)."""
+    orders: list[int] = []
+    carries = np.zeros((len(moves), len(moves)), dtype=np.int64)
+    images = np.zeros((1, 1), dtype=np.int32)  # of rank 0, under all elements so far
+    element = np.full(len(moves[0]), -1) if moves else np.zeros(1, dtype=np.int64)
+    element[0] = 0
+    for number, move in enumerate(moves):
+        image, order = int(move[0]), 1
+        while element[image] < 0:
+            image, order = int(move[image]), order + 1
+        rest = int(element[image])
+        for before in reversed(range(number)):
+            rest, carries[number, before] = divmod(rest, orders[before])
+        orders.append(order)
+        images = _with_powers(images, move, order)
+        element[images[0]] = np.arange(images.shape[1])
+    return tuple(orders), carries
+
+
+def _product(moves: Sequence[Numbers], exponents: Sequence[int]) -> Numbers:
+    result = np.arange(len(moves[0]))
+    for move, exponent in zip(moves, exponents, strict=True):
+        result = _power(move, exponent)[result]
+    return result
 
 
 def _power(move: Numbers, exponent: int) -> Numbers:
@@ -135,7 +160,7 @@ def _power(move: Numbers, exponent: int) -> Numbers:
 
 
 def _error(topology: Topology, value: str) -> InvalidInput:
-    rule = "translations are independent symmetries that commute and move every rank"
+    rule = "translations are symmetries that commute and move every rank"
     return InvalidInput(rule, f"symmetries of {topology.spec}: {value}", "use other symmetries, or none")
 
 
