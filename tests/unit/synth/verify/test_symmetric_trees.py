@@ -16,7 +16,8 @@ from chorale.synth.schedule.schedule import COLUMN_NAMES, Transfers
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
 
-NETWORKS = {spec: parse_topology(spec) for spec in ("torus:4x3", "hypercube:3", "a100:3", "fattree:4", "mi250half:3")}
+SPECS = ("torus:4x3", "hypercube:3", "a100:3", "fattree:4", "mi250half:3", "twisted-torus:2x6,3")
+NETWORKS = {spec: parse_topology(spec) for spec in SPECS}
 WHOLE = {
     (spec, collective): symmetric_forest(topology, collective, "forest", {})
     for spec, topology in NETWORKS.items()

@@ -23,6 +23,7 @@ HEIGHTS = {
     "a100:3": 2, "a100:5": 2, "h100:6": 2, "railclos:4,4,50,2": 2, "mi250:4": 11, "mi250half:3": 5, "mi300x:6": 2,
     "fattree:4": 1, "fattree:6": 1, "dragonfly:4,2,2": 4, "dragonfly:3,2,1": 4, "switch:6,10": 1,
     "torus:4x4": 4, "torus:5x4": 4, "torus:3x3x2": 3, "hypercube:4": 4, "complete:5": 1, "uniring:1,6": 5,
+    "twisted-torus:4x8,4": 4, "twisted-torus:3x8,5": 4, "twisted-torus:2x2x4": 3, "twisted-torus:2x4x4": 3,
 }  # fmt: skip
 """Where trees in symmetric form are found, and how high they are at most."""
 
@@ -45,7 +46,9 @@ def test_trees_are_optimal_low_and_right_when_written_out(spec):
 
 
 @pytest.mark.parametrize("collective", [REDUCE_SCATTER, ALLREDUCE])
-@pytest.mark.parametrize("spec", ["a100:3", "mi250:4", "fattree:4", "dragonfly:4,2,2", "torus:4x4"])
+@pytest.mark.parametrize(
+    "spec", ["a100:3", "mi250:4", "fattree:4", "dragonfly:4,2,2", "torus:4x4", "twisted-torus:3x8,5"]
+)
 def test_reductions_run_backwards(spec, collective):
     schedule = schedule_of(spec, collective)
     verified, replayed = verify(schedule), verify(schedule.expand())
@@ -55,7 +58,7 @@ def test_reductions_run_backwards(spec, collective):
         assert verified.cost.time_per_byte == lower_bound(schedule.topology, collective).value
 
 
-@pytest.mark.parametrize("spec", ["a100:3", "torus:4x3"])
+@pytest.mark.parametrize("spec", ["a100:3", "torus:4x3", "twisted-torus:3x8,5"])
 @pytest.mark.parametrize("collective", [ALLGATHER, ALLREDUCE])
 def test_a_file_gives_back_the_same_schedule(spec, collective):
     schedule = schedule_of(spec, collective)
