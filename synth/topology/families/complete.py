@@ -143,13 +143,27 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
     rank = np.arange(rows * columns).reshape(rows, columns)
     ids = list(map(str, range(rank.size)))
     arcs: list[Arcs] = []
+    switches: list[slice | None] = []  # of the rows, of the columns
     for name, grid in (("row", rank), ("column", rank.T)):
         arcs += _mesh_links(grid, b)
-        if grid.shape[1] > b:
+        joined = grid.shape[1] > b
+        switches.append(slice(len(ids), len(ids) + len(grid)) if joined else None)
+        if joined:
             arcs += _switch_links(grid, b, first_switch=len(ids))
             ids += [f"{name}:{index}" for index in range(len(grid))]
     src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
-    return Topology(spec=spec, node_ids=tuple(ids), compute_count=rank.size, links=Links.of_unit_capacity(src, dst))
+    shifts = [_shift_of_boards(rank, b, axis, len(ids), switches[axis]) for axis in (0, 1) if rank.shape[axis] > b]
+    links = Links.of_unit_capacity(src, dst)
+    return Topology(spec, tuple(ids), rank.size, links, automorphisms=tuple(shifts))
+
+
+def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice | None) -> NDArray[np.int32]:
+    """Return where nodes come if every board moves by one along `axis`; `switches` of lines across it move along."""
+    shift = np.arange(nodes, dtype=np.int32)
+    shift[: rank.size] = np.roll(rank, -b, axis).ravel()
+    if switches is not None:
+        shift[switches] = np.roll(shift[switches], -b)
+    return shift
 
 
 def _mesh_links(grid: Grid, b: int) -> list[Arcs]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.families.complete import plan_hxmesh
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
@@ -56,6 +58,16 @@ def test_boards_of_one_node_meet_in_switches_twice():
     topology = parse_topology("hxmesh:1,2x3")
     assert topology.switch_count == 5
     assert topology.node_ids[6:] == ("row:0", "row:1", "column:0", "column:1", "column:2")
+
+
+@pytest.mark.parametrize(("spec", "moves"), [("2,2x3", 2), ("1,4x4", 2), ("3,1x4", 1), ("3,4x1", 1), ("4,1x1", 0)])
+def test_boards_may_change_places(spec, moves):
+    topology = parse_topology(f"hxmesh:{spec}")
+    assert len(topology.automorphisms) == moves
+    assert all(is_automorphism(topology, move) for move in topology.automorphisms)
+    b, boards = int(spec[0]), (int(spec[2]), int(spec[4]))
+    assert len(np.unique(orbits(topology.node_count, topology.automorphisms)[: topology.compute_count])) == b * b
+    assert topology.compute_count == b * b * boards[0] * boards[1]
 
 
 WAY_OUT = "write hxmesh:b,XxY such as hxmesh:2,4x4"
