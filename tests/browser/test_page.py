@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import FloatRect, Page, expect
+from playwright.sync_api import FloatRect, Page, Route, expect
 
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
@@ -251,6 +251,20 @@ def test_a_campaign_is_followed_to_its_end_and_its_best_taken_along(
     photographed(page, "campaign")
     page.goto("/#campaigns")
     expect(page.get_by_role("link", name="first-campaign")).to_be_visible()
+
+
+def test_what_is_typed_before_the_names_come_stays(page: Page):
+    held: list[Route] = []
+    page.route("**/v1/catalog", lambda route: held.append(route))
+    page.goto("/#campaigns")
+    with page.expect_request("**/v1/catalog"):
+        page.reload()
+    page.get_by_label("Trials at most").fill("8")
+    for request in held:
+        request.continue_()
+    expect(page.get_by_label("Runner")).to_have_value("simulated")
+    expect(page.get_by_label("Trials at most")).to_have_value("8")
+    expect(page.get_by_label("Campaign, as YAML")).to_have_value(SMALLER)
 
 
 SMALLER = """name: first-campaign

@@ -43,7 +43,8 @@ function put(campaign, path, value) {
 }
 
 export function launchPanel(shown) {
-  let campaign = structuredClone(FIRST);
+  let campaign = structuredClone(FIRST), isReady = false;
+  const early = new Map(); // what was entered before the names and the text of before had come
   const text = element("textarea", { name: "campaign", spellcheck: "false", required: true, rows: 18 });
   const problem = element("div", { role: "alert" }), verdict = element("p", { class: "hint", role: "status" });
   const inputs = FIELDS.map(([, path, , , attributes]) => element("input", { ...attributes, "data-key": path.join(".") }));
@@ -69,8 +70,12 @@ export function launchPanel(shown) {
     }
   }
 
-  function read() {
-    if (!runner.value) return; // the names have not come yet
+  function read({ target }) {
+    if (isReady) write();
+    else early.set(target, target.value);
+  }
+
+  function write() {
     adapt();
     const [kind, profile] = runner.value.split(" ");
     const isOther = profile ? campaign.runner?.profile !== profile : campaign.runner?.kind !== kind;
@@ -117,14 +122,14 @@ export function launchPanel(shown) {
     problem.replaceChildren(error === null ? "" : error.facts ? errorOf(error.facts) : element("p", { class: "error" }, error.message));
   }
 
-  async function readText() {
-    const checked = await check(400);
+  async function readText(delay) {
+    const checked = await check(delay);
     if (checked) { campaign = checked.document; fill(); }
   }
 
   const form = element("form", { class: "fields", input: read },
     rows.slice(0, 2), field("Collective", collective), rows[2], field("Runner", runner), rows.slice(3), field("Sampler", sampler), methods);
-  text.addEventListener("input", readText);
+  text.addEventListener("input", () => readText(400));
   const launch = element("button", { type: "button", click: async () => {
     launch.disabled = true;
     try {
@@ -137,16 +142,18 @@ export function launchPanel(shown) {
     }
   } }, "Launch");
 
-  catalog().then((names) => {
+  const kept = sessionStorage.getItem(KEPT);
+  text.value = kept ?? toYaml(campaign);
+  if (!kept) fill();
+  Promise.all([catalog(), kept ? readText(0) : check(0)]).then(([names]) => {
     runner.replaceChildren(...names.runners.map((name) => element("option", {}, name)), ...names.profiles.map((name) => element("option", {}, `profile ${name}`)));
     methods.append(...names.methods.filter((one) => one.collectives.some((name) => TUNED.includes(name)) && one.name !== "auto").map((one) =>
       element("label", { class: "tick", title: one.summary }, element("input", { type: "checkbox", value: one.name, "data-collectives": one.collectives.join(" ") }), one.name)));
     fill();
+    isReady = true;
+    for (const [input, value] of early) input.value = value;
+    if (early.size) write();
   }).catch(shown.alert);
-  const kept = sessionStorage.getItem(KEPT);
-  text.value = kept ?? toYaml(campaign);
-  if (kept) readText();
-  else { fill(); check(0); }
   const right = element("div", { class: "stack" }, element("label", {}, "Campaign, as YAML", text), element("p", { class: "hint" }, "The keys are those of a campaign file; what the form does not have is written here."), verdict, problem, launch);
   return panel("Launch a campaign", element("div", { class: "halves" }, form, right));
 }
