@@ -255,7 +255,11 @@ def test_a_campaign_is_followed_to_its_end_and_its_best_taken_along(
 
 def test_what_is_typed_before_the_names_come_stays(page: Page):
     held: list[Route] = []
-    page.route("**/v1/catalog", lambda route: held.append(route))
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/v1/catalog", hold)
     page.goto("/#campaigns")
     with page.expect_request("**/v1/catalog"):
         page.reload()
