@@ -64,4 +64,4 @@ def test_a_campaign_in_the_pages_of_mlflow(mlflow_page: Page, report: TuneReport
 
 def model_of(report: TuneReport) -> str:
     """Return the name of the model of the 64 KiB class."""
-    return f"chorale.allreduce.{report.launch.conditions['topology'][:16]}.64KiB"
+    return f"chorale.allreduce.64KiB.ring-4.{report.launch.conditions['topology'][:8]}"
