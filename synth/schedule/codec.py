@@ -287,7 +287,7 @@ def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.n
     if "generators" in facts:
         routes = Routes.direct(len(topology.links)) if facts["routes"] is None else _read_routes(facts["routes"])
         generators = tuple(int(index) for index in facts["generators"])
-        if not all(0 <= index < len(topology.automorphisms) for index in generators):
+        if not set(generators) <= set(range(len(topology.automorphisms))) or len(set(generators)) < len(generators):
             raise ValueError("generators")
         base = _packed(ColumnBounds(steps, len(routes), topology.compute_count, chunks), columns)
         return symmetric.SymmetricTrees(

@@ -58,7 +58,7 @@ class Translations:
         moves = [topology.automorphisms[index].astype(np.int64) for index in generators]
         if not all(np.array_equal(one[other], other[one]) for one, other in combinations(moves, 2)):
             raise _error(topology, "some do not commute")
-        orders, carries = _relations(moves)
+        orders, carries = _relations(topology.node_count, moves)
         orbit, firsts = _orbits(topology.node_count, moves, orders)
         table = firsts[:, None].astype(np.int32)
         for move, order in zip(moves, orders, strict=True):
@@ -123,12 +123,12 @@ def _orbits(count: int, moves: Sequence[Numbers], orders: Sequence[int]) -> tupl
     return orbit.astype(np.int32), firsts
 
 
-def _relations(moves: Sequence[Numbers]) -> tuple[tuple[int, ...], Numbers]:
+def _relations(nodes: int, moves: Sequence[Numbers]) -> tuple[tuple[int, ...], Numbers]:
     """Return `orders` and `carries` of `Translations`, as rank 0 has them. O(elements)."""
     orders: list[int] = []
     carries = np.zeros((len(moves), len(moves)), dtype=np.int64)
     images = np.zeros((1, 1), dtype=np.int32)  # of rank 0, under all elements so far
-    element = np.full(len(moves[0]), -1) if moves else np.zeros(1, dtype=np.int64)
+    element = np.full(nodes, -1)
     element[0] = 0
     for number, move in enumerate(moves):
         image, order = int(move[0]), 1

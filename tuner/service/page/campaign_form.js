@@ -129,7 +129,7 @@ export function launchPanel(shown) {
 
   const form = element("form", { class: "fields", input: read },
     rows.slice(0, 2), field("Collective", collective), rows[2], field("Runner", runner), rows.slice(3), field("Sampler", sampler), methods);
-  text.addEventListener("input", () => readText(400));
+  text.addEventListener("input", () => { early.clear(); readText(400); });
   const launch = element("button", { type: "button", click: async () => {
     launch.disabled = true;
     try {
@@ -144,8 +144,8 @@ export function launchPanel(shown) {
 
   const kept = sessionStorage.getItem(KEPT);
   text.value = kept ?? toYaml(campaign);
-  if (!kept) fill();
-  Promise.all([catalog(), kept ? readText(0) : check(0)]).then(([names]) => {
+  if (!kept) { fill(); check(0); }
+  Promise.all([catalog(), kept && readText(0)]).then(([names]) => {
     runner.replaceChildren(...names.runners.map((name) => element("option", {}, name)), ...names.profiles.map((name) => element("option", {}, `profile ${name}`)));
     methods.append(...names.methods.filter((one) => one.collectives.some((name) => TUNED.includes(name)) && one.name !== "auto").map((one) =>
       element("label", { class: "tick", title: one.summary }, element("input", { type: "checkbox", value: one.name, "data-collectives": one.collectives.join(" ") }), one.name)));

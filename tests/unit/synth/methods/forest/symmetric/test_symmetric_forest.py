@@ -10,6 +10,7 @@ import pytest
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize
 from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
@@ -67,6 +68,13 @@ def test_a_file_gives_back_the_same_schedule(spec, collective):
     assert read.id == schedule.id
     assert to_parquet(read) == content
     assert verify(read).cost == verify(schedule).cost
+
+
+def test_a_file_that_repeats_a_symmetry_is_refused():
+    schedule = schedule_of("torus:4x3")
+    repeated = replace(schedule, gather=replace(schedule.gather, generators=(0, 1, 1)))
+    with pytest.raises(InvalidInput, match="generators"):
+        from_parquet(to_parquet(repeated), parse_topology)
 
 
 def test_latencies_count_as_in_the_written_out_schedule():
