@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.bfb.floor import breadth_first_floor
-from chorale.synth.methods.floors import Cost, Floors
 from chorale.synth.methods.method import Method, Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import cost_if_sound
+
+if TYPE_CHECKING:
+    from chorale.synth.methods.floors import Cost
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
@@ -44,6 +45,8 @@ def auto_method(
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> AnySchedule:
+        from chorale.synth.methods.floors import Floors  # noqa: PLC0415 (only who compares methods waits for it)
+
         best: tuple[Cost, AnySchedule] | None = None
         floors = Floors(topology, collective)
         tries_all = topology.compute_count <= max_ranks_all_methods
@@ -99,6 +102,9 @@ def _candidates(
 @lru_cache(maxsize=2)
 def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
     """Whether breadth-first broadcast is known to be slower than trees, before either is made."""
+    from chorale.synth.bounds.lower_bound import lower_bound  # noqa: PLC0415 (as above)
+    from chorale.synth.methods.bfb.floor import breadth_first_floor  # noqa: PLC0415
+
     behind = Fraction(0)
     for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):
         floor = breadth_first_floor(topology, part.name)

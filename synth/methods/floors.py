@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
@@ -13,7 +15,11 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.floor import breadth_first_floor
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.topology.distance import Distances, diameter, distances_to
+from chorale.synth.topology.sole_links import slowest, sole_links
 from chorale.synth.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from chorale.synth.methods.grid.pattern import CollectivePattern
 
 Cost = tuple[Fraction, int]
 """Time per byte, steps."""
@@ -146,12 +152,36 @@ class Floors:
             return True
         if self.is_optimal(best[0]) and pattern.step_count >= best[1]:
             return True
-        time = pattern.least_volume(self._hops) / self._total_bandwidth
+        time = self._least_time_of(pattern)
         return time > best[0] or (time == best[0] and pattern.step_count >= best[1])
+
+    def _least_time_of(self, pattern: CollectivePattern) -> Fraction:
+        """Return a bound on the time of `pattern`, whose messages take shortest paths, from what they must load.
+
+        All links together carry each message over as many links as it is far; and a link by which all shortest paths
+        leave a rank carries all messages that take them.
+        """
+        volume, time = 0, Fraction(0)
+        for src, dst, amount in pattern.messages():
+            carried = int((self._hops[dst, src].astype(np.int64) * amount).sum())
+            volume += carried
+            time += max(carried / self._total_bandwidth, self._slowest_way_out(src, dst, amount))
+        if pattern.kind == "pipelined":
+            time = volume / self._total_bandwidth  # steps take place at the same time
+        return time / pattern.denominator
+
+    def _slowest_way_out(self, src: NDArray[np.int64], dst: NDArray[np.int64], amount: NDArray[np.int64]) -> Fraction:
+        load = np.zeros(len(self._topology.links) + 1, dtype=np.int64)
+        np.add.at(load, self._sole_links[dst, src], amount)  # what has several ways goes to the last element
+        return slowest(self._topology.links, load[:-1])
 
     @cached_property
     def _hops(self) -> Distances:
         return distances_to(self._topology, np.arange(self._topology.compute_count))
+
+    @cached_property
+    def _sole_links(self) -> NDArray[np.int64]:
+        return sole_links(self._hops, self._topology.links.src, self._topology.links.dst)
 
     @cached_property
     def _steps_by_one_rank(self) -> int:

@@ -27,7 +27,7 @@ COMMANDS = {
     "lower": ("lower", "s.parquet", "-o", "{number}.xml"),
     "compare": ("compare", "s.parquet", "s.parquet"),
     "export": ("export", "s.parquet", "-o", "job-{number}"),
-    "failures": ("failures", "s.parquet"),
+    "failures": ("failures", "a100:2"),
 }
 
 THREADS = """

@@ -13,7 +13,6 @@ from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
@@ -77,6 +76,7 @@ def resume_command(name: Name, address: Address = None, as_json: AsJson = False)
     Example: chorale campaign resume quickstart
     """
     from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - Ray and Optuna take seconds
+    from chorale.tuner.files.topology_specs import load_topology  # noqa: PLC0415 - as above
     from chorale.tuner.launch.campaign_list import launched_campaign  # noqa: PLC0415 - as above
 
     campaign = launched_campaign(Home.from_environment(), name)

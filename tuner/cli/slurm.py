@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 
 if TYPE_CHECKING:
     from chorale.runners.api.config import RunnerConfig
+    from chorale.synth.topology.topology import Topology
 
 AsSlurmJob = Annotated[bool, typer.Option("--slurm", help="Submit this command as a job of Slurm.")]
 Site = Annotated[

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.redaction import HIDDEN
-from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
 from chorale.tuner.trials.journal_file import read_journal, whole_lines
 from chorale.tuner.trials.journal_lines import JournalContent, parse_lines
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.store import JOURNAL, read_launch
+
+if TYPE_CHECKING:
+    from chorale.tuner.config.campaign import Campaign
 
 
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
@@ -37,6 +39,8 @@ def launched_campaign(home: Home, name: str) -> Campaign:
     if HIDDEN in json.dumps(document):
         way_out = "go on with `chorale tune FILE --resume`"
         raise InvalidInput("a journal has no passwords, which this campaign needs", name, way_out)
+    from chorale.tuner.config.campaign import Campaign  # noqa: PLC0415 (a list does without)
+
     return Campaign.model_validate(document)
 
 

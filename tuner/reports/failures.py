@@ -49,6 +49,9 @@ class NoPlan:
     reason: str
 
 
+_START_OF_PROCESSES_S = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     topology: Topology
@@ -67,10 +70,14 @@ def plan_failures(
 ) -> list[FailurePlan | NoPlan]:
     """Return a plan for `topology` as it is, then one for every single failure up to symmetry.
 
-    One task of `executor` each; each verifies its schedule and checks its bound.
+    One task of `executor` each, but for the network as it is; each verifies its schedule and checks its bound. Where
+    that tells that processes would start for longer than they work, none are started.
     """
-    tasks = [None, *single_failures(topology)]
-    return executor.map(_plan, tasks, _Job(topology, method, collective, options), progress)
+    job, failures = _Job(topology, method, collective, options), list(single_failures(topology))
+    whole = _plan(job, None)
+    is_quick = isinstance(whole, FailurePlan) and whole.seconds * len(failures) < _START_OF_PROCESSES_S
+    at_work = SerialExecutor() if is_quick and executor.name == "processes" else executor
+    return [whole, *at_work.map(_plan, failures, job, progress)]
 
 
 def _plan(job: _Job, failure: Failure | None) -> FailurePlan | NoPlan:

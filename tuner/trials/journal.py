@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.redaction import redacted_document
-from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner import RunnerSection, read_section
 from chorale.tuner.files.home import Home
+
+if TYPE_CHECKING:
+    from chorale.synth.topology.topology import Topology
+    from chorale.tuner.config.campaign import Campaign
+    from chorale.tuner.config.runner import RunnerSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ def stored_campaign(launch: Launch) -> dict[str, Any]:
 
 def _without_others(runner: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options, or conditions, of a runner without those of other runners that earlier versions added."""
+    from chorale.tuner.config.runner import read_section  # noqa: PLC0415 (it imports what every runner has for options)
+
     options = read_section({"kind": runner["kind"]}).model_dump()
     return {key: value for key, value in runner.items() if key in options or key not in _ONCE_SHARED}
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.distance import distances_from, distances_to
+from chorale.synth.topology.sole_links import slowest, sole_links
 from chorale.synth.topology.topology import Topology
 
 MAX_NODES = 512
@@ -49,9 +50,25 @@ def _floor(topology: Topology, inward: bool) -> Fraction:
     kinds = [
         (int(value), at_distance[bandwidth[nodes] == value].max(axis=0)) for value in set(bandwidth[nodes].tolist())
     ]
+    forced = _forced_loads(topology, steps, inward) if len(nodes) == topology.compute_count else None
     for step in range(steps - 1):
-        total += max(Fraction(int(most[step]), value) for value, most in kinds)
-    return total * scale / topology.compute_count
+        time = max(Fraction(int(most[step]), value) for value, most in kinds) * scale
+        total += time if forced is None else max(time, slowest(topology.links, forced[:, step + 1]))
+    return total / topology.compute_count
+
+
+def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.int64]:
+    """Return int64[links, steps]: how many shards take the link in the step as there is no other shortest path.
+
+    A node of a corner has one way to each node of its row. O(nodes * links).
+    """
+    links, nodes = topology.links, np.arange(topology.compute_count)
+    tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
+    hops = find(topology, nodes)
+    link = sole_links(hops, tails, heads)
+    only = link >= 0
+    counts = np.bincount(link[only] * steps + hops[only], minlength=len(links) * steps)
+    return counts.reshape(len(links), steps)
 
 
 def _nodes(topology: Topology, bandwidth: NDArray[np.int64]) -> NDArray[np.int64]:

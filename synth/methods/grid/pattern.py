@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from math import lcm
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.routing import PairRoutes, pair_routes
 from chorale.synth.methods.grid.subcollective import SubCollective
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Schedule
-from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from chorale.synth.schedule.traffic import Traffic, TrafficStep
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class CollectivePattern:
 
     def traffic(self) -> Traffic:
         """Return what the schedule with its default chunks sends. Equal steps are one object. O(messages)."""
+        from chorale.synth.schedule.traffic import Traffic  # noqa: PLC0415 (only who simulates waits for it)
+
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:
@@ -77,17 +81,20 @@ class CollectivePattern:
         """The steps of the schedule. O(messages)."""
         return len(self._steps)
 
-    def least_volume(self, hops: NDArray[np.integer]) -> Fraction:
-        """Return how much all links together carry at least, as a multiple of the vector. O(messages).
+    @property
+    def denominator(self) -> int:
+        """An amount a in `messages` is a / denominator of the vector."""
+        return self.topology.compute_count * len(self.subcollectives) * self._pieces
 
-        hops: the fewest links to each rank from each node
-        """
-        volume = Fraction(0)
+    def messages(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield for each step who sends, to whom and how much, as a multiple of 1 / `denominator`. O(messages)."""
         for step in self._steps:
+            columns: list[tuple[NDArray[np.int64], ...]] = []
             for part in self._at(step):
                 src, dst, shards = part.messages(step)
-                volume += Fraction(int((hops[dst, src].astype(np.int64) * shards).sum()), part.piece(step).total)
-        return volume / (self.topology.compute_count * len(self.subcollectives))
+                columns.append((src, dst, shards * (self._pieces // part.piece(step).total)))
+            src, dst, amount = map(np.concatenate, zip(*columns, strict=True))
+            yield src, dst, amount
 
     @cached_property
     def _steps(self) -> list[int]:
@@ -116,8 +123,11 @@ class CollectivePattern:
     @cached_property
     def _units(self) -> int:
         """The number of equal units of the data of a subcollective: pieces, and halves of them where messages split."""
-        pieces = {part.piece(step).total for step in self._steps for part in self._at(step)}
-        return lcm(*pieces) * (2 if self._pairs.splits else 1)
+        return self._pieces * (2 if self._pairs.splits else 1)
+
+    @cached_property
+    def _pieces(self) -> int:
+        return lcm(*{part.piece(step).total for step in self._steps for part in self._at(step)})
 
     def _at(self, step: int) -> Iterator[SubCollective]:
         return (part for part in self.subcollectives if step < part.step_count)
@@ -126,6 +136,8 @@ class CollectivePattern:
         return tuple(part.signature(step) if step < part.step_count else None for part in self.subcollectives)
 
     def _traffic_step(self, step: int) -> TrafficStep:
+        from chorale.synth.schedule.traffic import merged_step  # noqa: PLC0415 (as above)
+
         routes, amounts = [], []
         for part in self._at(step):
             src, dst, shards = part.messages(step)

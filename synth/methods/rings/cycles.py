@@ -8,6 +8,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.distinct import is_among
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.rings.matching import maximum_matching
@@ -161,7 +162,7 @@ def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
     """Whether all hops of `cycles` are links."""
     ranks = topology.compute_count
     hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
-    return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
+    return bool(is_among(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:

@@ -14,6 +14,7 @@ from chorale.synth.topology.spec import parse_topology
 SPECS = (
     *("complete:2", "ring:4", "ring:5", "hypercube:3", "mesh:2x4", "mesh:3x3", "switch:6,100", "genkautz:2,7"),
     *("scaled(ring:6;link=0-1;factor=1/3)", "hxmesh:1,2x2", "biring:4,4", "dbt:6", "diamond", "uniring:2,4"),
+    *("scaled(mesh:3x4;link=0-1;factor=1/3)", "without(torus:3x4;link=0-1)", "torus:3x4"),
 )
 
 

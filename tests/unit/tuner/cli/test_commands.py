@@ -74,6 +74,7 @@ UNUSED = {
         ("synth bfb torus:4x4 --no-cache -o made.json", 386),
         ("synth forest a100:2 --no-cache", 400),
         ("synth forest dragonfly:2,2,2 --no-cache", 400),
+        ("synth auto mesh:4x4 --no-cache", 405),
         ("--quiet synth ring genkautz:2,9 --no-cache", 400),
         ("alltoall genkautz:2,9", 400),
         ("find --nodes 12 --degree 3 --json", 455),

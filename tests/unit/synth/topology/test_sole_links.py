@@ -1,0 +1,90 @@
+"""The link that all shortest paths share, against a search of every path, and what it proves about schedules."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.collective import parse_collective
+from chorale.synth.distinct import distinct, is_among
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.topology.distance import distances_from, distances_to
+from chorale.synth.topology.sole_links import slowest, sole_links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+
+SPECS = ("mesh:3x4", "ring:5", "uniring:2,4", "genkautz:2,7", "switch:3,100", "hxmesh:1,2x2", "torus:4x2")
+IRREGULAR = (
+    "scaled(mesh:3x4;link=0-1;factor=1/3)",
+    "mesh:2x5",
+    "without(torus:4x4;link=0-1)",
+    "without(hypercube:4;node=3)",
+)
+
+
+def first_links(topology: Topology, hops, target: int, node: int) -> list[int]:
+    ends = zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)
+    return [link for link, (src, dst) in enumerate(ends) if src == node and hops[target, dst] + 1 == hops[target, node]]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_only_way_out_is_found(spec: str):
+    topology = parse_topology(spec)
+    hops = distances_to(topology, np.arange(topology.compute_count))
+    found = sole_links(hops, topology.links.src, topology.links.dst)
+    for target, node in np.ndindex(*hops.shape):
+        ways = first_links(topology, hops, target, node)
+        assert found[target, node] == (ways[0] if len(ways) == 1 else -1)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_only_way_in_is_the_way_out_with_all_links_reversed(spec: str):
+    topology = parse_topology(spec)
+    hops = distances_from(topology, np.arange(topology.node_count))
+    found = sole_links(hops, topology.links.dst, topology.links.src)
+    for source, node in np.argwhere(found >= 0).tolist():
+        link = found[source, node]
+        assert topology.links.dst[link] == node
+        assert hops[source, topology.links.src[link]] + 1 == hops[source, node]
+
+
+def test_the_slowest_link_is_that_of_the_longest_time():
+    links = parse_topology("scaled(ring:4;link=0-1;factor=1/3)").links
+    narrow = int(np.flatnonzero(links.bandwidth_class != links.bandwidth_class[-1])[0])
+    load = np.full(len(links), 2, dtype=np.int64)
+    assert slowest(links, load) == 6
+    load[narrow] = 0
+    assert slowest(links, load) == 6  # the other direction
+    assert slowest(links, load * 0) == Fraction(0)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter"])
+@pytest.mark.parametrize("spec", IRREGULAR)
+def test_breadth_first_broadcast_keeps_its_floor(spec: str, collective: str):
+    topology, wanted = parse_topology(spec), parse_collective(collective)
+    floor = breadth_first_floor(topology, wanted.name)
+    made = synthesize("bfb", topology, wanted, None, SerialExecutor())
+    assert floor is not None
+    assert 0 < floor <= made.cost.time_per_byte
+
+
+def test_a_narrow_link_without_another_way_raises_the_floor():
+    """The three others of its row reach rank 0 over the link of 1/3, one a step, before the last three over both."""
+    topology = parse_topology(IRREGULAR[0])
+    assert (
+        breadth_first_floor(topology, parse_collective("allgather").name)
+        == (3 + 3 + 3 + Fraction(2 + 1) / Fraction(4, 3)) / 12
+    )
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)))
+def test_sets_are_those_of_python(values: list[int], chosen: list[int]):
+    columns = np.array(values, dtype=np.int64), np.array(chosen, dtype=np.int64)
+    assert distinct(columns[0]).tolist() == sorted(set(values))
+    assert is_among(*columns).tolist() == [value in chosen for value in values]
