@@ -8,6 +8,7 @@ optimality: what does not fit into the trees per link that the optimum allows is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from chorale.synth.methods.forest.network import network_of_links, trees_on_link
 from chorale.synth.methods.forest.symmetric.base_rows import BaseRows
 from chorale.synth.methods.forest.symmetric.block_rows import block_rows
 from chorale.synth.methods.forest.symmetric.shortest import shortest_path_rows
+from chorale.synth.methods.forest.symmetric.two_switches import two_switch_rows
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter
 from chorale.synth.schedule.symmetric import SymmetricSchedule, symmetric_parts
 from chorale.synth.schedule.symmetric_trees import SymmetricTrees
@@ -60,9 +62,9 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
         return None
     best = optimum(topology, ALLGATHER)
     carried = trees_on_links(topology, best.trees_per_bandwidth)
-    for generators, translations in candidates:
-        moves = TranslatedLinks.of(topology, generators, translations)
-        rows = _rows(topology, moves, carried, best.k)
+    moved = [(generators, TranslatedLinks.of(topology, generators, group)) for generators, group in candidates]
+    for make, (generators, moves) in product((_rows, two_switch_rows), moved):
+        rows = make(topology, moves, carried, best.k)
         if rows is not None and np.all(moves.totals(rows.loads(topology)) <= carried):
             bounds = ColumnBounds(rows.steps, len(rows.routes), topology.compute_count, best.k)
             base = bounds.pack((*rows[:5], np.zeros(len(rows.step), dtype=np.uint8)))
