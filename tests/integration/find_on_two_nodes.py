@@ -100,7 +100,7 @@ def plain(frontiers: dict[FinderQuery, Any]) -> list[list[object]]:
 
 def main(folder: Path) -> dict[str, object]:
     lost = LostTasks()
-    logging.getLogger("chorale").addHandler(lost)
+    logging.getLogger("chorale.ray").addHandler(lost)  # the command makes the handlers of "chorale" anew
     with two_nodes() as (cluster, second):
         found: dict[str, dict[str, object]] = {"search": search(folder, cluster, second)}
         found["search"]["lost_tasks"] = lost.count

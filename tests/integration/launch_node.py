@@ -27,13 +27,13 @@ from chorale.tuner.cli.tune_launch import start
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.detached import LaunchState, detached_name
+from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, detached_name
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.search.space import search_space
-from tests.integration.soak import answer, by_candidate, reference, saved, soak_campaign, tracked
+from tests.integration.soak import answer, reference, same_measurements, saved, soak_campaign, tracked
 from tests.integration.two_nodes import cluster_of
 
-LAUNCH = "ray::ResidentLaunch"
+LAUNCH = f"ray::{DetachedLaunch.__name__}"
 TRIALS = 150
 POLL_S = 0.1
 LIMIT_S = 300.0
@@ -147,7 +147,7 @@ def main(folder: Path, lag_s: float) -> dict[str, Any]:
         "states": dict(Counter(record.state for record in records)),
         "tracked_once": set(runs.values()) == {1} and set(runs) == {record.trial_id for record in records},
         "tracking_problem": report.tracked.problem,
-        "same_measurements": by_candidate(records) == by_candidate(list(expected.trials)),
+        "same_measurements": same_measurements(records, list(expected.trials)),
         "same_answer": answer(report) == answer(expected),
     }
 

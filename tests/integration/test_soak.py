@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chorale.tuner.launch.detached import DetachedLaunch
 from tests.integration.test_two_nodes import run_script
 
 
@@ -35,4 +36,4 @@ def test_a_short_storm_changes_nothing(tmp_path: Path) -> None:
 def test_a_long_storm_changes_nothing(tmp_path: Path) -> None:
     found = run_script("soak", tmp_path, 1700, "--trials", "500", "--faults", "30")
     check(found, 500)
-    assert {"node", "ResidentLaunch", "MLflow server"} <= set(found["faults"])
+    assert {"node", DetachedLaunch.__name__, "MLflow server"} <= set(found["faults"])

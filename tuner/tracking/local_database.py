@@ -43,6 +43,21 @@ def require_undamaged(uri: str) -> None:
         raise DamagedDatabase("MLflow's database must be undamaged", f"{file}: {damage}", _WAY_OUT)
 
 
+def require_finished(uri: str) -> None:
+    """Raise DamagedDatabase if `uri` names a file that MLflow began to fill and did not finish: without an experiment.
+
+    Only for a database of which MLflow has said that it cannot use it: another process may be about to finish it.
+    """
+    file = database_file(uri)
+    if file is None or not file.is_file():
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(_read_only(file)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and not ("experiments" in tables and connection.execute("SELECT 1 FROM experiments").fetchone()):
+            value = f"{file}: its process ended before the first experiment"
+            raise DamagedDatabase("MLflow's database must have been made to its end", value, _WAY_OUT)
+
+
 def set_database_aside(uri: str) -> Path:
     """Rename the file of the database at `uri`, with its write-ahead log; return its new path."""
     file = database_file(uri)
@@ -68,7 +83,7 @@ def _damage(file: Path) -> str | None:
     deadline_s = time.monotonic() + CHECK_LIMIT_S
     connection = None
     try:
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
+        connection = _read_only(file)
         connection.set_progress_handler(lambda: time.monotonic() > deadline_s, _STEPS_PER_LOOK)
         verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError:  # locked, interrupted by the limit, or not readable: MLflow itself will say
@@ -79,6 +94,10 @@ def _damage(file: Path) -> str | None:
         if connection is not None:
             connection.close()
     return None if verdict == "ok" else " ".join(verdict.split())
+
+
+def _read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
 
 
 def forget_connections(uri: str) -> None:

@@ -16,7 +16,7 @@ from chorale.runners.measurement.private_folder import PRIVATE_FILE
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.private_store import create_database
+from chorale.tuner.tracking.new_database import create_database
 
 USER = "chorale"
 HEALTH = "/health"
@@ -98,7 +98,6 @@ class PasswordGate:
 def _mlflow_application(home: Home) -> _Application:
     """Return MLflow's server over the store of `home`; it reads its settings from the environment when imported."""
     uri = home.mlflow_uri
-    create_database(uri)
     artifacts = home.create(home.artifacts).as_uri()
     os.environ |= {
         **_ENVIRONMENT,
@@ -112,6 +111,7 @@ def _mlflow_application(home: Home) -> _Application:
     }
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
+        create_database(uri)
         from mlflow.server.fastapi_app import app  # noqa: PLC0415 - seconds, and after its settings
         from mlflow.server.handlers import initialize_backend_stores  # noqa: PLC0415
 

@@ -18,9 +18,10 @@ from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
 from chorale.tuner.files.spared_imports import spared
-from chorale.tuner.tracking.local_database import require_undamaged, try_databases_seldom
+from chorale.tuner.tracking.local_database import require_finished, require_undamaged, try_databases_seldom
 from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState
-from chorale.tuner.tracking.private_store import create_database, without_credentials
+from chorale.tuner.tracking.new_database import create_database
+from chorale.tuner.tracking.private_store import without_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -243,6 +244,7 @@ class MlflowStore:
             if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
                 raise missing from None
             require_undamaged(self.uri)
+            require_finished(self.uri)
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
             raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
 

@@ -1,0 +1,69 @@
+"""A new database of MLflow in a file, made whole beside its place and then put there.
+
+MLflow makes its tables in dozens of steps, which take seconds. A process that is killed between them leaves a file that
+no MLflow can open again, and two that make them at once stop each other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from chorale.runners.measurement.file_lock import acquire_lock
+from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
+from chorale.synth.errors import Unavailable
+from chorale.tuner.tracking.local_database import database_file
+
+PATIENCE_S = 120.0
+"""For another process that makes the database, at ten times the load of a usual machine."""
+
+
+def create_database(uri: str) -> None:
+    """Make the SQLite database at `uri`, and its folder, for this user alone; do nothing for others, or if it is there.
+
+    MLflow must be importable. Raises Unavailable where the file cannot be made.
+    """
+    file = database_file(uri)
+    if file is None or _is_there(file):
+        return
+    try:
+        file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        way_out = "wait for it, or end it"
+        refusal = Unavailable("a database must be made by one process at a time", file, way_out)
+        lock = acquire_lock(file.with_name(f"{file.name}.lock"), PATIENCE_S, refusal)
+    except OSError as error:
+        rule, way_out = "the folder of MLflow's database must be writable", "choose another CHORALE_HOME"
+        raise Unavailable(rule, f"{file.parent}: {error.strerror}", way_out) from error
+    try:
+        if not _is_there(file):
+            _make(file)
+    finally:
+        lock.release()
+
+
+def _is_there(file: Path) -> bool:
+    """Whether the file is more than an empty one, which was made when its user was to be the only one to read it."""
+    return file.exists() and (not file.is_file() or file.stat().st_size > 0)
+
+
+def _make(file: Path) -> None:
+    new = file.with_name(f"{file.name}.new")
+    _remove(new)  # of a process that was killed
+    os.close(os.open(new, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite's other files get this mode, too
+    _make_tables(f"sqlite:///{new.absolute()}")
+    os.replace(new, file)
+
+
+def _make_tables(uri: str) -> None:
+    from mlflow.store.db import utils  # noqa: PLC0415 (seconds)
+
+    engine = utils.create_sqlalchemy_engine_with_retry(uri)  # type: ignore[no-untyped-call]
+    try:
+        utils._initialize_tables(engine)  # type: ignore[no-untyped-call]
+    finally:
+        engine.dispose()  # which writes what is in the log, and removes that
+
+
+def _remove(file: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
