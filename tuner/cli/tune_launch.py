@@ -186,7 +186,7 @@ def write_answer(report: TuneReport, table: str | None, programs: Path | None, t
         stored = report.folder / "programs"
         files = table_programs(tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
         write_folder(programs, files)
-        results.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
+        people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chorale.tuner.cli.tune_launch import write_answer
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.launch.test_tuning import run
@@ -143,3 +145,13 @@ def test_the_pages_of_a_server_are_not_served_again(
     finished = chorale(capsys, "ui")
     assert finished.code == 2
     assert "open this address in the browser" in finished.stderr
+
+
+def test_what_is_said_of_programs_is_no_part_of_the_document(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    write_answer(run(home), None, tmp_path / "programs", load_topology("ring:4"))
+    said = capsys.readouterr()
+    assert "programs: " in said.err.replace("\n", "")
+    assert said.out == ""
+    assert list((tmp_path / "programs").glob("*.xml"))
