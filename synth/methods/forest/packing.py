@@ -2,8 +2,10 @@
 
 Trees are grown in batches under the cuts known so far; one run of the oracle then finds the cuts that a batch violates,
 and the part of the batch that violates none is kept. Where this goes on failing for a root, one tree is grown with a
-test after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). Kept
-trees leave enough for all that are to come, so that packing always ends. A portfolio takes the best of many seeds.
+test after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). Where one
+root is left in a large network, its trees are grown arc by arc (`chorale.synth.methods.forest.rooted_trees`). Trees
+that are kept leave enough for all that are to come, so that packing always ends. A portfolio takes the best of many
+seeds.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from chorale.synth.methods.forest.residual_network import (
     feasible_trees,
     residual_network_of,
 )
+from chorale.synth.methods.forest.rooted_trees import rooted_trees
 from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
 from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
 from chorale.synth.methods.method import Objective
@@ -94,7 +97,8 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
             if layers.weight.sum() == network.supply.sum():
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks >= rollbacks:
-            packing.add_exactly()
+            if _tries(network) > 1 or not packing.add_all_of_one_root():
+                packing.add_exactly()
         else:
             packing.add_batch()
     trees = joined_trees(packing.parts)
@@ -161,6 +165,13 @@ class _Packing:
             self.is_slow |= smaller < self.batch
             self.batch = smaller
         self.rollbacks = 0 if len(sound) else self.rollbacks + 1
+
+    def add_all_of_one_root(self) -> bool:
+        """Grow all trees that are to come, arc by arc, if they have one root; return whether that is done."""
+        trees = rooted_trees(self.arcs, self.capacity, self.supply)
+        if trees is not None:
+            self._keep(trees)
+        return trees is not None
 
     def add_exactly(self) -> None:
         """Grow one tree, keeping what of it leaves enough, until it spans all nodes."""

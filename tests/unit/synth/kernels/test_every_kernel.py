@@ -30,6 +30,8 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest.forest import tree_schedule
 from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.packing import pack_trees
+from chorale.synth.methods.forest.residual_network import arc_table_of
+from chorale.synth.methods.forest.rooted_trees import rooted_trees
 from chorale.synth.methods.forest.split.arc_lengths import Wiring, spreading_lengths
 from chorale.synth.methods.forest.split.cut_table import cut_table
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
@@ -100,6 +102,7 @@ def trees() -> None:
     pack_trees(network)
     for rollbacks in (1, 0):
         pack_trees(network, "trees", rollbacks=rollbacks)
+    rooted_trees(arc_table_of(network), network.capacity.copy(), np.where(np.arange(9) == 4, 4, 0))
     wires = ((0, 4), (1, 4), (2, 5), (3, 5), (4, 5))
     switched = Topology(
         "small", tuple("012345"), 4, Links.build(Link(*ends) for wire in wires for ends in (wire, wire[::-1]))

@@ -1,0 +1,79 @@
+"""Trees of one root: as many as cuts allow, never more, each spanning the network within the capacity of its arcs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.kernels.compiled import in_python
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.forest import rooted_trees as module
+from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.residual_network import arc_table_of
+from chorale.synth.methods.forest.rooted_trees import rooted_trees
+from chorale.synth.methods.forest.trees import Trees
+from chorale.synth.topology.spec import parse_topology
+from tests.forest_networks import can_be_packed, network_of, random_arcs, torus
+from tests.reference.packed_trees import faults_of
+
+
+def trees_of(network: ForestNetwork) -> Trees | None:
+    """Return the trees in the arcs of `network`."""
+    arcs = arc_table_of(network)
+    trees = rooted_trees(arcs, arcs.capacity, network.supply)
+    names = np.append(arcs.name, np.int32(-1))
+    return None if trees is None else Trees(trees.root, trees.weight, names[trees.parent_arc])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(2, 7), st.integers(1, 5))
+def test_there_are_trees_exactly_where_no_cut_forbids_them(random: Random, nodes: int, count: int) -> None:
+    arcs, root = random_arcs(random, nodes), random.randrange(nodes)
+    supply = [count * (node == root) for node in range(nodes)]
+    network = network_of(nodes, arcs, supply)
+    trees = trees_of(network)
+    assert (trees is not None) == can_be_packed(nodes, arcs, supply)
+    if trees is not None:
+        assert faults_of(network, trees) == []
+        assert len(trees) == count
+        with in_python():
+            again = trees_of(network)
+        assert again is not None
+        assert np.array_equal(again.parent_arc, trees.parent_arc)
+
+
+def test_a_torus_gives_all_its_links() -> None:
+    network = torus(5, 4)
+    rooted = replace(network, supply=np.where(np.arange(20) == 7, 4 * network.capacity[0], 0))
+    trees = trees_of(rooted)
+    assert trees is not None
+    assert faults_of(rooted, trees) == []
+
+
+def test_other_roots_and_much_work_are_left_to_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(3, [(a, b, 2) for a in range(3) for b in range(3) if a != b], [1, 1, 0])
+    assert trees_of(network) is None
+    network.supply[1] = 0
+    assert trees_of(network) is not None
+    monkeypatch.setattr(module, "MAX_WORK", 3)
+    assert trees_of(network) is None
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_large_networks_take_this_way(collective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(
+        "chorale.synth.methods.forest.packing.rooted_trees",
+        lambda *given: taken.append(1) or rooted_trees(*given),
+    )
+    topology = parse_topology("torus:24x24")
+    made = synthesize("forest", topology, parse_collective(collective, 5), None, SerialExecutor())
+    assert taken
+    assert made.cost.time_per_byte * 4 == 1
