@@ -15,7 +15,11 @@ from tests.command import chorale
 LONG = {"auto", "commands", "exchange", "programs", "ranks", "replan", "scale"}
 """Benchmarks that compute for seconds."""
 BENCHMARKS = [
-    pytest.param(benchmark, id=benchmark.name, marks=[pytest.mark.slow] if benchmark.name in LONG else [])
+    pytest.param(
+        benchmark,
+        id=benchmark.name,
+        marks=[pytest.mark.slow, pytest.mark.timeout(1800)] if benchmark.name in LONG else [],
+    )
     for benchmark in suite.BENCHMARKS
 ]
 
