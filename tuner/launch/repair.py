@@ -20,7 +20,7 @@ from chorale.tuner.launch.tune import OPTUNA_FILE
 from chorale.tuner.search.open_search import open_search
 from chorale.tuner.search.space import search_space
 from chorale.tuner.search.storage import open_storage
-from chorale.tuner.tracking.local_database import require_undamaged
+from chorale.tuner.tracking.local_database import require_finished, require_undamaged
 from chorale.tuner.tracking.tracker import Tracker
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
 from chorale.tuner.trials.journal_file import Journal, read_journal, whole_lines
@@ -122,7 +122,9 @@ def _other_problems(home: Home, folder: Path, content: JournalContent | None) ->
     except ChoraleError as error:
         problems.append(f"Optuna: {optuna.name} cannot be read: {error.value}")
     try:
-        require_undamaged(_mlflow_uri(home, content))
+        uri = _mlflow_uri(home, content)
+        require_undamaged(uri)
+        require_finished(uri)
     except ChoraleError as error:
         problems.append(f"MLflow: {error.value}")
     return problems

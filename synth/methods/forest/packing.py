@@ -97,7 +97,8 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
             if layers.weight.sum() == network.supply.sum():
                 return _packed(network, layers, seed, rollbacks)
         if packing.rollbacks >= rollbacks:
-            if _tries(network) > 1 or not packing.add_all_of_one_root():
+            is_small = _tries(network) > 1  # growing exactly is fast there, and its trees have weights
+            if is_small or not packing.add_all_of_one_root():
                 packing.add_exactly()
         else:
             packing.add_batch()

@@ -7,6 +7,8 @@ one that is refused once is refused for good, so that each is asked about once p
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
@@ -37,16 +39,36 @@ def rooted_trees(arcs: ArcTable, capacity: Integers, supply: Integers) -> Trees 
     return Trees(np.repeat(roots, count).astype(np.int32), np.ones(count, dtype=np.int64), parent_arc)
 
 
+class _Search(NamedTuple):
+    """Scratch of the search for ways to a node.
+
+    flow:  int64 per arc, zero between searches;  used: int32, arcs that carry flow, or did
+    queue: int32, nodes that were reached;  via: int32 per node, the arc by which it goes on, -2 - arc to go back
+    seen:  int64 per node, the last search that reached it, by its number in `last`, int64[1]
+    """
+
+    flow: Integers
+    used: Ranks
+    queue: Ranks
+    via: Ranks
+    seen: Integers
+    last: Integers
+
+
 @compiled
 def _grow(arcs: ArcTable, capacity: Integers, root: int, parent_arc: Matrix[np.int32]) -> bool:
     """Write the trees, which take from `capacity`; return whether all span the network."""
-    nodes = parent_arc.shape[1]
-    flow = np.zeros(len(capacity), dtype=np.int64)
-    used = np.empty(nodes * len(parent_arc), dtype=np.int32)
-    queue, via = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)
-    order, seen = np.empty(nodes, dtype=np.int32), np.zeros(nodes, dtype=np.int64)
-    stamp = 0
-    for tree in range(len(parent_arc)):
+    trees, nodes = parent_arc.shape
+    search = _Search(
+        np.zeros(len(capacity), dtype=np.int64),
+        np.empty(nodes * trees, dtype=np.int32),
+        np.empty(nodes, dtype=np.int32),
+        np.empty(nodes, dtype=np.int32),
+        np.zeros(nodes, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )
+    order = np.empty(nodes, dtype=np.int32)
+    for tree in range(trees):
         order[0], reached, position = root, 1, 0
         while position < reached:
             node = order[position]
@@ -56,10 +78,7 @@ def _grow(arcs: ArcTable, capacity: Integers, root: int, parent_arc: Matrix[np.i
                 head = arcs.heads[arc]
                 if capacity[arc] > 0 and head != root and parent_arc[tree, head] < 0:
                     capacity[arc] -= 1
-                    ways, stamp = _ways(
-                        arcs, capacity, flow, used, queue, via, seen, stamp, root, head, len(parent_arc) - tree - 1
-                    )
-                    if ways:
+                    if _has_ways(arcs, capacity, search, root, head, trees - tree - 1):
                         parent_arc[tree, head] = arc
                         order[reached] = head
                         reached += 1
@@ -71,84 +90,59 @@ def _grow(arcs: ArcTable, capacity: Integers, root: int, parent_arc: Matrix[np.i
 
 
 @inlined
-def _ways(
-    arcs: ArcTable,
-    capacity: Integers,
-    flow: Integers,
-    used: Ranks,
-    queue: Ranks,
-    via: Ranks,
-    seen: Integers,
-    stamp: int,
-    root: int,
-    target: int,
-    wanted: int,
-) -> tuple[bool, int]:
-    """Return whether `wanted` units flow from `root` to `target`, and the last stamp used; `flow` is zero again."""
+def _has_ways(arcs: ArcTable, capacity: Integers, search: _Search, root: int, target: int, wanted: int) -> bool:
+    """Whether `wanted` units flow from `root` to `target`."""
     count, touched = 0, 0
     found = True
     while found and count < wanted:
-        stamp += 1
-        found = _search(arcs, capacity, flow, queue, via, seen, stamp, root, target)
+        found = _find_way(arcs, capacity, search, root, target)
         if found:
-            touched = _send(arcs, flow, used, via, root, target, touched)
+            touched = _send(arcs, search, root, target, touched)
             count += 1
     for place in range(touched):
-        flow[used[place]] = 0
-    return found, stamp
+        search.flow[search.used[place]] = 0
+    return found
 
 
 @inlined
-def _search(
-    arcs: ArcTable,
-    capacity: Integers,
-    flow: Integers,
-    queue: Ranks,
-    via: Ranks,
-    seen: Integers,
-    stamp: int,
-    root: int,
-    target: int,
-) -> bool:
-    """Look for a way with room, from the target back; `via` gets arcs by which nodes go on, or -2 - arcs to go back."""
-    queue[0], length, position = target, 1, 0
-    seen[target] = stamp
-    while position < length:
-        node = queue[position]
+def _find_way(arcs: ArcTable, capacity: Integers, search: _Search, root: int, target: int) -> bool:
+    """Look for a way with room, from the target back."""
+    search.last[0] += 1
+    number = search.last[0]
+    search.queue[0], length, position = target, 1, 0
+    search.seen[target] = number
+    while position < length and search.seen[root] != number:
+        node = search.queue[position]
         position += 1
         for arc in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
             before = arcs.tails[arc]
-            if seen[before] != stamp and flow[arc] < capacity[arc]:
-                seen[before], via[before] = stamp, arc
-                if before == root:
-                    return True
-                queue[length] = before
+            if search.seen[before] != number and search.flow[arc] < capacity[arc]:
+                search.seen[before], search.via[before] = number, arc
+                search.queue[length] = before
                 length += 1
         for place in range(arcs.tail_offsets[node], arcs.tail_offsets[node + 1]):
             arc = arcs.by_tail[place]
             before = arcs.heads[arc]
-            if flow[arc] > 0 and seen[before] != stamp:
-                seen[before], via[before] = stamp, -2 - arc
-                if before == root:
-                    return True
-                queue[length] = before
+            if search.flow[arc] > 0 and search.seen[before] != number:
+                search.seen[before], search.via[before] = number, -2 - arc
+                search.queue[length] = before
                 length += 1
-    return False
+    return bool(search.seen[root] == number)
 
 
 @inlined
-def _send(arcs: ArcTable, flow: Integers, used: Ranks, via: Ranks, root: int, target: int, touched: int) -> int:
-    """Send a unit along `via`; return how many arcs are in `used`, which carry flow or did."""
+def _send(arcs: ArcTable, search: _Search, root: int, target: int, touched: int) -> int:
+    """Send a unit along the way that was found; return how many arcs are in `used`."""
     node = root
     while node != target:
-        arc = via[node]
+        arc = search.via[node]
         if arc >= 0:
-            if flow[arc] == 0:
-                used[touched] = arc
+            if search.flow[arc] == 0:
+                search.used[touched] = arc
                 touched += 1
-            flow[arc] += 1
+            search.flow[arc] += 1
             node = arcs.heads[arc]
         else:
-            flow[-2 - arc] -= 1
+            search.flow[-2 - arc] -= 1
             node = arcs.tails[-2 - arc]
     return touched
