@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chorale.synth.programs.plans.calls import calls_are_sound
 from chorale.synth.programs.plans.moves import MAX_PIECES, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.plans.run import PlanRun
@@ -30,9 +31,8 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
         excess = _excess(plan, parts, max_cells)
         if excess:
             return [ProgramViolation.at("size", excess)]
-        found = PlanRun(plan, parts, calls).violations()
-        if found:
-            return found
+        if not calls_are_sound(plan, parts, calls):
+            return PlanRun(plan, parts, calls).violations()
     return []
 
 
