@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
 from chorale.synth.programs.limits import TargetLimits, limit_violations
+from chorale.synth.programs.plans.calls import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.check_structure import exceeded_plan_limit
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Program
@@ -25,7 +26,31 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
         return f"rank {largest}: thread blocks that must run at once: {blocks} is above the limit {bound}"
     if limits.one_sided_operations is None:
         return ""
-    return exceeded_plan_limit(plan_of(program), limits.resident_threadblocks)
+    ports = sum(
+        peer is not None and program.plan.joined_by_port(rank, peer)
+        for rank, body in enumerate(program.ranks)
+        for block in body.blocks
+        for peer in (block.send_peer, block.recv_peer)
+    )
+    # Before a plan is made, which takes long where there are as many blocks.
+    blocks = sum(len(body.blocks) for body in program.ranks)
+    excess = exceeded_clock_limit(len(program.ranks), blocks, ports, bool(ports) or program.protocol == "LL")
+    if excess:
+        return excess
+    plan = plan_of(program)
+    excess = exceeded_plan_limit(plan, limits.resident_threadblocks)
+    blocks = sum(len(body.blocks) for body in plan.ranks)
+    ports = sum(len(body.port_peers) for body in plan.ranks)
+    return excess or exceeded_clock_limit(len(plan.ranks), blocks, ports, bool(ports) or plan.settings.packets)
+
+
+def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
+    """Return that clocks of so many blocks and ports of all ranks, and one signal of each block on its way, exceed what
+    the check of a plan has room for, "" if they do not. by_others: whether ports or packets tell of what happened."""
+    entries = (2 * blocks + ports) * (blocks + ports + ranks) * (2 if by_others else 1)
+    if entries <= MAX_CLOCK_ENTRIES:
+        return ""
+    return f"clock entries with which order is checked: at least {entries} is above the limit {MAX_CLOCK_ENTRIES}"
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:

@@ -15,6 +15,11 @@ class JsonFields:
 
     __slots__ = ("_values", "_where")
 
+    @property
+    def value(self) -> dict[str, Any]:
+        """The object as it was read."""
+        return self._values
+
     def __init__(self, value: Any, where: str) -> None:
         if not isinstance(value, dict):
             raise InvalidInput(f"{where} must be a JSON object", repr(value)[:40], "write the file again")

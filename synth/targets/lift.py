@@ -186,12 +186,16 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:
     """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`.
+    InvalidInput where it is too large for the check.
 
     collective: what it is to do, where the text cannot say so
     """
     lifted = read_unchecked(text, collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
+        if violation.rule == "size":
+            way_out = "use fewer ranks, channels, instances or chunks"
+            raise InvalidInput("a program must be small enough to be checked", violation.message, way_out)
         rule = f"a program must do what its collective says ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
     return bounded(lifted.program, verdict.max_bytes)

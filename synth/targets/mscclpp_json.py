@@ -20,7 +20,7 @@ from chorale.synth.targets.mscclpp_text import plan_text
 ALIGNMENT_BYTES = 16
 
 LIMITS = TargetLimits(
-    ranks=64,
+    ranks=128,
     channels=1024,
     threadblocks=1024,
     resident_threadblocks=108,

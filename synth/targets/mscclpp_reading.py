@@ -21,9 +21,9 @@ from chorale.synth.programs.plans.plan import (
 from chorale.synth.programs.program import Buffer
 from chorale.synth.targets.json_fields import MAX_INTEGER, JsonFields
 from chorale.synth.targets.mscclpp_text import COLLECTIVE_NAMES
+from chorale.synth.targets.mscclpp_usual import MAX_CHUNKS, usual_operation
 
 MAX_BYTES = 64 * 2**20
-MAX_CHUNKS = 2**24
 MAX_GROUP = 2**16
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
@@ -70,7 +70,8 @@ def _collective(root: JsonFields) -> Collective:
 
 def _plan(root: JsonFields, custom: CustomCollective | None) -> ExecutionPlan:
     collective = _collective(root) if custom is None else custom_collective(custom)
-    ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
+    known: dict[str, Operation] = {}
+    ranks = tuple(_read_rank(number, rank, known) for number, rank in enumerate(root.objects("gpus")))
     if not ranks:
         raise root.error("a plan must have gpus", "none", "write one for each rank")
     return ExecutionPlan(
@@ -99,14 +100,14 @@ def _settings(root: JsonFields) -> PlanSettings:
     )
 
 
-def _read_rank(number: int, fields: JsonFields) -> RankPlan:
+def _read_rank(number: int, fields: JsonFields, known: dict[str, Operation]) -> RankPlan:
     if fields.integer("id") != number:
         raise fields.error("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
     blocks = []
     for index, block in enumerate(fields.objects("threadblocks")):
         if block.integer("id") != index:
             raise block.error("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
-        blocks.append(_read_block(block))
+        blocks.append(_read_block(block, known))
     peers: dict[Kind, list[int]] = {"memory": [], "port": []}
     switches: list[tuple[Buffer, tuple[int, ...]]] = []
     for channel in fields.objects("channels"):
@@ -161,7 +162,7 @@ def _buffer(fields: JsonFields, name: str) -> Buffer:
     return _BUFFERS[letter]
 
 
-def _read_block(fields: JsonFields) -> PlanBlock:
+def _read_block(fields: JsonFields, known: dict[str, Operation]) -> PlanBlock:
     channels: dict[Kind, list[int]] = {"memory": [], "port": [], "switch": []}
     for each in fields.objects("channels"):
         channels[_kind(each, "channel_type")] += each.integers("channel_ids")
@@ -171,7 +172,7 @@ def _read_block(fields: JsonFields) -> PlanBlock:
     return PlanBlock(
         tuple(channels["memory"]),
         tuple(remotes["memory"]),
-        tuple(_read_operation(each) for each in fields.objects("ops")),
+        tuple(usual_operation(each.value, known) or _read_operation(each) for each in fields.objects("ops")),
         tuple(channels["port"]),
         tuple(remotes["port"]),
         tuple(channels["switch"]),

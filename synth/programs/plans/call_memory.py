@@ -22,7 +22,7 @@ from chorale.synth.programs.plans.call_state import (
     CallState,
     Touched,
 )
-from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED
+from chorale.synth.programs.plans.clocks import ORDERED
 
 
 @inlined
@@ -59,10 +59,10 @@ def forget_readers(reads: Matrix[np.int32], first: int) -> None:
 @inlined
 def has_unknown_reader(state: CallState, first: int, owner: int) -> bool:
     """Return whether the list that begins at `first` has a read that `owner` does not know to be over."""
-    reads, clocks = state.touched.reads, state.known.clocks
-    entry = first
+    reads, clocks = state.touched.reads, state.knowledge.clocks
+    happened, entry = clocks.shape[1] - 1, first
     while entry > 0:
-        if reads[entry, WHEN] > clocks[owner, HAPPENED, reads[entry, READER]]:
+        if reads[entry, WHEN] > clocks[owner, happened, reads[entry, READER]]:
             return True
         entry = reads[entry, NEXT]
     return False
@@ -72,15 +72,15 @@ def has_unknown_reader(state: CallState, first: int, owner: int) -> bool:
 def is_written_later(state: CallState, cell: int, owner: int) -> bool:
     """Return whether the last write of `cell` is not before what `owner` does now."""
     cells = state.touched.cells
-    which = HAPPENED if cells[cell, BY_ITSELF] else ORDERED
-    return bool(state.known.clocks[owner, which, cells[cell, WRITER]] < cells[cell, WRITTEN])
+    which = state.knowledge.clocks.shape[1] - 1 if cells[cell, BY_ITSELF] else ORDERED
+    return bool(state.knowledge.clocks[owner, which, cells[cell, WRITER]] < cells[cell, WRITTEN])
 
 
 @inlined
 def note_read(state: CallState, cell: int, owner: int) -> None:
     """Note that `owner` reads `cell` now."""
     cells = state.touched.cells
-    cells[cell, READ] = note_reader(state.touched.reads, cells[cell, READ], owner, state.known.times[owner])
+    cells[cell, READ] = note_reader(state.touched.reads, cells[cell, READ], owner, state.knowledge.times[owner])
 
 
 @inlined
@@ -95,10 +95,10 @@ def note_write(state: CallState, cell: int, owner: int, time: int, by_itself: bo
 @inlined
 def may_put(state: CallState, slot: int, owner: int, call: int) -> bool:
     """Return whether nobody can still need the packet in `slot`."""
-    slots = state.touched.slots
+    slots, clocks = state.touched.slots, state.knowledge.clocks
     if slots[slot, CALL] == 0:
         return True
-    if slots[slot, CALL] == call or state.known.clocks[owner, HAPPENED, slots[slot, OWNER]] < slots[slot, TIME]:
+    if slots[slot, CALL] == call or clocks[owner, clocks.shape[1] - 1, slots[slot, OWNER]] < slots[slot, TIME]:
         return False
     return not has_unknown_reader(state, slots[slot, TAKEN], owner)
 
@@ -108,7 +108,7 @@ def note_packet(state: CallState, slot: int, owner: int, call: int, row: int) ->
     """Note a packet of `call` by `owner`, which tells `row`."""
     slots = state.touched.slots
     forget_readers(state.touched.reads, slots[slot, TAKEN])
-    slots[slot, CALL], slots[slot, OWNER], slots[slot, TIME] = call, owner, state.known.times[owner]
+    slots[slot, CALL], slots[slot, OWNER], slots[slot, TIME] = call, owner, state.knowledge.times[owner]
     slots[slot, ROW], slots[slot, TAKEN] = row, 0
 
 
@@ -116,21 +116,22 @@ def note_packet(state: CallState, slot: int, owner: int, call: int, row: int) ->
 def note_taken(state: CallState, slot: int, owner: int) -> None:
     """Note that `owner` takes the packet in `slot`."""
     slots = state.touched.slots
-    slots[slot, TAKEN] = note_reader(state.touched.reads, slots[slot, TAKEN], owner, state.known.times[owner])
+    slots[slot, TAKEN] = note_reader(state.touched.reads, slots[slot, TAKEN], owner, state.knowledge.times[owner])
 
 
 @inlined
 def write_told(touched: Touched, state: CallState, owner: int, row: int) -> None:
     """Write into `row` what a packet of `owner` tells now: what it has done so far, this included."""
-    clocks = state.known.clocks
+    clocks = state.knowledge.clocks
     for component in range(clocks.shape[2]):
-        touched.told[row, component] = clocks[owner, HAPPENED, component]
-    touched.told[row, owner] = state.known.times[owner]
+        touched.told[row, component] = clocks[owner, clocks.shape[1] - 1, component]
+    touched.told[row, owner] = state.knowledge.times[owner]
 
 
 @inlined
 def learn_told(touched: Touched, state: CallState, owner: int, row: int) -> None:
     """Let `owner` know what the writer of a packet had done."""
-    clocks = state.known.clocks
+    clocks = state.knowledge.clocks
+    happened = clocks.shape[1] - 1
     for component in range(clocks.shape[2]):
-        clocks[owner, HAPPENED, component] = max(clocks[owner, HAPPENED, component], touched.told[row, component])
+        clocks[owner, happened, component] = max(clocks[owner, happened, component], touched.told[row, component])

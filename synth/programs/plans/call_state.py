@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from chorale.synth.kernels.types import Matrix, Table
 from chorale.synth.programs.plans.flat_plan import (
     COUNT,
+    DOES,
     FIRST_CELL,
+    FIRST_STEP,
     FIRST_STRETCH,
     PACKETS,
+    PROXY,
     READS,
+    RELAXED_HEAR,
+    RELAXED_TELL,
     TAKES,
     FlatPlan,
     halves_of,
@@ -46,32 +51,32 @@ class Touched(NamedTuple):
     cells: int32[cells, 4]: last writer, when, whether it is enough that it happened, first read since (0: none)
     reads: int32[1 + reads, 3]: next read of the cell, reader, time; row 0: first free row, and rows never used
     slots: int32[slots, 5]: call (0: no packet), writer, time, row of what it told, first read since
-    told:  int32[rows, components]: of packets
+    told:  int16[rows, components]: of packets
     """
 
     cells: Matrix[np.int32]
     reads: Matrix[np.int32]
     slots: Matrix[np.int32]
-    told: Matrix[np.int32]
+    told: Matrix[np.int16]
 
 
-class Known(NamedTuple):
+class Knowledge(NamedTuple):
     """What owners know of components: blocks and proxies, then the begun calls of each rank.
 
-    clocks:  int32[owners, 2, components], as of `chorale.synth.programs.plans.clocks`
+    clocks:  int16[owners, rows, components], as of `chorale.synth.programs.plans.clocks`; of one row or two
     times:   int32[owners]
     threads: int64[blocks, THREADS]: row of what a thread has heard since the last nop, or -1
-    news:    int32[rows, 2, components]: what was told and is on its way, or known to a thread
-    next:    int64[rows]: the next row of a queue, or of the free ones
+    news:    int16[all, rows, components]: what was told and is on its way, or known to a thread
+    next:    int64[all]: the next row of a queue, or of the free ones
     free:    int64[3]: first free row of news (-1: none), how many are free, and how many steps were done
     queues:  int64[queues, 2]: first and last row, -1 for none
     met:     int64[blocks, 2]: barrier at which a block is, or -1, and whether all have come
     """
 
-    clocks: Table[np.int32]
+    clocks: Table[np.int16]
     times: NDArray[np.int32]
     threads: Matrix[np.int64]
-    news: Table[np.int32]
+    news: Table[np.int16]
     next: Integers
     free: Integers
     queues: Matrix[np.int64]
@@ -94,7 +99,7 @@ class CallState(NamedTuple):
     wanted: ChunkValues
     given: ChunkValues
     touched: Touched
-    known: Known
+    knowledge: Knowledge
 
 
 def new_state(plan: ExecutionPlan, flat: FlatPlan, pieces: int) -> CallState:
@@ -103,7 +108,7 @@ def new_state(plan: ExecutionPlan, flat: FlatPlan, pieces: int) -> CallState:
     longest = int(flat.stretches[:, COUNT].max(initial=1))
     words = words_of(plan)
     return CallState(
-        flat.blocks[:-1, 0].copy(),
+        flat.blocks[:-1, FIRST_STEP].copy(),
         np.zeros(ranks, dtype=np.int64),
         unwritten_values(cells + slots + longest, words),
         _placed(plan, flat, pieces, wanted=True),
@@ -113,14 +118,27 @@ def new_state(plan: ExecutionPlan, flat: FlatPlan, pieces: int) -> CallState:
     )
 
 
+def clock_entries(state: CallState) -> int:
+    """Return how many entries all clocks have, those on their way included."""
+    return state.knowledge.clocks.size + state.knowledge.news.size + state.touched.told.size
+
+
 def with_more_news(state: CallState) -> CallState:
     """Return `state` with room for twice as much that is on its way."""
-    known, rows = state.known, len(state.known.next)
-    news = np.concatenate([known.news, np.zeros_like(known.news)])
-    following = np.concatenate([known.next, np.arange(rows + 1, 2 * rows + 1)])
-    following[-1] = known.free[0]
-    free = np.array([rows, known.free[UNUSED] + rows, known.free[STEPS]], dtype=np.int64)
-    return state._replace(known=known._replace(news=news, next=following, free=free))
+    knowledge, rows = state.knowledge, len(state.knowledge.next)
+    news = np.zeros((2 * rows, *knowledge.news.shape[1:]), dtype=np.int16)
+    news[:rows] = knowledge.news
+    following = np.concatenate([knowledge.next, np.arange(rows + 1, 2 * rows + 1)])
+    following[-1] = knowledge.free[0]
+    free = np.array([rows, knowledge.free[UNUSED] + rows, knowledge.free[STEPS]], dtype=np.int64)
+    return state._replace(knowledge=knowledge._replace(news=news, next=following, free=free))
+
+
+def latest_time(flat: FlatPlan) -> int:
+    """Return the time that the clock of a block or proxy may reach in a call; ports are told of puts and of signals."""
+    steps = int(np.diff(flat.blocks[:, FIRST_STEP]).max(initial=0))
+    told = flat.links[:, PROXY]
+    return max(steps, 2 * int(np.bincount(told[told >= 0]).max(initial=0)))
 
 
 def components_of(flat: FlatPlan) -> int:
@@ -139,25 +157,32 @@ def _touched(plan: ExecutionPlan, flat: FlatPlan, cells: int, slots: int) -> Tou
         np.zeros((cells, 4), dtype=np.int32),
         np.zeros((1 + read + halves * taken, 3), dtype=np.int32),
         np.zeros((slots, 5), dtype=np.int32),
-        np.zeros((rows, components_of(flat)), dtype=np.int32),
+        np.zeros((rows, components_of(flat)), dtype=np.int16),
     )
 
 
-def _known(plan: ExecutionPlan, flat: FlatPlan) -> Known:
+def _known(plan: ExecutionPlan, flat: FlatPlan) -> Knowledge:
     owners, components, blocks = int(flat.ranks[-1, -1]), components_of(flat), len(flat.blocks) - 1
-    rows = max(4 * THREADS, blocks + int(flat.begins.sum()))
+    kinds, rows = 2 if _is_relaxed(plan, flat) else 1, max(4 * THREADS, blocks + int(flat.begins.sum()))
     following = np.arange(1, rows + 1)
     following[-1] = -1
-    return Known(
-        np.zeros((owners, 2, components), dtype=np.int32),
+    return Knowledge(
+        np.zeros((owners, kinds, components), dtype=np.int16),
         np.zeros(owners, dtype=np.int32),
         np.full((blocks, THREADS), -1, dtype=np.int64),
-        np.zeros((rows, 2, components), dtype=np.int32),
+        np.zeros((rows, kinds, components), dtype=np.int16),
         following,
         np.array([0, rows, 0], dtype=np.int64),
         np.full((len(flat.begins), 2), -1, dtype=np.int64),
         np.full((blocks, 2), -1, dtype=np.int64),
     )
+
+
+def _is_relaxed(plan: ExecutionPlan, flat: FlatPlan) -> bool:
+    """Return whether something can be known to have happened without an order of memory."""
+    relaxed = np.isin(flat.steps[:, DOES], (RELAXED_TELL, RELAXED_HEAR)).any()
+    by_others = any(body.port_peers or body.switches for body in plan.ranks)
+    return by_others or bool(relaxed) or bool(flat.moves[:, [TAKES, PACKETS]].any())
 
 
 def _placed(plan: ExecutionPlan, flat: FlatPlan, pieces: int, wanted: bool) -> ChunkValues:

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from chorale.synth.programs.program import BufferRef, Instruction, Program
 
 InstructionId = tuple[int, int, int]
 """Rank, block, number of an instruction."""
-VectorClock = NDArray[np.int32]
-"""int32[blocks of all ranks]: how many instructions of each are known to be done."""
+VectorClock = NDArray[np.signedinteger[Any]]
+"""int[blocks of all ranks]: how many instructions of each are known to be done."""
 _NONE: Mapping[InstructionId, InstructionId] = MappingProxyType({})
 
 
@@ -44,7 +44,8 @@ def message_order(
     """Return what holds for the messages of the sound `program`. O(instructions * blocks).
 
     receive_of: the receive of each send; read_late: the same of those sends whose chunks are read until they have been
-    received, instead of when they are sent
+    received, instead of when they are sent. Which sends last is found only where receivers read, or ports: there it
+    matters, and what every write knew must be kept.
     """
     return _Causality(program, receive_of, read_late).run()
 
@@ -67,7 +68,9 @@ class _Causality:
         self._program, self._receive_of, self._read_late = program, receive_of, read_late
         self._first = [0, *accumulate(len(rank.blocks) for rank in program.ranks)]
         blocks = self._first[-1]
-        self._clock: NDArray[np.int32] = np.zeros((blocks, blocks), dtype=np.int32)
+        self._looks_for_lasting = program.plan.reads or bool(program.plan.boxes)
+        longest = max((len(block.instructions) for body in program.ranks for block in body.blocks), default=0)
+        self._clock: VectorClock = np.zeros((blocks, blocks), dtype=np.int16 if longest < 2**15 else np.int32)
         self._at = [0] * blocks
         self._rank = [rank for rank, body in enumerate(program.ranks) for _ in body.blocks]
         self._layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -143,11 +146,13 @@ class _Causality:
             self._accesses[rank, cell].append((access.block, access.item[2]))
         for cell in written:
             self._accesses[rank, cell] = [(access.block, access.item[2])]
-            self._writes[rank, cell].append(access)
+            if self._looks_for_lasting:
+                self._writes[rank, cell].append(access)
         if item.op.sends:
             # What arrived is sent from where it was stored, if it was.
             sent = written or read
-            self._sends.append((access, sent))
+            if self._looks_for_lasting:
+                self._sends.append((access, sent))
             if access.item in self._read_late:
                 for cell in sent:
                     self._accesses[rank, cell].append(self._number(self._read_late[access.item]))

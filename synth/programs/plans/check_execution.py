@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from chorale.synth.programs.plans.calls import calls_are_sound
+from chorale.synth.programs.plans.calls import CROWDED, MAX_CLOCK_ENTRIES, WRONG, verdict_on_calls
 from chorale.synth.programs.plans.moves import MAX_PIECES, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import PlanRun
 from chorale.synth.programs.program import ProgramViolation
 
 MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
-MAX_CLOCK_ENTRIES = 2**27
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
@@ -31,7 +30,11 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
         excess = _excess(plan, parts, max_cells)
         if excess:
             return [ProgramViolation.at("size", excess)]
-        if not calls_are_sound(plan, parts, calls):
+        verdict = verdict_on_calls(plan, parts, calls)
+        if verdict == CROWDED:
+            message = f"clock entries: more than the {MAX_CLOCK_ENTRIES} with which order can be checked"
+            return [ProgramViolation.at("size", message)]
+        if verdict == WRONG:
             return PlanRun(plan, parts, calls).violations()
     return []
 
@@ -41,7 +44,6 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
     pieces = pieces_of_a_chunk(plan, parts)
     if pieces > MAX_PIECES:
         return f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
-    owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
     steps = [each for body in plan.ranks for block in body.blocks for _, each, _ in unrolled(block, parts)]
     moved = sum(operand.count for each in steps for operand in (*each.sources, *each.targets))
     packets = sum(each.count for step in steps if step.action.packets for each in (*step.sources, *step.targets))
@@ -49,19 +51,11 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
         ("chunks moved by all operations", moved * pieces, MAX_MOVES),
         ("packets moved by all operations", packets * pieces, MAX_PACKETS),
         ("chunks of memory on all ranks", _cells(plan) * pieces, max_cells),
-        ("clock entries", owners * (sum(map(_told, steps)) + owners), MAX_CLOCK_ENTRIES),
     )
     for what, value, largest in sizes:
         if value > largest:
             return f"{what}: {value} are more than the {largest} that can be checked"
     return ""
-
-
-def _told(operation: Operation) -> int:
-    """Return how many clocks an operation leaves for others."""
-    if operation.action.packets:
-        return 1
-    return len(operation.channels) * operation.action.signals + len(operation.semaphores)
 
 
 def _cells(plan: ExecutionPlan) -> int:

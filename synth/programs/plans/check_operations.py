@@ -95,25 +95,28 @@ def _numbers(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operat
     tells = action.signals or action.waits or through_port
     if tells and kind == "switch":
         yield "channel", f"{action.value} needs memory or port channels"
-    numbers = (
-        ("channel", operation.channels, len(block.channels_of(kind)), MAX_OPERATION_CHANNELS, tells),
-        (
-            "semaphore",
-            operation.semaphores,
-            len(plan.ranks[rank].semaphores),
-            MAX_OPERATION_SEMAPHORES,
-            action in _LOCKS,
-        ),
-    )
-    for what, named, available, largest, needed in numbers:
-        if any(number >= available for number in named):
-            yield what, f"{action.value} names {what} {max(named)}, there are {available}"
-        if len(named) > largest or (needed and not named):
-            yield what, f"{action.value} names {len(named)} {what}s, must name 1 to {largest}"
-        if needed and len(set(named)) < len(named):
-            yield what, f"{action.value} names a {what} twice: threads would change one counter at once"
+    if operation.channels or tells:
+        there = len(block.channels_of(kind))
+        yield from _named("channel", operation, operation.channels, there, MAX_OPERATION_CHANNELS, tells)
+    if operation.semaphores or action in _LOCKS:
+        there = len(plan.ranks[rank].semaphores)
+        yield from _named(
+            "semaphore", operation, operation.semaphores, there, MAX_OPERATION_SEMAPHORES, action in _LOCKS
+        )
     if through_port and len(operation.channels) != len(operation.targets):
         yield "channel", f"{action.value} has {len(operation.channels)} ports for {len(operation.targets)} targets"
+
+
+def _named(
+    what: str, operation: Operation, named: tuple[int, ...], available: int, largest: int, needed: bool
+) -> Iterator[Fault]:
+    action = operation.action
+    if named and max(named) >= available:
+        yield what, f"{action.value} names {what} {max(named)}, there are {available}"
+    if len(named) > largest or (needed and not named):
+        yield what, f"{action.value} names {len(named)} {what}s, must name 1 to {largest}"
+    if needed and len(set(named)) < len(named):
+        yield what, f"{action.value} names a {what} twice: threads would change one counter at once"
 
 
 def _operands(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:

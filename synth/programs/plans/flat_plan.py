@@ -68,7 +68,7 @@ class FlatPlan(NamedTuple):
 def flat_plan(plan: ExecutionPlan, parts: int, pieces: int, calls: int) -> FlatPlan:
     """Return the tables of the structurally sound `plan` for `calls` calls, with pipelines in so many `parts` and
     chunks in so many `pieces`. O(operands)."""
-    return _Tables(plan, parts, pieces).made(calls)
+    return _Tables(plan, parts, pieces).tables(calls)
 
 
 def slots_of(plan: ExecutionPlan, pieces: int) -> int:
@@ -106,7 +106,7 @@ class _Tables:
         self._stretches: list[tuple[int, int, int]] = []
         self._told = 0
 
-    def made(self, calls: int) -> FlatPlan:
+    def tables(self, calls: int) -> FlatPlan:
         first_block = [0]
         for rank, body in enumerate(self._plan.ranks):
             for block in body.blocks:

@@ -80,14 +80,16 @@ class Action(StrEnum):
     @property
     def signals(self) -> bool:
         """Whether it tells peers that something has been done."""
-        return self in (Action.SIGNAL, Action.RELAXED_SIGNAL, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH)
+        return self in _SIGNALLING
 
     @property
     def waits(self) -> bool:
         """Whether it waits for peers."""
-        return self in (Action.WAIT, Action.RELAXED_WAIT)
+        return self in _WAITING
 
 
+_SIGNALLING = frozenset({Action.SIGNAL, Action.RELAXED_SIGNAL, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH})
+_WAITING = frozenset({Action.WAIT, Action.RELAXED_WAIT})
 _WRITING_PACKETS = frozenset({Action.PUT_PACKETS, Action.COPY_PACKETS, Action.GROUP_STORE_PACKETS})
 _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).index(Action.PIPELINE)])
 
@@ -140,7 +142,7 @@ class PlanBlock:
 
     def channels_of(self, kind: Kind) -> tuple[int, ...]:
         """Return its channels of `kind`, by their numbers within the rank."""
-        return {"memory": self.channels, "port": self.port_channels, "switch": self.switches}[kind]
+        return self.channels if kind == "memory" else self.port_channels if kind == "port" else self.switches
 
     def remotes_of(self, kind: Kind) -> tuple[int, ...]:
         """Return the remote buffers that it reaches by channels of `kind`."""

@@ -12,6 +12,8 @@ packets, of all that read it. Only in rooted collectives nothing leads back to t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import declared_chunks, layout_of
 from chorale.synth.programs.plans.block_groups import BlockGroups, Cuts, groups_that_fit
@@ -41,11 +43,24 @@ def plan_of(program: Program) -> ExecutionPlan:
     InvalidInput for a protocol that there is not, sums that packets cannot make, and sizes beyond what offsets
     can tell.
     """
+    for known, plan in _LATEST:
+        if known.ranks is program.ranks and replace(known, name=program.name, origin=program.origin) == program:
+            _LATEST.clear()
+            return replace(plan, name=program.name, origin=program.origin)
+    plan = _translated(program)
+    _LATEST[:] = [(program, plan)]
+    return plan
+
+
+_LATEST: list[tuple[Program, ExecutionPlan]] = []
+"""What was translated last: whether a program fits is asked before it is written, which takes the same plan."""
+
+
+def _translated(program: Program) -> ExecutionPlan:
     _require_possible(program)
     deliveries = deliveries_of(program)
     packets = program.protocol == "LL"
-    wiring = _wiring(program, deliveries)
-    bodies = tuple(_RankWriter(program, rank, deliveries, wiring).plan() for rank in range(len(program.ranks)))
+    bodies = tuple(writer.plan() for writer in _writers(program, deliveries))
     # Packets are twice as long as what they hold, and there are two halves of scratch.
     scratch = max(body.scratch_chunks for body in bodies) * (4 if packets else 1)
     largest = largest_bytes(program.chunks, scratch)
@@ -73,18 +88,22 @@ def _require_possible(program: Program) -> None:
         raise InvalidInput("packets are written to their readers, all at once", option, "leave it out, or use Simple")
 
 
-def _wiring(program: Program, deliveries: Deliveries) -> PlanWiring:
-    """Return the segments, with groups where they fit. Who is alone beside groups has more operations, so that its
-    blocks may have to be cut, which leaves less room for groups."""
+def _writers(program: Program, deliveries: Deliveries) -> list[_RankWriter]:
+    """Return a writer for each rank, with groups where they fit. Who is alone beside groups has more operations, so
+    that its blocks may have to be cut, which leaves less room for groups."""
     groups = BlockGroups(program.plan.group)
     while True:
-        uncut = PlanWiring(program, deliveries, {}, groups)
-        writers = [_RankWriter(program, rank, deliveries, uncut) for rank in range(len(program.ranks))]
+        writers = _writers_for(program, deliveries, PlanWiring(program, deliveries, {}, groups))
         cuts = {block: first for writer in writers for block, first in writer.cuts().items()}
         fitting = groups_that_fit(program, deliveries, cuts, groups)
         if fitting == groups:
-            return PlanWiring(program, deliveries, cuts, groups) if cuts else uncut
+            cut = PlanWiring(program, deliveries, cuts, groups) if cuts else None
+            return writers if cut is None else _writers_for(program, deliveries, cut)
         groups = fitting
+
+
+def _writers_for(program: Program, deliveries: Deliveries, wiring: PlanWiring) -> list[_RankWriter]:
+    return [_RankWriter(program, rank, deliveries, wiring) for rank in range(len(program.ranks))]
 
 
 class _RankWriter:
@@ -98,6 +117,7 @@ class _RankWriter:
         self._links: RankSemaphores = links_of(rank, self._blocks, wiring)
         self._packets = program.protocol == "LL"
         self._writer = writer_for(self._packets, deliveries, wiring)
+        self._drafts: dict[SegmentId, tuple[SegmentDraft, list[int]]] = {}
 
     def cuts(self) -> Cuts:
         """Return where blocks must be cut to have no more operations than the executor takes."""
@@ -116,10 +136,16 @@ class _RankWriter:
         for index in range(len(self._blocks)):
             for segment in self._wiring.segments_of(self._rank, index):
                 assembly.add(self._draft(segment)[0], self._wiring.groups.members((self._rank, index)))
+                del self._drafts[segment]
         return assembly.plan(inputs, outputs, self._deliveries.scratch_chunks[self._rank])
 
     def _draft(self, segment: SegmentId) -> tuple[SegmentDraft, list[int]]:
         """Return the segment, and how many operations there are after its beginning and after each instruction."""
+        if segment not in self._drafts:
+            self._drafts[segment] = self._drawn(segment)
+        return self._drafts[segment]
+
+    def _drawn(self, segment: SegmentId) -> tuple[SegmentDraft, list[int]]:
         incoming, outgoing = self._wiring.incoming(segment), self._wiring.outgoing(segment)
         lanes: dict[str, list[Lane]] = {"memory": [], "port": []}
         for lane in (*incoming, *outgoing):
@@ -129,10 +155,11 @@ class _RankWriter:
         self._begin(draft, incoming, outgoing)
         if segment in self._links.chained:
             writer.acquire((self._links.chained[segment],))
-        ends = [_size(writer.operations)]
+        ends, counted = [_size(writer.operations)], len(writer.operations)
         for step in self._wiring.steps_of(segment, self._blocks[segment.block]):
             self._instruction(draft, segment.block, step)
-            ends.append(_size(writer.operations))
+            ends.append(ends[-1] + _size(writer.operations[counted:]))
+            counted = len(writer.operations)
         following = segment._replace(number=segment.number + 1)
         if following in self._links.chained:
             writer.release((self._links.chained[following],))

@@ -58,9 +58,11 @@ class PlanWiring:
 
     def segment_of(self, item: InstructionId) -> SegmentId:
         """Return the segment that an instruction is in."""
-        rank, block, step = item
-        cuts = self._cuts.get((rank, block), (0,))
-        return SegmentId(rank, block, bisect_right(cuts, step) - 1)
+        return SegmentId(item[0], item[1], self._segment_number(item))
+
+    def _segment_number(self, item: InstructionId) -> int:
+        cuts = self._cuts.get(item[:2])
+        return 0 if cuts is None else bisect_right(cuts, item[2]) - 1
 
     def segments_of(self, rank: int, block: int) -> list[SegmentId]:
         """Return all segments of a block in order."""
@@ -73,7 +75,7 @@ class PlanWiring:
 
     def lane_of(self, delivery: Delivery) -> Lane:
         """Return the lane that a message is on."""
-        ends = (self.segment_of(delivery.send).number, self.segment_of(delivery.receive).number)
+        ends = self._segment_number(delivery.send), self._segment_number(delivery.receive)
         return Lane(delivery.connection, *ends)
 
     def incoming(self, segment: SegmentId) -> list[Lane]:

@@ -41,6 +41,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.methods.swing import swing_latency
 from chorale.synth.methods.traffic.matrix import zipf_matrix
 from chorale.synth.methods.traffic.planner import plan_traffic
+from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
@@ -143,6 +144,9 @@ def programs() -> None:
     verify(swing_latency(pair, ALLREDUCE).schedule())
     for target in ("oneccl-xml", "msccl-xml", "mscclpp-json"):
         check_program(lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions(target, fuse=True)))
+    for protocol in ("Simple", "LL"):
+        options = LoweringOptions("mscclpp-json", protocol=protocol, ranks_per_box=2)
+        check_program(plan_of(lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), options)))
     for target in ("oneccl-xml", "msccl-xml"):
         program = lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions(target, in_place=False))
         lift(target_named(target).emit(program).encode())

@@ -1,0 +1,115 @@
+"""Plans are written and read by short ways, with the bytes and the objects of the long ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.fit import exceeded_limit
+from chorale.synth.programs.plans import translate
+from chorale.synth.programs.plans.plan import Action
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.targets import mscclpp_reading
+from chorale.synth.targets.mscclpp_json import LIMITS
+from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.mscclpp_usual import usual_operation
+from tests.conformance.plan_cases import CASES, document_of
+from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.programs.plans.examples import SMALL
+
+TEXTS = {plan.name + str(plan.in_place): plan_text(plan) for plan in SMALL} | {
+    name: json.dumps(document_of(name)) for name in CASES
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_is_what_the_library_writes(name):
+    plan = parse_plan(TEXTS[name].encode())
+    text = plan_text(plan)
+    document = json.loads(text)
+    assert text == json.dumps(document, indent=1) + "\n"
+    title = document.pop("name")
+    assert title == f"{plan.name} {sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]}"
+
+
+def test_names_with_quotes_do_not_pass_for_the_list_of_ranks():
+    plan = replace(SMALL[0], name='a "gpus": [] b', origin='"gpus": []')
+    again = parse_plan(plan_text(plan).encode())
+    assert (again.name, again.origin, again.ranks) == (plan.name, plan.origin, plan.ranks)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_usual_operations_are_read_as_others_are(name, monkeypatch):
+    short = parse_plan(TEXTS[name].encode())
+    monkeypatch.setattr(mscclpp_reading, "usual_operation", lambda value, shared: None)
+    assert short == parse_plan(TEXTS[name].encode())
+
+
+ODD = st.sampled_from([None, True, -1, 2**70, 1.5, "i", "zz", [], {}, [0], [[0]], {"index": 0, "size": 1, "type": "i"}])
+SMALL_NUMBERS = st.integers(0, 9)
+OPERANDS = st.fixed_dictionaries(
+    {"index": SMALL_NUMBERS | ODD, "size": SMALL_NUMBERS, "type": st.just("o") | ODD}
+) | st.fixed_dictionaries({"index": SMALL_NUMBERS, "size": SMALL_NUMBERS | ODD, "buffer_id": SMALL_NUMBERS | ODD})
+OPERATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from([action.value for action in Action]) | ODD,
+        "channel_type": st.sampled_from(["memory", "port", "switch", "none"]) | ODD,
+        "channel_ids": st.lists(st.integers(0, 3)) | ODD,
+        "semaphore_ids": st.lists(st.integers(0, 3)) | ODD,
+        "src_buff": st.lists(
+            st.fixed_dictionaries(
+                {"index": st.integers(0, 9) | ODD, "size": st.integers(0, 9), "type": st.just("o") | ODD}
+            )
+            | st.fixed_dictionaries({"index": st.integers(0, 9), "size": ODD, "buffer_id": st.integers(0, 3) | ODD})
+        )
+        | ODD,
+        "dst_buff": st.lists(st.just({"type": "s", "index": 1, "size": 1})) | ODD,
+        "else": ODD,
+    },
+)
+
+
+@given(OPERATIONS)
+def test_what_is_read_in_the_short_way_the_long_way_reads_too(value):
+    """And what has anything odd is left to it, which says what is wrong."""
+    found = usual_operation(value, {})
+    if found is not None:
+        fields = mscclpp_reading.JsonFields(value, "an operation")
+        assert mscclpp_reading._read_operation(fields) == found
+
+
+def test_a_program_is_translated_once_for_its_limits_and_its_text(monkeypatch):
+    program = lowered("ring:4", "allreduce", "mscclpp-json")
+    made = []
+    monkeypatch.setattr(translate, "_translated", lambda each: made.append(each) or SMALL[0])
+    translate._LATEST.clear()
+    assert exceeded_limit(program, LIMITS) == ""
+    assert plan_of(replace(program, origin="elsewhere")).origin == "elsewhere"
+    assert len(made) == 1
+    plan_of(replace(program, protocol="LL"))
+    plan_of(program)
+    assert [each.protocol for each in made] == ["Simple", "LL", "Simple"]
+    translate._LATEST.clear()
+
+
+def test_clocks_beyond_the_check_are_a_limit_that_shows_at_once(monkeypatch):
+    program = lowered("ring:4", "allreduce", "mscclpp-json")
+    monkeypatch.setattr("chorale.synth.lowering.fit.MAX_CLOCK_ENTRIES", 100)
+    assert "clock entries with which order is checked: at least 640 is above the limit 100" in exceeded_limit(
+        program, LIMITS
+    )
+
+
+def test_128_ranks_are_lowered_and_more_refused():
+    program = lowered("hypercube:7", "allreduce", "mscclpp-json", "recursive-doubling")
+    assert len(parse_plan(plan_text(plan_of(program)).encode()).ranks) == 128
+    with pytest.raises(InvalidInput, match="256 is above the limit 128"):
+        lowered("hypercube:8", "allreduce", "mscclpp-json", "recursive-doubling")
