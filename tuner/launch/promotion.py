@@ -111,9 +111,11 @@ class _Gate:
     def judge(self, winner: BestProgram) -> PromotionVerdict:
         against = None
         try:
-            champion = self._champion(winner)
+            name = None if self.mlflow is None else self._name(self.mlflow, winner)
+            champion = self._champion(name)
             against = None if champion is None else champion.version
-            return self._refused(winner, against) or self._decided(winner, champion) or self._measured(winner, champion)
+            refused = self._refused(winner, against) or self._decided(winner, champion, name)
+            return refused or self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
             _log.warning("%s: kept out: %s", winner.size_class, error)
             return PromotionVerdict(False, f"could not be judged: {error}", against)
@@ -128,12 +130,12 @@ class _Gate:
         )
         return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
 
-    def _decided(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict | None:
+    def _decided(self, winner: BestProgram, champion: ModelVersion | None, name: str | None) -> PromotionVerdict | None:
         """Return the verdict where it needs no measurement."""
         identity = identity_tags(self.campaign, winner)
         if champion is not None and is_same(champion.tags, identity):
             return PromotionVerdict(True, "holds the alias already", champion.version)
-        versions = self.mlflow.versions(self._name(self.mlflow, winner)) if self.mlflow else []
+        versions = self.mlflow.versions(name) if self.mlflow and name else []
         if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
             reason = "somebody went back from it"
             return PromotionVerdict(False, reason, None if champion is None else champion.version)
@@ -217,10 +219,8 @@ class _Gate:
     def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, AnyProgram]:
         return candidate, lift_code(self.store.program_path(program_id).read_bytes())
 
-    def _champion(self, winner: BestProgram) -> ModelVersion | None:
-        if self.mlflow is None:
-            return None
-        return self.mlflow.aliased(self._name(self.mlflow, winner), self.campaign.register_.alias)
+    def _champion(self, name: str | None) -> ModelVersion | None:
+        return self.mlflow.aliased(name, self.campaign.register_.alias) if self.mlflow and name else None
 
     def _champion_rival(self, champion: ModelVersion) -> Rival:
         """Return the champion in the target of this campaign, lowered again if it was tuned for another."""

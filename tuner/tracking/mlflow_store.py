@@ -19,7 +19,7 @@ from chorale.synth.redaction import redacted
 from chorale.tuner.config.address import with_password
 from chorale.tuner.files.spared_imports import spared
 from chorale.tuner.tracking.local_database import require_finished, require_undamaged, try_databases_seldom
-from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState
+from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState, if_there
 from chorale.tuner.tracking.new_database import create_database
 from chorale.tuner.tracking.private_store import without_credentials
 
@@ -169,7 +169,7 @@ class MlflowStore:
     ) -> ModelVersion:
         """Add a version with `files` to the registered model `name`, created where needed."""
         with self._translated_errors(), _as_folder(files) as folder:
-            if not self._client.search_registered_models(f"name = '{name}'"):
+            if if_there(lambda: self._client.get_registered_model(name)) is None:
                 self._client.create_registered_model(name, dict(model_tags))
             experiment_id = self._client.get_run(run_id).info.experiment_id
             logged_name = name.replace(".", "-")  # MLflow allows no dots here
@@ -218,9 +218,8 @@ class MlflowStore:
     def aliased(self, name: str, alias: str) -> ModelVersion | None:
         """Return the version that `alias` of the model `name` points to, if there is one."""
         with self._translated_errors():
-            models = self._client.search_registered_models(f"name = '{name}'")
-            number = models[0].aliases.get(alias) if models else None
-            return None if number is None else _version(self._client.get_model_version(name, str(number)))
+            found = if_there(lambda: self._client.get_model_version_by_alias(name, alias))
+            return None if found is None else _version(found)
 
     def download(self, version: ModelVersion) -> dict[str, bytes]:
         """Return the files of a registered version."""

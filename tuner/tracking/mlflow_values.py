@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,20 @@ class ModelVersion:
     version: str
     run_id: str
     tags: Mapping[str, str]
+
+
+_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""Codes with which MLflow says that there is no such model, and no such alias of it."""
+
+
+Answer = TypeVar("Answer")
+
+
+def if_there(ask: Callable[[], Answer]) -> Answer | None:
+    """Return what `ask` returns, None where MLflow has no such thing: asking for one is faster than searching."""
+    try:
+        return ask()
+    except Exception as error:
+        if getattr(error, "error_code", None) in _MISSING:
+            return None
+        raise

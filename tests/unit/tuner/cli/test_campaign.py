@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.campaign_list import launched_campaign
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.tracking.local_database import forget_connections
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign
 from tests.command import chorale
@@ -145,6 +148,24 @@ def test_optuna_and_mlflow_are_made_anew(journal: Path, home: Home, capsys: Any,
     store = Store(journal.parent)
     store.close()
     assert set(tracked(home)) == {trial.trial_id for trial in store.trials}
+    assert chorale(capsys, "campaign", "check", "small").code == 0
+
+
+def test_a_database_that_was_not_made_to_its_end_is_named_and_made_anew(journal: Path, home: Home, capsys: Any) -> None:
+    file = home.root / "mlflow.db"
+    break_file(file, "garbage")
+    file.unlink()
+    with closing(sqlite3.connect(file)) as connection:  # as MLflow itself leaves it when it is killed
+        connection.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT)")
+        connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
+        connection.commit()
+    forget_connections(home.mlflow_uri)  # as in a new process
+    checked = chorale(capsys, "campaign", "check", "small", "--json")
+    assert checked.code == 1
+    [problem] = checked.document["problems"]
+    assert problem.startswith("MLflow:")
+    assert chorale(capsys, "campaign", "repair", "small").code == 0
+    assert len(tracked(home)) == 6
     assert chorale(capsys, "campaign", "check", "small").code == 0
 
 

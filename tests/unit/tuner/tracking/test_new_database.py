@@ -45,6 +45,49 @@ def start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+QUICK_KILLED = """
+import os, sqlite3, sys
+from chorale.tuner.tracking import new_database
+def die(uri):
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
+        connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
+    os._exit(9)
+new_database._make_tables = die
+new_database.create_database(sys.argv[1])
+"""
+QUICK_WORKING = """
+import shutil, sys, time
+from chorale.tuner.tracking import new_database
+def make(uri):
+    print("made")
+    time.sleep(0.5)
+    shutil.copy(sys.argv[3], uri.removeprefix("sqlite:///"))
+new_database._make_tables = make
+new_database.create_database(sys.argv[1])
+"""
+
+
+def test_what_a_killed_process_left_is_made_again(tmp_path: Path, mlflow_template: Path) -> None:
+    killed = start(QUICK_KILLED, tmp_path)
+    killed.communicate(timeout=60)
+    assert killed.returncode == 9
+    assert not (tmp_path / "mlflow.db").exists()
+    assert (tmp_path / "mlflow.db.new").exists()
+    process = start(QUICK_WORKING, tmp_path, str(mlflow_template))
+    assert process.communicate(timeout=60) == ("made\n", "")
+    assert (tmp_path / "mlflow.db").read_bytes() == mlflow_template.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
+
+
+def test_one_of_several_makes_it(tmp_path: Path, mlflow_template: Path) -> None:
+    processes = [start(QUICK_WORKING, tmp_path, str(mlflow_template)) for _ in range(4)]
+    answers = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, answers
+    assert sorted(out for out, _ in answers) == ["", "", "", "made\n"]
+    assert stat.S_IMODE((tmp_path / "mlflow.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.slow
 def test_whoever_is_killed_while_making_it_leaves_nothing_in_its_place(tmp_path: Path) -> None:
     process = start(KILLED, tmp_path)
     process.communicate(timeout=60)
@@ -54,6 +97,7 @@ def test_whoever_is_killed_while_making_it_leaves_nothing_in_its_place(tmp_path:
     assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
 
 
+@pytest.mark.slow
 def test_several_at_once_make_one(tmp_path: Path) -> None:
     processes = [start(WORKING, tmp_path, name) for name in ("a", "b", "c")]
     answers = [process.communicate(timeout=120) for process in processes]
