@@ -10,8 +10,8 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels.threads import in_threads_by_turns
 from chorale.synth.lowering.lower import limits_of, lowered_stream
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.check_structure import OpenConnections, rank_structure_violations
-from chorale.synth.programs.columns import RankColumns, columns_of
+from chorale.synth.programs.check_structure import OpenConnections, RankEnds, rank_structure_violations
+from chorale.synth.programs.columns import columns_of
 from chorale.synth.programs.limits import TargetLimits, rank_limit_violations
 from chorale.synth.programs.program import Program, ProgramStream, ProgramViolation, RankProgram
 from chorale.synth.targets.base import DocumentBody, XmlAttributes, XmlTarget
@@ -42,12 +42,12 @@ def _text(target: XmlTarget, stream: ProgramStream, limits: TargetLimits) -> Ite
     """Yield root, ranks and end of a program whose ranks are made, checked and read back a few at a time."""
     root, end = target.parts(stream.head, ())
     yield root
-    writer = _RankWriter(target, stream, limits)
     ranks = len(stream.head.ranks)
     connections = OpenConnections(ranks, stream.head.channels)
+    writer = _RankWriter(target, stream, limits, connections)
     read: list[RankProgram] = []
-    for rank, written in enumerate(in_threads_by_turns(writer.written, range(ranks))):
-        connections.add(written.columns, rank)
+    for written in in_threads_by_turns(writer.written, range(ranks)):
+        connections.add(written.sent, written.received)
         read.append(written.frame)
         yield written.text
     refuse_first(list(connections.violations()))
@@ -56,9 +56,10 @@ def _text(target: XmlTarget, stream: ProgramStream, limits: TargetLimits) -> Ite
 
 
 class _WrittenRank(NamedTuple):
-    """What a rank executes, how its text was read without the blocks, and the text."""
+    """What a rank sends and receives, how its text was read without the blocks, and the text."""
 
-    columns: RankColumns
+    sent: RankEnds
+    received: RankEnds
     frame: RankProgram
     text: bytes
 
@@ -70,6 +71,7 @@ class _RankWriter:
     target: XmlTarget
     stream: ProgramStream
     limits: TargetLimits
+    connections: OpenConnections
 
     def written(self, rank: int) -> _WrittenRank:
         """Return the rank with its text, which says what it executes and keeps all rules. O(its instructions)."""
@@ -84,7 +86,7 @@ class _RankWriter:
         frame = replace(read, blocks=())
         if (number, frame) != (rank, replace(body, blocks=())) or columns_of(read) != columns:
             raise _misread(f"rank {rank}")
-        return _WrittenRank(columns, frame, text)
+        return _WrittenRank(*self.connections.ends_of_rank(columns, rank), frame, text)
 
 
 def _compare_head(target: XmlTarget, head: Program, root: bytes, ranks: list[RankProgram]) -> None:

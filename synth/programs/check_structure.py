@@ -206,15 +206,22 @@ class OpenConnections:
         self._ranks, self._channels = ranks, channels
         self._ends: tuple[list[RankEnds], list[RankEnds]] = ([], [])  # sent, received
 
-    def add(self, columns: RankColumns, rank: int) -> None:
-        """Note what the blocks of a structurally sound rank send and receive. O(instructions)."""
-        for side, peers in enumerate((columns.send_peer, columns.recv_peer)):
-            used = (SENDS, RECEIVES)[side][columns.op]
+    def ends_of_rank(self, columns: RankColumns, rank: int) -> tuple[RankEnds, RankEnds]:
+        """Return what the blocks of a structurally sound rank send, and receive. O(instructions); in any thread."""
+        sides = ((columns.send_peer, SENDS), (columns.recv_peer, RECEIVES))
+        made = [_messages_of_blocks(columns.first, columns.op, columns.count, peers, uses) for peers, uses in sides]
+        ends = []
+        for side, ((peers, _), (lengths, counts)) in enumerate(zip(sides, made, strict=True)):
             blocks = np.flatnonzero(peers != NO_PEER)
             pair = rank * self._ranks + peers[blocks] if side == 0 else peers[blocks] * self._ranks + rank
-            lengths = np.diff(ends_of(used)[columns.first])[blocks]
-            counts = columns.count[used].astype(np.int32)
-            self._ends[side].append(RankEnds(pair * self._channels + columns.channel[blocks], lengths, counts))
+            key = pair * self._channels + columns.channel[blocks]
+            ends.append(RankEnds(key, lengths[blocks], counts[: lengths.sum()].copy()))
+        return ends[0], ends[1]
+
+    def add(self, sent: RankEnds, received: RankEnds) -> None:
+        """Note what `ends_of_rank` returned for the next rank."""
+        self._ends[0].append(sent)
+        self._ends[1].append(received)
 
     def violations(self) -> Iterator[ProgramViolation]:
         """Yield the connections whose ends do not agree, when all ranks have come. O(messages)."""
@@ -258,6 +265,25 @@ class ConnectionEnds(NamedTuple):
 def _joined_ends(ends: list[RankEnds]) -> ConnectionEnds:
     key, lengths, counts = (np.concatenate(column) for column in zip(*ends, strict=True))
     return ConnectionEnds(key, ends_of(lengths), counts, sorted_order((key,)))
+
+
+@compiled
+def _messages_of_blocks(
+    first: Column, op: Column, count: Column, peers: Column, uses: NDArray[np.bool_]
+) -> tuple[Column, NDArray[np.int32]]:
+    """Return how many instructions of each block with a peer do what `uses` says of their operation, and their chunks,
+    block by block; beyond these nothing is said."""
+    lengths, counts = np.zeros(len(peers), dtype=np.int64), np.empty(len(op), dtype=np.int32)
+    total = 0
+    for block in range(len(peers)):
+        begun = total
+        if peers[block] >= 0:
+            for item in range(first[block], first[block + 1]):
+                if uses[op[item]]:
+                    counts[total] = count[item]
+                    total += 1
+        lengths[block] = total - begun
+    return lengths, counts
 
 
 @compiled

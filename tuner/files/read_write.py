@@ -8,9 +8,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")
@@ -125,15 +129,40 @@ def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.writelines(parts)
-            stream.flush()
-            os.fsync(stream.fileno())
+            _write_all(stream, parts)
         os.chmod(temporary, 0o666 & ~_mask_of(target))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+_SYNCED_BYTES = 2**26
+
+
+def _write_all(stream: BinaryIO, parts: Iterable[bytes]) -> None:
+    """Write `parts` and see them on the disk. Of large files what is there goes to the disk while the rest is made."""
+    begun: list[Future[None]] = []
+    pool: ThreadPoolExecutor | None = None
+    written = 0
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            written += stream.write(part)
+            if written >= _SYNCED_BYTES:
+                pool = pool or stack.enter_context(_one_thread())
+                begun.append(pool.submit(os.fsync, stream.fileno()))
+                written = 0
+    for done in begun:
+        done.result()
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and few files are large)
+
+    return ThreadPoolExecutor(1)
 
 
 FORMATS = (".png", ".svg", ".pdf")
