@@ -88,15 +88,26 @@ class GroupedFabric:
                     index = home_of[other]
                     if index not in costs:
                         joined = self._with_passing(homes[index] | switches, self.processing)
-                        costs[index] = self.entering(joined) - self.entering(homes[index])
+                        added = joined - homes[index]
+                        # As much more leads into both as into the home alone.
+                        costs[index] = sum(
+                            self._opened(each, joined) - self._shut(each, homes[index]) for each in added
+                        )
                 elif other not in seen:
                     seen.add(other)
                     waiting.append(other)
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
+    def _cost(self, home: set[int], switches: set[int]) -> int:
+        """Return how much more bandwidth leads into `home` with `switches` than without."""
+        joined = self._with_passing(home | switches, self.processing)
+        return sum(self._opened(node, joined) - self._shut(node, home) for node in joined - home)
+
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
         """Return `group` with switches around it that narrow what leads in: added, or left of all, one at a time."""
         around = self._passing_around(group, members)
+        if not around:
+            return set(group)
         grown, shrunk = set(group), group | around
         waiting = sorted(around)
         while waiting:

@@ -97,20 +97,21 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """Return a rank and the switches around it with the least bandwidth into them, for ranks where switches help.
 
-    One oracle call per rank behind a switch.
+    One oracle call per rank behind a switch that no known symmetry takes an earlier one to.
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
-    behind = distinct(links.dst[(links.src >= ranks) & (links.dst < ranks)])
+    behind = distinct(links.dst[(links.src >= ranks) & (links.dst < ranks)]).tolist()
     too_many = int(search.ingress.max()) + 1
-    parts: list[Nodes] = []
-    for rank in behind.tolist():
-        search.settled[:ranks] = True
-        search.settled[rank] = False
-        part = search.violated_cut(Fraction(search.scale), too_many)
-        if part is not None and len(part) > 1:
-            parts.append(part)
-    return parts
+    parts: dict[int, Nodes] = {}
+    for rank in behind:
+        if rank not in parts:
+            search.settled[:ranks] = True
+            search.settled[rank] = False
+            part = search.violated_cut(Fraction(search.scale), too_many)
+            # The smallest such cut goes to the smallest one around the image of its rank, which comes before switches.
+            parts |= {int(image[0]): image for image in _images(search, np.array([rank]) if part is None else part)}
+    return [parts[rank] for rank in behind if len(parts[rank]) > 1]
 
 
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:

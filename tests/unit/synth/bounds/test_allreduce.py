@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.lower_bound import allreduce_bounds, lower_bound, reduce_scatter_allgather_time
-from chorale.synth.collective import ALLREDUCE
+from chorale.synth.bounds.cut_search import CutSearch
+from chorale.synth.bounds.lower_bound import (
+    allreduce_bounds,
+    lower_bound,
+    reduce_scatter_allgather_time,
+    single_rank_cuts,
+)
+from chorale.synth.bounds.optimum import search_for
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -62,3 +71,30 @@ def test_what_goes_out_counts_on_one_way_networks() -> None:
     kinds = {bound.kind for bound in allreduce_bounds(topology)}
     assert kinds == {"received", "sent", "into", "out-of"}
     assert lower_bound(topology, ALLREDUCE).value == 1
+
+
+def test_cuts_around_single_ranks_are_moved_by_symmetries() -> None:
+    """Each rank has a switch of its own that is narrower than the rank; the last two are narrower still."""
+    ranks = 8
+    width = [Fraction(1)] * 6 + [Fraction(1, 2)] * 2
+    ends = [(rank, ranks + rank, Fraction(4)) for rank in range(ranks)]
+    ends += [(ranks + rank, 2 * ranks, width[rank]) for rank in range(ranks)]
+    links = [Link(*pair, bandwidth) for one, two, bandwidth in ends for pair in ((one, two), (two, one))]
+    names = tuple(f"node {node}" for node in range(2 * ranks + 1))
+    alone = Topology("leaves", names, ranks, Links.build(links))
+    turned = np.array([1, 2, 3, 4, 5, 0, 7, 6])
+    symmetric = replace(alone, automorphisms=(np.concatenate([turned, ranks + turned, [2 * ranks]]).astype(np.int32),))
+    cuts = [
+        [cut.tolist() for cut in single_rank_cuts(search_for(topology, ALLGATHER))] for topology in (alone, symmetric)
+    ]
+    assert cuts[0] == cuts[1] == [[rank, ranks + rank] for rank in range(ranks)]
+
+
+def test_symmetries_save_questions_about_single_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Fraction] = []
+    violated_cut = CutSearch.violated_cut
+    monkeypatch.setattr(
+        CutSearch, "violated_cut", lambda self, times, k: asked.append(times) or violated_cut(self, times, k)
+    )
+    single_rank_cuts(search_for(parse_topology("a100:2"), ALLGATHER))
+    assert len(asked) < 16
