@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, build_switch_plan
 from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.executor.base import Progress
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.streaming import streamed_text
@@ -25,7 +26,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.choices import TARGETS, file_to_write, target_name
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
-from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.output import emit_json, progress_bar, results, stage_display
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
@@ -201,13 +202,25 @@ def _switch_plan(verified: VerifiedSchedule, options: LoweringOptions, result: _
 
 def _streamed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
     """Write a program rank by rank."""
-    write_program(result.output, streamed_text(verified, options), result.per_rank)
-    return {"target": options.target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
+    ranks = verified.schedule.topology.compute_count
+    with progress_bar(f"{options.target}, {ranks} ranks") as progress:
+        text = streamed_text(verified, options)
+        parts = text if progress is None else _told(text, ranks, progress)
+        write_program(result.output, parts, result.per_rank)
+    return {"target": options.target, "ranks": ranks, "checked": "structure"}
+
+
+def _told(parts: Iterator[bytes], ranks: int, progress: Progress) -> Iterator[bytes]:
+    """Yield the root, the ranks and the end of a program, and tell how many ranks have gone by."""
+    for number, part in enumerate(parts):
+        progress(min(number, ranks), ranks)
+        yield part
 
 
 def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
     """Write a program that was read back and executed as a whole, and say what lowering loses."""
-    built = build_program(verified, options)
+    with stage_display(f"{options.target}, {verified.schedule.topology.compute_count} ranks") as observe:
+        built = build_program(verified, options, observe)
     document = _facts(built.read_back, verified, result)
     document["order_of_additions"] = additions_document(built.read_back)
     document["notices"] = sharing_notices(built.read_back, options)

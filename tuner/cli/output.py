@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from chorale.synth.executor.base import Progress
@@ -88,3 +88,18 @@ def progress_bar(title: str) -> Iterator[Progress | None]:
     with ProgressBar(console=people.console, transient=True) as bar:
         row = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(row, completed=done, total=total)
+
+
+@contextmanager
+def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
+    """Yield an observer of stages, which shows on the terminal the one that has begun; nothing elsewhere."""
+    if people.quiet or not people.is_terminal:
+        yield lambda _stage: nullcontext()
+        return
+    with people.status(title) as status:
+
+        def observe(stage: str) -> AbstractContextManager[object]:
+            status.update(f"{title}: {stage}")
+            return nullcontext()
+
+        yield observe
