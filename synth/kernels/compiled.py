@@ -40,6 +40,11 @@ class Kernel:
                 return _plain(self.py_func(*arguments))
         return native(arguments)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether a call would run as machine code."""
+        return not _blocks_in_python and (self._native if self._is_loaded else self._load()) is not None
+
     def __reduce__(self) -> str:
         return self.py_func.__qualname__
 
@@ -83,6 +88,11 @@ def inlined(function: Function) -> Function:
     """Mark a helper that kernels call; Python calls it as it is."""
     function.is_kernel_helper = True  # type: ignore[attr-defined]
     return function
+
+
+def has_machine_code(function: Callable[..., Any]) -> bool:
+    """Return whether a call of `function` would run as machine code here and now."""
+    return isinstance(function, Kernel) and function.is_native
 
 
 def python_text(function: Callable[..., Any]) -> Callable[..., Any]:

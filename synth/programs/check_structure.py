@@ -272,8 +272,8 @@ def _messages_of_blocks(
     first: Column, op: Column, count: Column, peers: Column, uses: NDArray[np.bool_]
 ) -> tuple[Column, NDArray[np.int32]]:
     """Return how many instructions of each block with a peer do what `uses` says of their operation, and their chunks,
-    block by block; beyond these nothing is said."""
-    lengths, counts = np.zeros(len(peers), dtype=np.int64), np.empty(len(op), dtype=np.int32)
+    block by block, and zeros after them."""
+    lengths, counts = np.zeros(len(peers), dtype=np.int64), np.zeros(len(op), dtype=np.int32)
     total = 0
     for block in range(len(peers)):
         begun = total

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from chorale.synth.programs.plans.calls import CROWDED, MAX_CLOCK_ENTRIES, WRONG, verdict_on_calls
+from chorale.synth.kernels.compiled import has_machine_code
+from chorale.synth.programs.plans.calls import (
+    CROWDED,
+    MAX_CLOCK_ENTRIES,
+    SOUND,
+    WRONG,
+    run_calls,
+    verdict_on_calls,
+)
 from chorale.synth.programs.plans.moves import MAX_PIECES, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.plans.run import PlanRun
 from chorale.synth.programs.program import ProgramViolation
 
 MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
+MAX_ENTRIES_OF_OBJECTS = 2**27
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
@@ -30,13 +39,41 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
         excess = _excess(plan, parts, max_cells)
         if excess:
             return [ProgramViolation.at("size", excess)]
-        verdict = verdict_on_calls(plan, parts, calls)
-        if verdict == CROWDED:
-            message = f"clock entries: more than the {MAX_CLOCK_ENTRIES} with which order can be checked"
-            return [ProgramViolation.at("size", message)]
-        if verdict == WRONG:
-            return PlanRun(plan, parts, calls).violations()
+        found = _run(plan, parts, calls)
+        if found:
+            return found
     return []
+
+
+def _run(plan: ExecutionPlan, parts: int, calls: int) -> list[ProgramViolation]:
+    """Run as machine code, if there is any; what goes wrong is said by a run on objects, which takes more memory."""
+    is_native = has_machine_code(run_calls)
+    verdict = verdict_on_calls(plan, parts, calls) if is_native else WRONG
+    if verdict == SOUND:
+        return []
+    if verdict == CROWDED:
+        message = f"clock entries: more than the {MAX_CLOCK_ENTRIES} with which order can be checked"
+        return [ProgramViolation.at("size", message)]
+    entries = _entries_of_objects(plan, parts)
+    if entries <= MAX_ENTRIES_OF_OBJECTS:
+        return PlanRun(plan, parts, calls).violations()
+    what = "it goes wrong" if is_native else "there is no machine code of the kernels"
+    message = f"{what}; clock entries: {entries} are more than the {MAX_ENTRIES_OF_OBJECTS} with which more can be said"
+    return [ProgramViolation.at("size", message)]
+
+
+def _entries_of_objects(plan: ExecutionPlan, parts: int) -> int:
+    """Return how many entries the clocks of a run on objects have, with all that is told."""
+    owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
+    steps = (each for body in plan.ranks for block in body.blocks for _, each, _ in unrolled(block, parts))
+    return owners * (sum(map(_told, steps)) + owners)
+
+
+def _told(operation: Operation) -> int:
+    """Return how many clocks an operation leaves for others."""
+    if operation.action.packets:
+        return 1
+    return len(operation.channels) * operation.action.signals + len(operation.semaphores)
 
 
 def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:

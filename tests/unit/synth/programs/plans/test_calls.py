@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels.compiled import in_python
 from chorale.synth.programs.plans.calls import CROWDED, SOUND, WRONG, verdict_on_calls
 from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
-from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import PlanRun
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from tests.conformance.plan_cases import CASES, document_of
@@ -102,3 +103,20 @@ def test_a_plan_beyond_the_limit_of_clocks_is_no_fault_of_its_own(monkeypatch):
     [found] = plan_execution_violations(SMALL[0])
     assert found.rule == "size"
     assert "clock entries" in found.message
+
+
+def test_without_machine_code_objects_are_run(monkeypatch):
+    monkeypatch.setattr("chorale.synth.programs.plans.check_execution.verdict_on_calls", None)
+    wrong = edited(SMALL[1], next(spot for spot in operations(SMALL[1]) if spot[3].action is Action.NOP))
+    with in_python():
+        assert plan_execution_violations(SMALL[1]) == []
+        assert [each.rule for each in plan_execution_violations(wrong)] == ["race"]
+
+
+def test_what_goes_wrong_in_a_plan_too_large_for_objects_is_refused_without_a_place(monkeypatch):
+    monkeypatch.setattr("chorale.synth.programs.plans.check_execution.MAX_ENTRIES_OF_OBJECTS", 100)
+    wrong = edited(SMALL[1], next(spot for spot in operations(SMALL[1]) if spot[3].action is Action.NOP))
+    assert plan_execution_violations(SMALL[1]) == []
+    [found] = plan_execution_violations(wrong)
+    assert (found.rule, found.rank) == ("size", None)
+    assert found.message.startswith("it goes wrong; clock entries:")
