@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Column = NDArray[np.integer]
+
 
 class Link(NamedTuple):
     """One directed link between node indices; `bandwidth` in the topology's unit, `latency_s` in seconds."""
@@ -39,12 +41,11 @@ class Links:
     @staticmethod
     def build(links: Iterable[Link]) -> Links:
         """Return `links` in canonical order. O(L log L)."""
-        ordered = sorted(links, key=lambda link: (link.dst, link.src, -link.bandwidth, link.latency_s))
-        bandwidths, bandwidth_class = _encode([link.bandwidth for link in ordered])
-        latencies_s, latency_class = _encode([link.latency_s for link in ordered])
-        src = np.array([link.src for link in ordered], dtype=np.int32)
-        dst = np.array([link.dst for link in ordered], dtype=np.int32)
-        return Links(src, dst, bandwidth_class, bandwidths, latency_class, latencies_s)
+        columns = list(zip(*links, strict=True)) or [(), (), (), ()]
+        src, dst = (np.array(column, dtype=np.int32) for column in columns[:2])
+        bandwidths, bandwidth_class = _encode(columns[2])
+        latencies_s, latency_class = _encode(columns[3])
+        return sorted_links(src, dst, Rates(bandwidth_class, bandwidths, latency_class, latencies_s))
 
     @staticmethod
     def of_unit_capacity(src: NDArray[np.integer], dst: NDArray[np.integer]) -> Links:
@@ -94,10 +95,10 @@ class Links:
 
 
 def link_ids(
-    src: NDArray[np.integer],
-    dst: NDArray[np.integer],
-    bandwidth_class: NDArray[np.integer],
-    latency_class: NDArray[np.integer],
+    src: Column,
+    dst: Column,
+    bandwidth_class: Column,
+    latency_class: Column,
 ) -> NDArray[np.int32]:
     """Return the ids that links get in canonical order; alike parallel links keep theirs. O(L log L).
 
@@ -110,12 +111,12 @@ def link_ids(
 
 
 def _encode(values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
-    table = tuple(sorted(set(values)))
+    """Return (ascending table, place of each value in it); what is the same object is hashed once."""
+    objects = {id(value): value for value in values}
+    table = tuple(sorted(set(objects.values())))
     position = {value: index for index, value in enumerate(table)}
-    return table, np.array([position[value] for value in values], dtype=np.int32)
-
-
-Column = NDArray[np.integer]
+    places = {name: position[value] for name, value in objects.items()}
+    return table, np.array([places[id(value)] for value in values], dtype=np.int32)
 
 
 class Rates(NamedTuple):

@@ -61,6 +61,20 @@ def test_the_same_bytes_every_time():
     assert to_json_text(make()) == to_json_text(make())
 
 
+def test_files_take_less_than_with_dictionaries_which_are_read_as_well():
+    schedule = make("torus:8x8", ALLGATHER)
+    content = to_parquet(schedule)
+    with_dictionaries = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(content)), with_dictionaries, compression="zstd")
+    assert from_parquet(with_dictionaries.getvalue(), parse_topology).id == schedule.id
+    assert columns_size_bytes(content) < 0.8 * columns_size_bytes(with_dictionaries.getvalue())
+
+
+def columns_size_bytes(content):
+    group = pq.read_metadata(io.BytesIO(content)).row_group(0)
+    return sum(group.column(index).total_compressed_size for index in range(group.num_columns))
+
+
 def test_a_changed_row_is_noticed():
     document = json.loads(to_json_text(make()))
     document["transfers"][5][2] ^= 1
