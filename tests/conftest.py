@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from chorale.tuner.files.home import Home
@@ -85,6 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files without a test of the kind that is asked for: to import all takes half a minute."""
     asked = config.option.markexpr.removeprefix("not slow and ")
+    if asked == BESIDE and collection_path.is_dir():  # what is shared by tests of browsers alone takes seconds
+        return _is_in_pairs(_from_here(collection_path)) or None
     if asked not in ("alone", "in_pairs", BESIDE) or not collection_path.name.startswith("test_"):
         return None
     folder, marks = _folder_within(collection_path), _marks(collection_path)
@@ -119,9 +122,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.in_pairs)
 
 
-@cache
 def _folder_within(path: Path) -> str:
-    return path.parent.relative_to(Path(__file__).parent).as_posix()
+    return _from_here(path.parent)
+
+
+@cache
+def _from_here(folder: Path) -> str:
+    here = Path(__file__).parent
+    return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else ""
 
 
 def _is_in_pairs(folder: str) -> bool:
@@ -148,14 +156,23 @@ def ray_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an MLflow database with all tables, made once: creating them takes seconds."""
+    """Return an MLflow database with all tables, made once for all workers: creating them takes seconds."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "mlflow"
+    with FileLock(f"{folder}.lock", timeout=120):
+        if not folder.exists():
+            _make_database(tmp_path_factory.mktemp("new") / "mlflow").rename(folder)
+    return folder / "mlflow.db"
+
+
+def _make_database(folder: Path) -> Path:
+    """Make the database in `folder`, which is returned, as the one file there that matters."""
     from chorale.tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415
 
-    folder = tmp_path_factory.mktemp("mlflow")
     MlflowStore(f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts")
     with closing(sqlite3.connect(folder / "mlflow.db")) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the one file holds everything
-    return folder / "mlflow.db"
+    return folder
 
 
 @pytest.fixture

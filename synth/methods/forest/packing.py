@@ -18,6 +18,7 @@ from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.residual_network import (
@@ -58,15 +59,17 @@ def pack_trees(
     transversal: known symmetries of the nodes, if any
     first:       trees to keep as far as they leave enough for the others; they fit side by side
 
-    Trees come in the order of their roots. Every choice of them is exact and optimal. Low trees are tried for by
-    layers on networks that are not too large (`chorale.synth.methods.forest.layered`), and completed or else grown
-    freely. Same arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises
-    InvalidInput for switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees
-    exist.
+    Trees come in the order of their roots. Every choice of them is exact and optimal. Those of one root of a hypercube
+    have a closed form (`chorale.synth.methods.forest.hypercube_trees`). Else low trees are tried for by layers on
+    networks that are not too large (`chorale.synth.methods.forest.layered`), and completed or else grown freely. Same
+    arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
+    switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.
     """
     _check(network)
     if first is not None:
         return _packed(network, first, seed, rollbacks)
+    if (trees := hypercube_trees(network)) is not None:
+        return trees
     layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
     packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
     if packings and objective == "height" and len(packings[0]) == len(layers):
