@@ -45,7 +45,7 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     """Return `schedule` as a Parquet file in its form: one row per (base) transfer, metadata in one JSON document.
 
     In columns, `src` and `dst` are written too, for readers that know nothing of routes; in symmetric form, `part`
-    says of which part a row is. Neighbouring rows are close: their differences take half the bytes of dictionaries.
+    says of which part a row is. Neighbouring rows are close: differences take fewer bytes than dictionaries.
     """
     if schedule.form == "columns":
         columns, metadata = _columns(schedule.expand()), _metadata(schedule.expand())

@@ -94,12 +94,7 @@ class Links:
         return (positions - first).astype(np.int32)
 
 
-def link_ids(
-    src: Column,
-    dst: Column,
-    bandwidth_class: Column,
-    latency_class: Column,
-) -> NDArray[np.int32]:
+def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
     """Return the ids that links get in canonical order; alike parallel links keep theirs. O(L log L).
 
     The classes index ascending tables, as in `Links`.

@@ -1,10 +1,11 @@
-"""Trees of one root of a hypercube in closed form: as many as dimensions, no arc in two of them, of least height.
+"""Trees of one root of a hypercube in closed form: as many as dimensions, no arc in two of them, of height d + 1.
 
 These are the edge-disjoint spanning binomial trees of Johnsson and Ho (Optimum Broadcasting and Personalized
 Communication in Hypercubes, 1989). With the root at 0, tree j leads to 2^j first. From there it spans all labels that
 have bit j: each is entered by setting its first bit after j, in cyclic order. The others are leaves, entered by
 clearing bit j. So the arc that sets bit b of p is in the tree of the last bit of p before b, and the one that clears
-bit j in tree j. Hypercubes are recognized whatever their nodes are called.
+bit j in tree j. No d trees are lower: each has one arc of the root, and opposite to its end is a node d arcs further.
+Hypercubes are recognized whatever their nodes are called.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from chorale.synth.methods.forest.trees import Trees
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
     """Return trees for all supply of `network`, of height d + 1 at most, if it is a hypercube of d dimensions.
 
-    None for other networks, several roots, and arcs that carry less than an equal share. O(d * arcs).
+    None for other networks, several roots, arcs that carry less than an equal share, and a supply of 1, which one
+    breadth-first tree of height d carries. O(d * arcs).
     """
     dimensions, roots = network.nodes.bit_length() - 1, np.flatnonzero(network.supply)
     if len(roots) != 1 or dimensions == 0 or len(network.src) != dimensions * network.nodes:
@@ -27,7 +29,7 @@ def hypercube_trees(network: ForestNetwork) -> Trees | None:
     supply = int(network.supply[roots[0]])
     weight = -(-supply // dimensions)
     label = _labels(network, int(roots[0]), dimensions)
-    if label is None or network.capacity.min() < weight:
+    if label is None or supply == 1 or network.capacity.min() < weight:
         return None
     count = -(-supply // weight)
     weights = np.full(count, weight, dtype=np.int64)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from chorale.synth.programs.program import Program
 
-Key = tuple[int, int]
 Buffers = dict[str, list[int | None]]
 
 
@@ -19,33 +17,17 @@ def execute(program: Program, inputs: list[list[int]], depth: int, piece: int, s
     chooser = random.Random(seed)
     memory = [_buffers(program, rank, data) for rank, data in enumerate(inputs)]
     wires: dict[tuple[int, int, int], list[list[int | None]]] = {}
-    lengths = {
-        (r, b): len(block.instructions) for r, rank in enumerate(program.ranks) for b, block in enumerate(rank.blocks)
-    }
-    at = dict.fromkeys(lengths, (0, 0))
-    waiting = [key for key, length in lengths.items() if length]
-    while waiting:
-        index = _any_that_goes_on(
-            waiting, chooser, lambda key: _one_piece(program, key, at, memory, wires, depth, piece)
-        )
-        key = waiting[index]
-        if at[key][0] == lengths[key]:
-            waiting[index] = waiting[-1]
-            waiting.pop()
-    return memory
-
-
-def _any_that_goes_on(waiting: list[Key], chooser: random.Random, goes_on: Callable[[Key], bool]) -> int:
-    """Let the first block in a random order that can do so go on; return its index. RuntimeError if there is none.
-
-    The order is drawn as far as it is needed, by which `waiting` is mixed.
-    """
-    for first in range(len(waiting)):
-        index = chooser.randrange(first, len(waiting))
-        waiting[first], waiting[index] = waiting[index], waiting[first]
-        if goes_on(waiting[first]):
-            return first
-    raise RuntimeError(f"stuck: {waiting}")
+    at = {(r, b): (0, 0) for r, rank in enumerate(program.ranks) for b in range(len(rank.blocks))}
+    while True:
+        waiting = [key for key in at if at[key][0] < len(program.ranks[key[0]].blocks[key[1]].instructions)]
+        if not waiting:
+            return memory
+        chooser.shuffle(waiting)
+        for key in waiting:
+            if _one_piece(program, key, at, memory, wires, depth, piece):
+                break
+        else:
+            raise RuntimeError(f"stuck: {waiting}")
 
 
 def _buffers(program: Program, rank: int, data: list[int]) -> Buffers:

@@ -13,9 +13,12 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import tree_heights
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from tests.forest_networks import network_of
 from tests.reference.packed_trees import faults_of
+
+SERIAL = SerialExecutor()
 
 
 def hypercube(dimensions: int, capacity: int, supply: int, seed: int = 0) -> ForestNetwork:
@@ -40,7 +43,7 @@ def test_as_many_trees_as_dimensions_use_every_arc_but_those_into_the_root(dimen
     assert max(tree_heights(trees, network.src)) == (dimensions + 1 if dimensions > 1 else 1)
 
 
-@pytest.mark.parametrize("supply", range(1, 9))
+@pytest.mark.parametrize("supply", range(2, 9))
 def test_fewer_trees_carry_what_there_is(supply: int) -> None:
     network = hypercube(4, 2, supply)
     trees = hypercube_trees(network)
@@ -70,6 +73,13 @@ def test_one_arc_that_ends_elsewhere_makes_it_another_network() -> None:
         assert hypercube_trees(network_of(16, changed, whole.supply.tolist())) is None
 
 
+def test_one_tree_alone_is_lower() -> None:
+    assert hypercube_trees(hypercube(4, 1, 1)) is None
+    options = Options(k=1)
+    verified = synthesize("forest", parse_topology("hypercube:4"), parse_collective("broadcast"), options, SERIAL)
+    assert verified.schedule.steps == 4
+
+
 def test_narrow_arcs_and_several_roots_are_left_to_packing() -> None:
     assert hypercube_trees(hypercube(3, 1, 4)) is None
     assert hypercube_trees(network_of(4, circulant(4, 1), [1, 1, 0, 0])) is None
@@ -79,7 +89,7 @@ def test_narrow_arcs_and_several_roots_are_left_to_packing() -> None:
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 def test_schedules_are_verified_optimal_and_low(spec: str, collective: str) -> None:
     topology = parse_topology(spec)
-    verified = synthesize("forest", topology, parse_collective(collective, 5), None, SerialExecutor())
+    verified = synthesize("forest", topology, parse_collective(collective, 5), None, SERIAL)
     dimensions = topology.compute_count.bit_length() - 1
     assert verified.schedule.steps == dimensions + 1
     assert verified.schedule.trees_per_root == dimensions
