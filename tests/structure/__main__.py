@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.structure.measures import table
+from tests.structure.measures import product_table, table
 from tests.structure.rules import RULES
 from tests.structure.source_tree import source_files
 
@@ -15,8 +15,9 @@ def main() -> int:
     """Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.structure", description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path.cwd(), help="another checkout; its rules may differ")
-    files = source_files(parser.parse_args().root)
-    print(table(files))
+    root = parser.parse_args().root
+    files = source_files(root)
+    print(table(files), product_table(root), sep="\n\n")
     violations = [(rule.__name__, line) for rule in RULES for line in rule(files)]
     for name, line in violations:
         print(f"{name}: {line}")

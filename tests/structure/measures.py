@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from tests.structure.source_tree import PACKAGES, SourceFile, node_lines
+from tests.structure.source_tree import (
+    LANGUAGES,
+    OTHER_PRODUCT_FOLDERS,
+    PACKAGES,
+    SourceFile,
+    node_lines,
+    product_files,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,26 @@ def measure(files: Sequence[SourceFile]) -> Measures:
         function_p90=float(np.percentile(lengths, 90)),
         longest_file=max(file.line_count for file in files),
     )
+
+
+def product_table(root: Path) -> str:
+    """Return files and lines of the product in all languages, per package, as text. Vendored files do not count."""
+    languages = sorted(set(LANGUAGES.values()))
+    rows = [f"{'':12} {'files':>6} {'lines':>7} " + " ".join(f"{name:>10}" for name in languages)]
+    totals: Counter[str] = Counter()
+    for package in (*PACKAGES, *OTHER_PRODUCT_FOLDERS):
+        lines: Counter[str] = Counter()
+        for path in product_files(root, package):
+            lines["files"] += 1
+            lines[LANGUAGES[path.suffix]] += len(path.read_text(encoding="utf-8").splitlines())
+        totals += lines
+        rows.append(_product_row(package, lines, languages))
+    return "\n".join([*rows, _product_row("product", totals, languages)])
+
+
+def _product_row(name: str, lines: Counter[str], languages: Sequence[str]) -> str:
+    counts = [lines[language] for language in languages]
+    return f"{name:12} {lines['files']:6} {sum(counts):7} " + " ".join(f"{count:10}" for count in counts)
 
 
 def table(files: Sequence[SourceFile]) -> str:

@@ -10,6 +10,20 @@ from pathlib import Path
 
 PACKAGES = ("synth", "runners", "job", "tuner", "experiments")
 
+OTHER_PRODUCT_FOLDERS = ("chorale", "deploy", "examples")
+"""What else belongs to the product. Links in `chorale/` to the packages are not followed."""
+
+LANGUAGES = {
+    ".py": "Python",
+    ".cpp": "C++",
+    ".hpp": "C++",
+    ".h": "C++",
+    ".c": "C++",
+    ".cu": "C++",
+    ".js": "JavaScript",
+} | {".html": "templates", ".css": "templates", ".jinja": "templates", ".sh": "shell"}
+"""Suffix of a source file -> the column in which its lines are counted."""
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -65,6 +79,15 @@ def source_files(root: Path) -> list[SourceFile]:
     paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
     paths += (root / "chorale").glob("*.py")
     return [SourceFile(path.relative_to(root).as_posix(), path.read_text()) for path in sorted(paths)]
+
+
+def product_files(root: Path, package: str) -> list[Path]:
+    """Return the source files of all languages in a folder of the product, without vendored and ignored ones."""
+    return [
+        path
+        for path in sorted((root / package).rglob("*"))  # does not follow links to folders
+        if path.suffix in LANGUAGES and path.is_file() and not {"vendor", "__pycache__"} & set(path.parts)
+    ]
 
 
 def node_lines(node: ast.stmt) -> int:

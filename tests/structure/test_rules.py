@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.structure import rules
-from tests.structure.measures import measure, table
+from tests.structure.measures import measure, product_table, table
 from tests.structure.rules import RULES, Rule
 from tests.structure.source_tree import SourceFile
 
@@ -62,6 +62,21 @@ def test_imports_for_type_checkers_make_no_cycle():
         "synth/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from chorale.synth.a import f\n",
     }
     assert lines_of([rules.import_cycles], texts) == []
+
+
+def test_lines_of_all_languages_are_counted_without_vendored_files(tmp_path):
+    for name, lines in {
+        "synth/a.py": 2,
+        "synth/native/b.hpp": 3,
+        "tuner/page/c.js": 4,
+        "tuner/page/vendor/d.js": 9,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x\n" * lines)
+    heading, *rows = [row.split() for row in product_table(tmp_path).splitlines()]
+    counts = {row[0]: dict(zip(heading, map(int, row[1:]), strict=True)) for row in rows}
+    assert (counts["product"]["files"], counts["product"]["lines"]) == (3, 9)
+    assert (counts["synth"]["C++"], counts["tuner"]["JavaScript"]) == (3, 4)
 
 
 def test_measures():
