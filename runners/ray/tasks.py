@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Completion
+from chorale.runners.process_launch.memory import memory_guard
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
 
 MEMORY_SLACK = 2
-"""How much more than it said a computation may take: what is reserved is not all used."""
+"""How many times the memory that it said a computation may use before its worker is stopped."""
 MAX_TASK_RETRIES = 2
 """How often a computation is begun again after the death of its worker."""
 
@@ -40,11 +39,12 @@ class TaskFailure:
     error: BaseException | None = None
 
 
-class _ProgressBoard:
-    """An actor to which computations report their progress."""
+class _Board:
+    """An actor to which computations report their progress, and that they have taken too much memory."""
 
     def __init__(self) -> None:
         self._progress: dict[str, tuple[int, int]] = {}
+        self._too_large: set[str] = set()
 
     def pin(self, key: str, done: int, total: int) -> None:
         self._progress[key] = (done, total)
@@ -53,33 +53,26 @@ class _ProgressBoard:
         progress, self._progress = self._progress, {}
         return progress
 
+    def mark_too_large(self, key: str) -> None:
+        self._too_large.add(key)
+
+    def take_too_large(self, key: str) -> bool:
+        """Return whether the computation was marked, and forget it."""
+        is_marked = key in self._too_large
+        self._too_large.discard(key)
+        return is_marked
+
 
 def _run(computation: Computation, argument: Any, board: Any, key: str, memory_bytes: int) -> Any:
-    with memory_limit(MEMORY_SLACK * memory_bytes):
+    if ray.get(board.take_too_large.remote(key)):  # the worker before this one was stopped for that
+        raise MemoryError
+
+    def stop() -> None:
+        ray.get(board.mark_too_large.remote(key))
+        os._exit(1)
+
+    with memory_guard(MEMORY_SLACK * memory_bytes, stop):
         return computation(argument, lambda done, total: board.pin.remote(key, done, total))
-
-
-@contextmanager
-def memory_limit(more_bytes: int) -> Iterator[None]:
-    """Let this process take at most `more_bytes` of private memory beside what it has, during the block.
-
-    What wants more gets a MemoryError; native code that does not expect that ends the process.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _private_bytes() + more_bytes
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _private_bytes() -> int:
-    """Return the private memory of this process, reserved or used, as RLIMIT_DATA counts it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmData:")).split()[1]) * 1024
 
 
 class RayTaskBackend:
@@ -90,7 +83,7 @@ class RayTaskBackend:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         self._cluster = RayCluster(address, cpus)
-        self._board: Any = ray.remote(num_cpus=0)(_ProgressBoard).remote()
+        self._board: Any = ray.remote(num_cpus=0)(_Board).remote()
         self._run = ray.remote(num_cpus=1, max_retries=MAX_TASK_RETRIES)(_run)
         self._references: dict[str, Any] = {}
 

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from chorale.runners.ray.tasks import memory_limit
+from chorale.runners.process_launch.memory import memory_guard
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
@@ -180,12 +181,13 @@ def test_a_job_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path):
 
 
 def test_a_computation_gets_no_more_memory_than_its_limit():
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    with pytest.raises(MemoryError), memory_limit(64 * MIB):
-        bytearray(512 * MIB)
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    with memory_limit(64 * MIB):
-        assert len(bytearray(16 * MIB)) == 16 * MIB
+    exceeded = threading.Event()
+    with memory_guard(64 * MIB, exceeded.set):
+        reserved = np.empty(512 * MIB, np.uint8)  # not used
+        assert len(b"x" * (16 * MIB)) == 16 * MIB
+        assert not exceeded.wait(0.5)
+        reserved[:] = 1
+        assert exceeded.wait(WAIT_S)
 
 
 @pytest.mark.parametrize(("given", "minutes"), [({}, 30.0), ({"minutes": 5}, 5.0), ({"minutes": 1e6}, 30.0)])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
+from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec
+from chorale.tuner.service.jobs.limits import memory_estimate
+from chorale.tuner.service.jobs.tasks import JobTask, TaskResult, run_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 MEMORY_BYTES = 2**20
@@ -42,6 +47,27 @@ def dies_once(path: str, _progress: Progress) -> str:
         Path(path).write_text("began")
         os._exit(1)
     return "second time"
+
+
+def in_many_threads(argument: int, progress: Progress) -> int:
+    """Reserve much more memory than is used, as busy machines do: stacks of threads, and arrays without content."""
+    threading.stack_size(2**26)
+    try:
+        threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(40)]
+        reserved = [np.empty(2**30, np.uint8) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        threading.stack_size(0)
+    return argument + len(reserved)
+
+
+def too_large(_argument: object, _progress: Progress) -> int:
+    held = [np.ones(2**25, np.uint8) for _ in range(64)]
+    time.sleep(60)
+    return len(held)
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +138,30 @@ def test_a_computation_whose_worker_dies_begins_again(jobs: RayTaskBackend, tmp_
 def test_the_cluster_says_what_it_has(jobs: RayTaskBackend):
     assert jobs.cpus >= 2
     assert jobs.largest_memory_bytes > 2**28
+
+
+def test_a_computation_that_takes_too_much_memory_is_stopped_at_once(jobs: RayTaskBackend):
+    jobs.start("large", too_large, None, 2**26)
+    assert value_of(jobs, "large").kind == TaskFailureKind.MEMORY
+    jobs.start("large", doubled, 21, 2**26)
+    assert value_of(jobs, "large") == 42
+
+
+def test_many_mixed_jobs_do_not_fail_by_chance(jobs: RayTaskBackend):
+    networks = ("torus:4x4", "circulant:24,3,4", "ring:8", "hypercube:4", "a100:1", "genkautz:3,20", "mesh:3x4", "dbt:8")
+    specs = [SynthesisSpec(topology=name, method="auto", collective="allreduce") for name in networks]
+    specs += [SynthesisSpec(topology=name, method="bfb") for name in networks[:4]]
+    tasks: list[tuple[Any, Any, Any]] = [(run_task, JobTask(spec), TaskResult) for spec in specs]
+    tasks += [(run_task, JobTask(BoundSpec(topology=name)), TaskResult) for name in networks]
+    tasks += [(in_many_threads, number, int) for number in range(5)]
+    expected = {}
+    for number in range(200):
+        computation, argument, kind = tasks[number % len(tasks)]
+        expected[str(number)] = kind
+        jobs.start(str(number), computation, argument, memory_estimate(32))
+    values: dict[str, Any] = {}
+    deadline_s = time.monotonic() + 500
+    while len(values) < len(expected):
+        assert time.monotonic() < deadline_s
+        values |= {key: completion.value for key, completion in jobs.ended(1.0).items()}
+    assert {key: value for key, value in values.items() if not isinstance(value, expected[key])} == {}

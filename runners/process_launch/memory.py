@@ -1,0 +1,45 @@
+"""How much memory a process uses, and what happens when it uses too much."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOOK_S = 0.05
+"""Seconds between two looks at a process; what it can take meanwhile is the error of a limit."""
+_PAGE_BYTES = resource.getpagesize()
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Return the private memory that a process uses, in bytes; 0 if it has ended.
+
+    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts what is reserved and never
+    used, such as stacks of threads and arenas of malloc: how many there are depends on the load of the machine, so that
+    small computations fail by chance.
+    """
+    try:
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * _PAGE_BYTES
+
+
+@contextmanager
+def memory_guard(more_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
+    """Call `exceeded` in another thread if this process uses `more_bytes` more than now during the block."""
+    limit_bytes, over = resident_bytes() + more_bytes, threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            if resident_bytes() > limit_bytes:
+                exceeded()
+                return
+
+    threading.Thread(target=look, name="memory-guard", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
