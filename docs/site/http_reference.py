@@ -7,10 +7,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from chorale.tuner.service.http.campaign_routes import campaign_router
-from chorale.tuner.service.http.event_routes import event_router
-from chorale.tuner.service.http.fabric_routes import fabric_router
-from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
-from chorale.tuner.service.http.topology_routes import topology_router
+from chorale.tuner.service.http.events import event_router
+from chorale.tuner.service.http.job_routes import (
+    fabric_router,
+    job_router,
+    result_router,
+    submission_router,
+    topology_router,
+)
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,14 @@ from enum import IntEnum
 
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
+from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from chorale.tuner.service.throttle import FailureThrottle
+
+MOST_FAILURES = 20
+"""Wrong tokens that a client may send in a minute."""
+IPV6_NETWORK = 64
+"""Bits of an IPv6 address that name a customer, who has all addresses below them."""
 
 
 class TooManyRequests(ChoraleError):
@@ -85,6 +90,30 @@ class Caller:
             raise NotPermitted(rule, f"the token {self.name} of a {self.role.text}", "use another token")
 
 
+class ClientLimit:
+    """How often something may happen for each client in a minute of the clock `unix_s`. Thread-safe."""
+
+    def __init__(self, unix_s: Callable[[], float], most: int) -> None:
+        self._unix_s = unix_s
+        self._most = RateLimitItemPerMinute(most)
+        self._limiter = FixedWindowRateLimiter(MemoryStorage())
+
+    def admits(self, client: str) -> bool:
+        """Count an event of `client`; return False if it has had too many in this minute."""
+        return self._limiter.hit(self._most, network_of_client(client), str(int(self._unix_s() // 60)))
+
+
+def network_of_client(client: str) -> str:
+    """Return what stands for a client: its IPv4 address, or the network of its IPv6 address."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:
+        return client[:64]
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((address, IPV6_NETWORK), strict=False))
+
+
 class Access:
     """Knows callers by the SHA-256 of their tokens.
 
@@ -102,7 +131,7 @@ class Access:
         self._callers = callers
         self._unix_s = unix_s
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
-        self._failures = FailureThrottle(unix_s)
+        self._failures = ClientLimit(unix_s, MOST_FAILURES)
 
     def caller(self, authorization: str | None, client: str = "") -> Caller:
         """Return who sent the header `Authorization: Bearer TOKEN`; count the request against the quota.
@@ -127,7 +156,7 @@ class Access:
 
     def _refusal(self, value: str, client: str) -> ChoraleError:
         if value != "none" and not self._failures.admits(client):
-            rule = f"a client may send at most {self._failures.most} wrong tokens a minute"
+            rule = f"a client may send at most {MOST_FAILURES} wrong tokens a minute"
             return TooManyRequests(rule, "more", "wait a minute, then send a token that the service knows")
         rule = "a request must carry a token that the service knows and that is valid"
         return NotAllowed(rule, value, "send `Authorization: Bearer TOKEN`; `chorale token create` makes one")

@@ -68,25 +68,28 @@ class WatchedFabrics:
             raise CheckFailed(f"the state of a watch must be {FORMAT}", str(format_name)[:40], "update both")
         return {**document, "links": links, "is_running": self._unix_s() - time_s < SILENCE_S}
 
-    def hold(self, name: str, is_held: bool) -> None:
-        """Have nothing published for a fabric, or again what fits it."""
-        self.state(name)
+    def hold(self, name: str, is_held: bool) -> dict[str, Any]:
+        """Have nothing published for a fabric, or again what fits it; return its state."""
+        state = self.state(name)
         path = self._path(name) / HOLD
         if is_held:
             write_file(path, b"")
         else:
             path.unlink(missing_ok=True)
+        return state
 
-    def roll_back(self, name: str) -> None:
+    def roll_back(self, name: str) -> dict[str, Any]:
         """Ask the watch of a fabric for the table before the present one, and hold it then, as `chorale watch` does.
+
+        Returns its state.
 
         CheckFailed if the watch does not run.
         """
         if not self.state(name)["is_running"]:
             way_out = "start `chorale watch` again"
             raise CheckFailed("a watch must run to roll back", f"{name}: nothing written lately", way_out)
-        self.hold(name, True)
         write_file(self._path(name) / ROLL_BACK, b"")
+        return self.hold(name, True)
 
     def _path(self, name: str) -> Path:
         if _NAME.fullmatch(name) is None:

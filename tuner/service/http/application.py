@@ -8,35 +8,36 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access
+from chorale.tuner.service.access import Access, status_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
-from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, Metrics
-from chorale.tuner.service.http.audit import AuditLog
+from chorale.tuner.service.http.audit import CONTENT_TYPE, AccessLog, AuditLog, Metrics
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.dependencies import CurrentCaller
-from chorale.tuner.service.http.direct_reads import HEALTH_PATH, DirectReads, ResultReader, health_response
-from chorale.tuner.service.http.event_routes import event_router
-from chorale.tuner.service.http.event_stream import EventStreams
-from chorale.tuner.service.http.explorer import explorer_router
-from chorale.tuner.service.http.fabric_routes import fabric_router
-from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
-from chorale.tuner.service.http.page_files import PageFiles
-from chorale.tuner.service.http.refusals import refusal, refusal_of
-from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
+from chorale.tuner.service.http.events import EventStreams, event_router
+from chorale.tuner.service.http.job_routes import (
+    fabric_router,
+    job_router,
+    result_router,
+    submission_router,
+    topology_router,
+)
+from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits, refusal
 from chorale.tuner.service.http.responses import REFUSALS, HealthView
-from chorale.tuner.service.http.topology_routes import topology_router
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
@@ -48,11 +49,28 @@ from chorale.tuner.service.tokens import load_access
 TITLE = "Chorale"
 ROUTERS = (
     *(submission_router, job_router, result_router, topology_router),
-    *(campaign_router, best_router, fabric_router, event_router, explorer_router),
+    *(campaign_router, best_router, fabric_router, event_router),
 )
+_SWAGGER_VERSION = "5.35.0"
+_EXPLORER = f"""<!doctype html>
+<html lang="en">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <title>Chorale: the API</title>
+  <link rel="icon" href="icon.svg" type="image/svg+xml">
+  <link rel="stylesheet" href="vendor/swagger-ui-{_SWAGGER_VERSION}.css">
+  <script src="vendor/swagger-ui-{_SWAGGER_VERSION}.js"></script>
+  <script src="explorer.js" type="module"></script>
+</head>
+<body><main id="explorer"></main></body>
+</html>
+"""
+"""Swagger UI from files of the package, so that it works offline and under our policy."""
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
 PLANNING_PROCESSES = 2
+_REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 
 
 @asynccontextmanager
@@ -87,51 +105,61 @@ def create_api(
 
     api.state.health = current_health
 
-    @api.get(HEALTH_PATH, response_model=HealthView, summary="Whether the service works", tags=["service"])
-    def health() -> Response:
-        return health_response(current_health())
+    @api.get("/healthz", summary="Whether the service works", tags=["service"])
+    async def health(response: Response) -> HealthView:
+        view = current_health()
+        response.status_code = 200 if view.ok else 503
+        return view
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
     def scrape(_caller: CurrentCaller) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
+    @api.get("/docs", include_in_schema=False)
+    async def explorer() -> HTMLResponse:
+        return HTMLResponse(_EXPLORER)
+
     for router in ROUTERS:
         api.include_router(router)
     api.mount("/", PageFiles(), name="page")
     _add_refusals(api)
-    reader = ResultReader(scheduler.store)
-    api.add_middleware(DirectReads, reader=reader, access=access, health=current_health)
     api.add_middleware(RequestLimits, limits=body_limits, local_only=access.local_only)
     api.add_middleware(AccessLog, audit=audit, metrics=metrics)
     return api
 
 
 def _add_refusals(api: FastAPI) -> None:
-    def refused(_request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, ChoraleError):
-            raise error
-        return refusal_of(error)
+    @api.exception_handler(ChoraleError)
+    async def refused(_request: Request, error: ChoraleError) -> JSONResponse:
+        status = status_of(error)
+        return refusal(status, error.rule, str(error.value), error.way_out, _REFUSAL_HEADERS.get(status))
 
-    def invalid(_request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, RequestValidationError):
-            raise error
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        location = ".".join(str(part) for part in first["loc"])
-        return refusal(
-            422, "a request must be as the OpenAPI document says", f"{location}: {first['msg']}", "repair it"
-        )
+        value = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return refusal(422, "a request must be as the OpenAPI document says", value, "repair it")
 
-    def by_status(_request: Request, error: Exception) -> JSONResponse:
-        if not isinstance(error, HTTPException):
-            raise error
+    @api.exception_handler(HTTPException)
+    async def by_status(_request: Request, error: HTTPException) -> JSONResponse:
         way_out = "see /openapi.json for what there is"
         return refusal(
             error.status_code, "a request must be one that is served", str(error.detail), way_out, error.headers
         )
 
-    api.add_exception_handler(ChoraleError, refused)
-    api.add_exception_handler(RequestValidationError, invalid)
-    api.add_exception_handler(HTTPException, by_status)
+
+class PageFiles(StaticFiles):
+    """Serves the folder `page` of this package; what is vendored has its version in its name and may be kept."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=str(resources.files("chorale.tuner.service").joinpath("page")), html=True)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file; what is vendored may be kept for a year."""
+        response = await super().get_response(path, scope)
+        if path.startswith("vendor/") and response.status_code == 200:
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
 
 
 @dataclass(frozen=True, slots=True)

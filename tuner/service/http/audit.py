@@ -1,4 +1,4 @@
-"""The audit log: what tokens have changed, and beside it, apart and counted, what was refused."""
+"""Records of requests: metrics of all, and a line for each that changes something or is refused."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from chorale.tuner.service.throttle import FailureThrottle, network_of_client
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chorale.tuner.service.access import ClientLimit, network_of_client
 
 MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
 LINES_A_MINUTE = 10
@@ -30,7 +37,7 @@ class AuditLog:
         self._unix_s = unix_s
         self._changes = _handler(folder / "audit.jsonl", MAX_FILES)
         self._refusals = _handler(folder / "refused.jsonl", MAX_REFUSED_FILES)
-        self._throttle = FailureThrottle(unix_s, LINES_A_MINUTE, MAX_COUNTED_CLIENTS)
+        self._throttle = ClientLimit(unix_s, LINES_A_MINUTE)
         self._left_out: dict[str, int] = {}  # lines about refusals by client, since the last one
         self._lock = threading.Lock()
 
@@ -72,3 +79,104 @@ def _handler(path: Path, files: int) -> RotatingFileHandler:
 
 def _write(handler: RotatingFileHandler, line: dict[str, Any]) -> None:
     handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, json.dumps(line), None, None))
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Requests by route and status, their durations, and unfinished jobs, which `counts` returns at every scrape."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "chorale_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "chorale_request_seconds",
+            "Time to answer, but for streams of events.",
+            ("method", "route"),
+            registry=self._registry,
+        )
+        self._registry.register(_JobCollector(counts))
+
+    def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """Count a request. `route` is the pattern, not the path, so that there are few of them.
+
+        seconds: until the end of the answer; None for a stream, which lasts as long as somebody looks at it
+        """
+        self._requests.labels(method, route, str(status)).inc()
+        if seconds is not None:
+            self._seconds.labels(method, route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return the exposition format."""
+        return generate_latest(self._registry)
+
+
+class _JobCollector(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily("chorale_jobs", "Unfinished jobs.", labels=["state"])
+        for state, count in self._counts().items():
+            family.add_metric([state], count)
+        yield family
+
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_READ_ONLY_METHODS = ("GET", "HEAD")
+_READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
+"""What is posted to them changes nothing."""
+_REFUSALS = (401, 403, 429)
+_FACTS = ("token", "role", "campaign", "runner")
+
+
+class AccessLog:
+    """The outermost middleware: adds the security headers, and records every request, refused ones too."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
+        self._app = app
+        self._audit = audit
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_s = time.perf_counter()
+        status, location, is_stream = 500, None, False
+
+        async def recorded(message: Message) -> None:
+            nonlocal status, location, is_stream
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                status, location = message["status"], headers.get("location")
+                is_stream = headers.get("content-type", "").startswith("text/event-stream")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, recorded)
+        finally:
+            seconds = None if is_stream else time.perf_counter() - started_s
+            self._record(scope, status, location, seconds)
+
+    def _record(self, scope: Scope, status: int, location: str | None, seconds: float | None) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.answered(scope["method"], route, status, seconds)
+        is_refusal = status in _REFUSALS
+        is_read = scope["method"] in _READ_ONLY_METHODS or route in _READ_ONLY_ROUTES
+        if is_read and not is_refusal:
+            return
+        client, state = scope.get("client"), scope.get("state", {})
+        facts = {name: state.get(name) for name in _FACTS}
+        facts |= {"method": scope["method"], "route": route, "status": status, "place": location}
+        self._audit.note("" if client is None else client[0], is_refusal or facts["token"] is None, **facts)

@@ -1,4 +1,7 @@
-"""What FastAPI injects into routes: the scheduler, the campaigns and the caller."""
+"""What FastAPI injects into routes: the scheduler, the campaigns, the fabrics and the caller.
+
+They are coroutines, since FastAPI runs each plain function in a thread.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token that the service kno
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def _scheduler(request: Request) -> JobScheduler:
-    scheduler: JobScheduler = request.app.state.scheduler
-    return scheduler
-
-
-def _caller(request: Request, credentials: Credentials) -> Caller:
+async def _caller(request: Request, credentials: Credentials) -> Caller:
     access: Access = request.app.state.access
     client = "" if request.client is None else request.client.host
     header = None if credentials is None else f"{credentials.scheme} {credentials.credentials}"
@@ -30,32 +28,34 @@ def _caller(request: Request, credentials: Credentials) -> Caller:
     return caller
 
 
+async def _scheduler(request: Request) -> JobScheduler:
+    return request.app.state.scheduler  # type: ignore[no-any-return]
+
+
+async def _campaigns(request: Request) -> Campaigns:
+    return request.app.state.campaigns  # type: ignore[no-any-return]
+
+
+async def _fabrics(request: Request) -> WatchedFabrics:
+    return request.app.state.fabrics  # type: ignore[no-any-return]
+
+
 CurrentCaller = Annotated[Caller, Depends(_caller)]
 """The caller; the request is refused without one."""
 
 
-def _planner(caller: CurrentCaller) -> Caller:
+async def _planner(caller: CurrentCaller) -> Caller:
     caller.require(CallerRole.PLANNER, "this request")
     return caller
+
+
+CurrentPlanner = Annotated[Caller, Depends(_planner)]
+"""The caller; the request is refused to readers."""
+CurrentFabrics = Annotated[WatchedFabrics, Depends(_fabrics)]
+CurrentCampaigns = Annotated[Campaigns, Depends(_campaigns)]
+CurrentScheduler = Annotated[JobScheduler, Depends(_scheduler)]
 
 
 def note_campaign(request: Request, name: str, runner: str | None = None) -> None:
     """Let the audit log say which campaign a request is about, and on which runner."""
     request.state.campaign, request.state.runner = name, runner
-
-
-def _campaigns(request: Request) -> Campaigns:
-    campaigns: Campaigns = request.app.state.campaigns
-    return campaigns
-
-
-def _fabrics(request: Request) -> WatchedFabrics:
-    fabrics: WatchedFabrics = request.app.state.fabrics
-    return fabrics
-
-
-CurrentFabrics = Annotated[WatchedFabrics, Depends(_fabrics)]
-CurrentCampaigns = Annotated[Campaigns, Depends(_campaigns)]
-CurrentScheduler = Annotated[JobScheduler, Depends(_scheduler)]
-CurrentPlanner = Annotated[Caller, Depends(_planner)]
-"""The caller; the request is refused to readers."""

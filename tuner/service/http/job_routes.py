@@ -1,4 +1,4 @@
-"""Routes of jobs: submit a specification, watch the job, fetch its result."""
+"""Routes of jobs, results, networks and fabrics: submit a specification, watch the job, fetch its result."""
 
 from __future__ import annotations
 
@@ -7,20 +7,45 @@ from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict
 
-from chorale.tuner.service.access import NotFound
-from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentPlanner, CurrentScheduler
-from chorale.tuner.service.http.direct_reads import ResultReader
-from chorale.tuner.service.http.responses import JobsView, JobView, ResultView
-from chorale.tuner.service.http.schedule_view import schedule_view, simulated_trace
-from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
-from chorale.tuner.service.jobs.job_store import Job, JobState
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.targets.registry import TARGETS
+from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
+from chorale.tuner.service.access import CallerRole, NotFound
+from chorale.tuner.service.campaigns.requested import open_runners
+from chorale.tuner.service.http.dependencies import (
+    CurrentCaller,
+    CurrentCampaigns,
+    CurrentFabrics,
+    CurrentPlanner,
+    CurrentScheduler,
+)
+from chorale.tuner.service.http.pictures import schedule_view, simulated_trace, topology_view
+from chorale.tuner.service.http.responses import (
+    CatalogView,
+    FabricsView,
+    FabricView,
+    JobsView,
+    ResultView,
+    TopologyView,
+)
+from chorale.tuner.service.jobs.job_specs import (
+    AnyJobSpec,
+    BoundSpec,
+    FindSpec,
+    Network,
+    PriceSpec,
+    ProgramSpec,
+    SynthesisSpec,
+)
+from chorale.tuner.service.jobs.job_store import Job, JobState, StoredResult
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE
 
-_STORED: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
-_ACCEPTED: dict[str, Any] = {"response_model": JobView, "status_code": status.HTTP_202_ACCEPTED}
+_STORED: dict[int | str, dict[str, Any]] = {200: {"model": Job, "description": "The result was known already."}}
+_ACCEPTED: dict[str, Any] = {"response_model": Job, "status_code": status.HTTP_202_ACCEPTED}
 
 submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_STORED)
 
@@ -90,13 +115,13 @@ def jobs(
     return {"jobs": scheduler.jobs(owner, () if state is None else (state,), limit)}
 
 
-@job_router.get("/{job_id}", response_model=JobView, summary="A job, as it is now")
+@job_router.get("/{job_id}", response_model=Job, summary="A job, as it is now")
 def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
     """Return state and progress."""
     return scheduler.job(job_id, caller)
 
 
-@job_router.delete("/{job_id}", response_model=JobView, summary="Cancel a job")
+@job_router.delete("/{job_id}", response_model=Job, summary="Cancel a job")
 def cancel(job_id: JobId, caller: CurrentPlanner, scheduler: CurrentScheduler) -> Job:
     """Take a job off the queue, or stop it; 409 for one that has ended."""
     return scheduler.cancel(job_id, caller)
@@ -116,8 +141,9 @@ result_router = APIRouter(prefix="/v1/results", tags=["results"])
 
 @result_router.get("/{key}", response_model=ResultView, summary="What came of a job")
 def result(key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler) -> Response:
-    """Return the document and the names of the files. `DirectReads` answers the same before routing."""
-    return Response(ResultReader(scheduler.store).body(key), media_type="application/json")
+    """Return the document and the names of the files."""
+    document, files = _result(scheduler, key)
+    return JSONResponse({"key": key, "document": document, "files": files})
 
 
 @result_router.get("/{key}/files/{name}", summary="A file of a result", response_class=FileResponse)
@@ -158,15 +184,106 @@ def trace(
 
 
 def _schedule(scheduler: JobScheduler, key: str) -> bytes:
-    _document(scheduler, key)
+    _result(scheduler, key)
     path = scheduler.store.file(key, SCHEDULE_FILE)
     if path is None:
         raise NotFound("what is shown must be a schedule", key, "take the result of a synthesis")
     return path.read_bytes()
 
 
-def _document(scheduler: JobScheduler, key: str) -> dict[str, Any]:
-    document = scheduler.store.result(key)
-    if document is None:
+def _result(scheduler: JobScheduler, key: str) -> StoredResult:
+    stored = scheduler.store.result(key)
+    if stored is None:
         raise NotFound("a result must be there", key, "take the key from the field `result` of a job that is done")
-    return document
+    return stored
+
+
+topology_router = APIRouter(prefix="/v1", tags=["networks"])
+
+Spec = Annotated[str, Query(max_length=4096, description="A topology spec.", examples=["torus:4x4"])]
+
+
+class NetworkBody(BaseModel):
+    """A network that has no spec."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topology: Network
+
+
+@topology_router.get("/topologies", response_model=TopologyView, summary="A network by its spec, and its picture")
+def described(
+    topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
+) -> dict[str, Any]:
+    """Return counts, degree and diameter; positions of nodes and links, null where it is too large to draw."""
+    return scheduler.planning.call(caller.name, topology_view, topology, campaigns.limits)
+
+
+@topology_router.post("/topologies", response_model=TopologyView, summary="A network from a document, and its picture")
+def described_document(
+    body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
+) -> dict[str, Any]:
+    """Return what the GET returns, for a document of the format chorale-topology/1. Nothing is stored."""
+    return scheduler.planning.call(caller.name, topology_view, body.topology, campaigns.limits)
+
+
+@topology_router.get("/catalog", response_model=CatalogView, summary="Methods, targets, families, runners: the names")
+def catalog(_caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Return what requests may name, and where the dashboards of MLflow, Ray and Optuna are."""
+    return {
+        "methods": [
+            {
+                "name": method.name,
+                "summary": method.summary,
+                "collectives": [name.value for name in method.collectives],
+                "options": list(method.options),
+            }
+            for method in METHODS.values()
+        ],
+        "targets": list(TARGETS),
+        "families": [
+            {"syntax": form.syntax, "summary": form.summary, "example": form.example}
+            for form in (*FAMILIES.values(), *FUNCTIONS.values())
+        ],
+        "runners": open_runners(),
+        "profiles": campaigns.profiles,
+        "dashboards": campaigns.dashboards,
+    }
+
+
+FabricName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Name of a watch.")]
+
+fabric_router = APIRouter(prefix="/v1/fabrics", tags=["fabrics"])
+
+
+@fabric_router.get("", response_model=FabricsView, summary="Fabrics under watch")
+def watched(_caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """List fabrics whose watches write to the data folder of the service."""
+    return {"fabrics": fabrics.rows()}
+
+
+@fabric_router.get("/{name}", response_model=FabricView, summary="A fabric, as its watch last saw it")
+def fabric(name: FabricName, _caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """Return its links with state, rate and latency, the present table, and what happened."""
+    return fabrics.state(name)
+
+
+@fabric_router.post("/{name}/hold", response_model=FabricView, status_code=202, summary="Publish nothing for now")
+def hold(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """Keep the present table, whatever the watch plans. It takes the role operator."""
+    caller.require(CallerRole.OPERATOR, "holding a fabric")
+    return fabrics.hold(name, True)
+
+
+@fabric_router.post("/{name}/release", response_model=FabricView, status_code=202, summary="Publish again")
+def release(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """End a hold: the watch plans for what it sees. It takes the role operator."""
+    caller.require(CallerRole.OPERATOR, "releasing a fabric")
+    return fabrics.hold(name, False)
+
+
+@fabric_router.post("/{name}/roll-back", response_model=FabricView, status_code=202, summary="Back to the former table")
+def roll_back(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """Have the table before the present one published again, and held. It takes the role operator."""
+    caller.require(CallerRole.OPERATOR, "rolling a fabric back")
+    return fabrics.roll_back(name)

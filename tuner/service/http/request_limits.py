@@ -1,17 +1,26 @@
-"""Limits of every request, checked before it is parsed: size, time to arrive, name of the host."""
+"""Limits of every request, checked before it is parsed: size, time to arrive, name of the host; and refusals."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chorale.tuner.service.redaction import redacted
 
 READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return a refusal in the form that all have, without what must not be told."""
+    facts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
+    return JSONResponse({"error": facts}, status_code=status, headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,10 @@ class BodyLimits:
 
     body_bytes: int = 16 * 2**20
     body_s: float = 10.0
+
+
+class _Refused(Exception):  # noqa: N818  # not an error of this program
+    """A request that is answered before anybody looks at it: status, rule, value, way out."""
 
 
 class RequestLimits:
@@ -35,77 +48,67 @@ class RequestLimits:
         self._local_only = local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        refusal = self._refusal(headers) or _foreign(scope["method"], headers)
-        if refusal is None:
-            if scope["method"] not in WITH_BODY:
-                await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            try:
+                receive = await self._checked(scope["method"], Headers(scope=scope), receive)
+            except _Refused as refused:
+                await refusal(*refused.args, headers={"Connection": "close"})(scope, receive, send)
                 return
-            body = await self._body(receive)
-            if isinstance(body, bytes):
-                is_empty = not body and scope["method"] != "POST"  # a form can send an empty POST
-                body = body if is_empty else _not_json(headers) or body
-            if isinstance(body, bytes):
-                await self._app(scope, _replay(body, receive), send)
-                return
-            refusal = body
-        await _refuse(send, *refusal)
+        await self._app(scope, receive, send)
 
-    def _refusal(self, headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    async def _checked(self, method: str, headers: Headers, receive: Receive) -> Receive:
+        """Return what gives the request that was checked."""
+        host = headers.get("host", "")
+        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         if self._local_only and name.lower() not in LOOPBACK_NAMES:
-            return 421, "a request must name this machine as its host", host, "use the address 127.0.0.1"
-        length = headers.get(b"content-length", b"0").decode("latin-1")
-        if length.isdecimal() and int(length) > self._limits.body_bytes:
-            return self._too_large(length)
-        return None
+            raise _Refused(421, "a request must name this machine as its host", host, "use the address 127.0.0.1")
+        length = headers.get("content-length", "0")
+        if length.isdecimal():
+            self._require_size(int(length))
+        if method not in READ_ONLY_METHODS:
+            _require_same_origin(headers)
+        if method not in WITH_BODY:
+            return receive
+        body = await self._body(receive)
+        kind = headers.get("content-type", "")
+        is_json = kind.partition(";")[0].strip().lower() == "application/json"
+        if not is_json and (body or method == "POST"):  # a form can send an empty POST
+            value, way_out = kind[:200] or "no type", "send `Content-Type: application/json`"
+            raise _Refused(415, "a request must be sent as JSON", value, way_out)
+        return _replay(body, receive)
 
-    async def _body(self, receive: Receive) -> bytes | tuple[int, str, str, str]:
-        """Return the whole body, or why it is refused."""
+    async def _body(self, receive: Receive) -> bytes:
+        """Return the whole body."""
         content = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return 400, "a request must be sent whole", "a connection that closed", "send it again"
+                        raise _Refused(400, "a request must be sent whole", "a connection that closed", "send it again")
                     content += message.get("body", b"")
-                    if len(content) > self._limits.body_bytes:
-                        return self._too_large(str(len(content)))
+                    self._require_size(len(content))
                     if not message.get("more_body", False):
                         return bytes(content)
         except TimeoutError:
             rule = f"a body must arrive within {self._limits.body_s:g} s"
-            return 408, rule, f"{len(content)} bytes until then", "send it faster"
+            raise _Refused(408, rule, f"{len(content)} bytes until then", "send it faster") from None
 
-    def _too_large(self, value: str) -> tuple[int, str, str, str]:
-        rule = f"a body must have at most {self._limits.body_bytes} bytes"
-        return 413, rule, f"{value} bytes", "name the network by a spec, or send less"
+    def _require_size(self, size_bytes: int) -> None:
+        if size_bytes > self._limits.body_bytes:
+            rule = f"a body must have at most {self._limits.body_bytes} bytes"
+            raise _Refused(413, rule, f"{size_bytes} bytes", "name the network by a spec, or send less")
 
 
-def _foreign(method: str, headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
+def _require_same_origin(headers: Headers) -> None:
     """Refuse what changes something and comes from a page of another origin; browsers say so, others say nothing."""
-    if method in READ_ONLY_METHODS:
-        return None
     rule, way_out = "a page elsewhere must not change anything here", "use the page of the service itself"
-    site = headers.get(b"sec-fetch-site", b"none").decode("latin-1")
+    site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
-        return 403, rule, f"Sec-Fetch-Site: {site}", way_out
-    origin, host = headers.get(b"origin"), headers.get(b"host", b"")
-    if origin is not None and origin.partition(b"://")[2].lower() != host.lower():
-        return 403, rule, f"Origin: {origin.decode('latin-1')}", way_out
-    return None
-
-
-def _not_json(headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
-    kind = headers.get(b"content-type", b"").decode("latin-1")
-    if kind.partition(";")[0].strip().lower() == "application/json":
-        return None
-    return 415, "a request must be sent as JSON", kind or "no type", "send `Content-Type: application/json`"
+        raise _Refused(403, rule, f"Sec-Fetch-Site: {site}", way_out)
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        raise _Refused(403, rule, f"Origin: {origin}", way_out)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -120,11 +123,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
-
-
-async def _refuse(send: Send, status: int, rule: str, value: str, way_out: str) -> None:
-    document: dict[str, Any] = {"error": {"rule": rule, "value": value[:200], "way_out": way_out}}
-    content = json.dumps(document).encode()
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})

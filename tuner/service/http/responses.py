@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
-from chorale.tuner.service.jobs.job_store import ErrorFacts, JobFacts
+from chorale.tuner.service.jobs.job_store import ErrorFacts, Job
 
 
 class ErrorView(BaseModel):
@@ -15,31 +15,10 @@ class ErrorView(BaseModel):
     error: ErrorFacts
 
 
-class ProgressView(BaseModel):
-    """Parts of a computation."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    done: int
-    total: int
-
-
-class JobView(JobFacts):
-    """A job. `result`: key of what came of it, at /v1/results/KEY; null until it is done."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
-
-    kind: str
-    request: dict[str, Any]
-    priority: int
-    progress: ProgressView | None
-    result: str | None
-
-
 class JobsView(BaseModel):
     """Jobs, newest first."""
 
-    jobs: list[JobView]
+    jobs: list[Job]
 
 
 class ResultView(BaseModel):
@@ -114,15 +93,11 @@ class TrialView(BaseModel):
     reason: str | None
 
 
-class BestRow(BaseModel):
+class BestRow(TrialSize):
     """The best trial at a size, from the final if there was one."""
 
-    size_bytes: int
     trial_id: str
     label: str
-    time_us: float
-    baseline_time_us: float
-    speedup: float
 
 
 class CampaignView(BaseModel):

@@ -29,8 +29,8 @@ class JobState(StrEnum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
-class Progress(NamedTuple):
-    """Parts of a computation; stored as a list."""
+class Progress(BaseModel):
+    """Parts of a computation."""
 
     done: int
     total: int
@@ -45,18 +45,29 @@ class ErrorFacts(BaseModel):
     kind: str | None = None
 
 
-class JobFacts(BaseModel):
-    """What both the stored job and the response contain. Times are seconds since the epoch, None until then.
+class Job(BaseModel):
+    """A job. `result`: key of what came of it, at /v1/results/KEY; null until it is done.
 
-    owner:  name of the token that submitted it
-    error:  of a failed job
-    cached: whether the result was stored already: "no", "yes", or "renamed" from an equal network with other names
+    owner:    name of the token that submitted it
+    key:      content key of the result: jobs with equal keys have equal results
+    error:    of a failed job
+    cached:   whether the result was stored already: "no", "yes", or "renamed" from an equal network with other names
+    progress: of a running job; not stored
+    Times are seconds since the epoch, null until then. `kind` and `priority` stand beside the request, too.
     """
 
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    model_config = ConfigDict(
+        frozen=True,
+        serialize_by_alias=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
     id: str
     owner: str
+    spec: AnyJobSpec = Field(alias="request")
+    key: str
     memory_bytes: int
     created_s: float
     state: JobState = JobState.QUEUED
@@ -64,26 +75,14 @@ class JobFacts(BaseModel):
     finished_s: float | None = None
     error: ErrorFacts | None = None
     cached: Literal["no", "yes", "renamed"] = "no"
-
-
-class Job(JobFacts):
-    """One job, as it is stored: `kind` and `priority` stand beside the request too, for people who read the database.
-
-    key: content key of the result: jobs with equal keys have equal results
-    """
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
-
-    spec: AnyJobSpec = Field(alias="request")
-    key: str
     progress: Progress | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _tag_request(cls, document: Any) -> Any:
+    def _of_stored(cls, document: Any) -> Any:
         """Copy `kind`, which a stored job has beside the request, into the request."""
         if isinstance(document, dict) and "kind" in document:
-            return document | {"request": document["request"] | {"kind": document["kind"]}}
+            return document | {"request": document["request"] | {"kind": document["kind"]}, "progress": None}
         return document
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
@@ -96,14 +95,9 @@ class Job(JobFacts):
     def priority(self) -> int:
         return self.spec.priority
 
-    @property
-    def request(self) -> dict[str, Any]:
-        """The body of the request, with the defaults filled in."""
-        return self.spec.model_dump(mode="json")
-
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
     def result(self) -> str | None:
-        """Key of the result, once it is there."""
         return self.key if self.state == JobState.DONE else None
 
 
@@ -198,18 +192,12 @@ class JobStore:
             if connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is None:
                 connection.execute(sql.insert(_results).values(row))
 
-    def stored_result(self, key: str) -> StoredResult | None:
+    def result(self, key: str) -> StoredResult | None:
         """Return a result with the names of its files, by one statement."""
         query = sql.select(_results.c.document, _results.c.files).where(_results.c.key == key)
         with self._engine.connect() as connection:
             row = connection.execute(query).first()
         return None if row is None else StoredResult(json.loads(row.document), json.loads(row.files))
-
-    def result(self, key: str) -> dict[str, Any] | None:
-        """Return the document of a result."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sql.select(_results.c.document).where(_results.c.key == key)).first()
-        return None if row is None else json.loads(row.document)
 
     def has_result(self, key: str) -> bool:
         with self._engine.connect() as connection:
@@ -221,15 +209,10 @@ class JobStore:
         with self._engine.connect() as connection:
             return [row.key for row in connection.execute(query)]
 
-    def files(self, key: str) -> list[str]:
-        """Return the names of the files of a result."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sql.select(_results.c.files).where(_results.c.key == key)).first()
-        return [] if row is None else json.loads(row.files)
-
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of a file of a result; names that the result does not list have none."""
-        return self._path(key, name) if name in self.files(key) else None
+        stored = self.result(key)
+        return self._path(key, name) if stored is not None and name in stored.files else None
 
     def claim_campaign(self, name: str, owner: str) -> None:
         """Record the owner of the campaign `name`, unless it has one."""

@@ -141,10 +141,10 @@ class JobPlanner:
     def _synthesis_result(self, key: str) -> dict[str, Any]:
         """Return the document of a synthesis that has a schedule file."""
         result = self._store.result(key)
-        if result is None or self._store.file(key, SCHEDULE_FILE) is None:
+        if result is None or SCHEDULE_FILE not in result.files:
             rule = "`result` must be the key of a finished synthesis"
             raise InvalidInput(rule, key, "take it from the field `result` of a job that is done")
-        return result
+        return result.document
 
     def _schedule(self, key: str) -> bytes:
         path = self._store.file(key, SCHEDULE_FILE)

@@ -188,7 +188,9 @@ class JobScheduler:
             return
         for key, completion in self._backend.ended(POLL_S).items():
             self._settle(key, completion.value)
-        self._progress |= {key: Progress(*counts) for key, counts in self._backend.progress().items()}
+        self._progress |= {
+            key: Progress(done=done, total=total) for key, (done, total) in self._backend.progress().items()
+        }
 
     def _late(self) -> set[str]:
         """Return the keys of computations that have just become too late."""

@@ -148,7 +148,16 @@ def test_a_computation_that_takes_too_much_memory_is_stopped_at_once(jobs: RayTa
 
 
 def test_many_mixed_jobs_do_not_fail_by_chance(jobs: RayTaskBackend):
-    networks = ("torus:4x4", "circulant:24,3,4", "ring:8", "hypercube:4", "a100:1", "genkautz:3,20", "mesh:3x4", "dbt:8")
+    networks = (
+        "torus:4x4",
+        "circulant:24,3,4",
+        "ring:8",
+        "hypercube:4",
+        "a100:1",
+        "genkautz:3,20",
+        "mesh:3x4",
+        "dbt:8",
+    )
     specs = [SynthesisSpec(topology=name, method="auto", collective="allreduce") for name in networks]
     specs += [SynthesisSpec(topology=name, method="bfb") for name in networks[:4]]
     tasks: list[tuple[Any, Any, Any]] = [(run_task, JobTask(spec), TaskResult) for spec in specs]

@@ -16,8 +16,8 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.service.access import TooManyRequests
-from chorale.tuner.service.http import event_stream
-from chorale.tuner.service.http.event_stream import EventStreams, Topic
+from chorale.tuner.service.http import events
+from chorale.tuner.service.http.events import EventStreams, Topic
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 from tests.unit.tuner.service.conftest import Service
@@ -139,8 +139,8 @@ def told(streams: EventStreams, topics: dict[str, Topic], stopping: threading.Ev
     parts: list[str] = []
 
     async def read() -> None:
-        async for part in streams.response("me", topics).body_iterator:
-            parts.append(part.decode() if isinstance(part, bytes) else str(part))
+        async for event in streams.events("me", topics):
+            parts.append(event.encode().decode())
             if len(parts) == count:
                 stopping.set()
 
@@ -149,7 +149,7 @@ def told(streams: EventStreams, topics: dict[str, Topic], stopping: threading.Ev
 
 
 def test_an_event_is_sent_when_what_is_looked_at_has_changed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(event_stream, "PAUSE_S", 0.0)
+    monkeypatch.setattr(events, "PAUSE_S", 0.0)
     values: Iterator[int] = iter([1, 1, 2, 2, 3])
     stopping = threading.Event()
     streams = EventStreams(stopping)
@@ -166,19 +166,19 @@ def test_a_refusal_is_an_event_and_streams_of_a_token_are_bounded(monkeypatch: p
     streams = EventStreams(stopping)
     (_, event) = told(streams, {"it": Topic(refused, 0.0)}, stopping, 2)
     assert json.loads(event.split("data: ")[1])["error"]["status"] == 422
-    monkeypatch.setattr(event_stream, "MAX_STREAMS", 0)
+    monkeypatch.setattr(events, "MAX_STREAMS", 0)
     with pytest.raises(TooManyRequests, match="streams"):
         streams.response("me", {})
 
 
 def test_events_of_jobs_and_campaigns_come_over_http(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(event_stream, "LIMIT_S", 0.3)
+    monkeypatch.setattr(events, "LIMIT_S", 0.3)
     job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     written(tmp_path).add(complete(Candidate("bfb")))
     query = {"topic": ["health", f"job/{job['id']}", "campaign/small", "campaign/none"]}
     text = service.client.get("/v1/events", params=query).text
-    events = [part.removeprefix("event: ") for part in text.split("\n\n") if part.startswith("event")]
-    data = dict(reversed([part.split("\ndata: ") for part in events]))  # the first of each topic
+    parts = [part.removeprefix("event: ") for part in text.split("\n\n") if part.startswith("event")]
+    data = dict(reversed([part.split("\ndata: ") for part in parts]))  # the first of each topic
     assert json.loads(data["health"])["ok"]
     assert json.loads(data[f"job/{job['id']}"])["result"] == job["result"]
     assert json.loads(data["campaign/none"])["error"]["status"] == 404

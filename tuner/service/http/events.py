@@ -1,0 +1,156 @@
+"""Server-sent events: health, jobs, campaigns and fabrics, sent again whenever what a client looks at has changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Annotated, Any
+
+import anyio
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.tuner.service.access import Caller, TooManyRequests, status_of
+from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.http.campaign_routes import campaign_document, campaign_rows
+from chorale.tuner.service.http.dependencies import CurrentCaller
+from chorale.tuner.service.redaction import redacted
+
+PAUSE_S, BEAT_S, LIMIT_S = 0.1, 3, 300.0
+"""Between two turns of a stream; between two signs of life; after `LIMIT_S` a stream ends, and its client opens
+another."""
+MAX_STREAMS = 32
+"""Open streams of one token."""
+MAX_TOPICS, LISTED_JOBS = 8, 100
+
+event_router = APIRouter(prefix="/v1/events", tags=["events"])
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What is looked at, every `period_s`. look: returns it as plain data; called in a thread.
+
+    A ChoraleError of `look` is sent as `{"error": …}`.
+    """
+
+    look: Callable[[], Any]
+    period_s: float
+
+    def text(self) -> str:
+        """Return what is seen as JSON, which has no line breaks."""
+        try:
+            return json.dumps(self.look(), sort_keys=True, allow_nan=False)
+        except ChoraleError as error:
+            facts = {"rule": error.rule, "value": redacted(str(error.value)), "way_out": error.way_out}
+            return json.dumps({"error": facts | {"status": status_of(error)}})
+
+
+class EventStreams:
+    """Open streams by owner, and whether new ones are taken. For the thread of the event loop.
+
+    stopping: set when the service ends, and the streams with it
+    """
+
+    def __init__(self, stopping: Event, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stopping = stopping
+        self._open: Counter[str] = Counter()
+        self._clock = clock
+
+    def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
+        """Return a stream of `events`; TooManyRequests above `MAX_STREAMS` of one owner."""
+        if self._open[owner] >= MAX_STREAMS:
+            rule = f"a token may have at most {MAX_STREAMS} streams of events open"
+            raise TooManyRequests(rule, "more", "close some pages")
+        return EventSourceResponse(self.events(owner, topics), ping=BEAT_S, sep="\n")
+
+    async def events(self, owner: str, topics: Mapping[str, Topic]) -> AsyncIterator[ServerSentEvent]:
+        """Yield an event of a topic's name whenever its look sees something else than before."""
+        self._open[owner] += 1
+        try:
+            begun_s = self._clock()
+            due_s, before = dict.fromkeys(topics, begun_s), dict.fromkeys(topics, "")
+            yield ServerSentEvent(retry=1000, sep="\n")
+            while not self._stopping.is_set() and self._clock() < begun_s + LIMIT_S:
+                for name, topic in topics.items():
+                    if self._clock() < due_s[name]:
+                        continue
+                    text = await to_thread.run_sync(topic.text)
+                    due_s[name] = self._clock() + topic.period_s
+                    if text != before[name]:
+                        before[name] = text
+                        yield ServerSentEvent(text, event=name, sep="\n")
+                await anyio.sleep(PAUSE_S)
+        finally:
+            self._open[owner] -= 1
+
+
+TopicNames = Annotated[
+    list[str],
+    Query(
+        max_length=MAX_TOPICS,
+        description="`health`, `jobs`, `campaigns`, `fabrics`, `job/ID`, `campaign/NAME`, `fabric/NAME`; one or more.",
+    ),
+]
+
+
+@event_router.get("", response_class=EventSourceResponse, summary="What changes, as server-sent events")
+async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> EventSourceResponse:
+    """Send an event of the topic's name at once, and again whenever what it shows has changed; its data are JSON.
+
+    `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` are what their routes answer. `campaign/NAME` is the
+    first time what its route answers; then its `trials` are those that are new, and `known` the number of those before.
+    What is refused is `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
+    """
+    state = request.app.state
+    return state.streams.response(caller.name, {name: _topic(name, caller, state) for name in topic})  # type: ignore[no-any-return]
+
+
+def _topic(name: str, caller: Caller, state: Any) -> Topic:
+    kind, _, rest = name.partition("/")
+    scheduler, campaigns = state.scheduler, state.campaigns
+    owner = None if caller.sees_all else caller.name
+    fixed: Mapping[str, Topic] = {
+        "health": Topic(lambda: state.health().model_dump(), 1.0),
+        "jobs": Topic(
+            lambda: {"jobs": [job.model_dump(mode="json") for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.5
+        ),
+        "fabrics": Topic(lambda: {"fabrics": state.fabrics.rows()}, 1.0),
+        "campaigns": Topic(lambda: {"campaigns": campaign_rows(campaigns, caller)}, 2.0),
+    }
+    if name in fixed:
+        return fixed[name]
+    if kind == "fabric":
+        return Topic(lambda: state.fabrics.state(rest), 0.5)
+    if kind == "job":
+        return Topic(lambda: scheduler.job(rest, caller).model_dump(mode="json"), 0.15)
+    if kind == "campaign":
+        return Topic(_NewTrials(campaigns, rest, caller), 1.0)
+    way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
+    raise InvalidInput("a topic must be one that there is", name[:80], way_out)
+
+
+class _NewTrials:
+    """Looks at a campaign: all trials of a launch the first time, then those that came since."""
+
+    def __init__(self, campaigns: Campaigns, name: str, caller: Caller) -> None:
+        self._document = partial(campaign_document, campaigns, name, caller)
+        self._launch: int | None = None
+        self._known = 0
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the campaign with its new trials, and how many were told before."""
+        document = self._document(after=self._known)
+        if document["launch"] != self._launch and self._known:
+            self._known = 0
+            document = self._document()
+        self._launch = document["launch"]
+        document["known"] = self._known
+        self._known += len(document["trials"])
+        return document
