@@ -119,7 +119,7 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
 
     Steps, chunks and costs stay. A certificate speaks of nodes by their old names and is left out. That the
-    networks are the same is not checked here (see `chorale.synth.topology.isomorphism.carries`). O(rows + L log L).
+    networks are the same is not checked here (see `chorale.synth.topology.automorphism.carries`). O(rows + L log L).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers

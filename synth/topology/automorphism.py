@@ -1,4 +1,4 @@
-"""Symmetries of a topology: check one, and whether those attached take every compute node to every other."""
+"""Renamings of nodes that carry links onto links, symmetries of a topology among them, and the orbits of symmetries."""
 
 from __future__ import annotations
 
@@ -8,85 +8,68 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
-
-_FEW = 32
-"""So many numbers are sorted by insertion, which takes less than a call of the library."""
 
 
 def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> bool:
     """Whether `permutation` maps links onto links of equal bandwidth and latency, as many of each as there are.
 
     `permutation[v]` is the image of node v, for all nodes; where there are no switches, that is for all compute
-    nodes. Nodes must keep their kind, switches what they can do. Exact. O(L log degree).
+    nodes. Nodes must keep their kind, switches what they can do. Exact. O(L log L).
     """
-    node_count = topology.node_count
-    image = np.asarray(permutation)
-    if image.shape != (node_count,) or not np.array_equal(np.sort(image), np.arange(node_count)):
+    return carries(topology, topology, permutation)
+
+
+def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -> bool:
+    """Whether renaming each node v of `source` to `new_node[v]` gives the links of `target`, and keeps kinds of nodes.
+
+    Switches must keep what they can do. Exact. O(L log L).
+    """
+    image = np.asarray(new_node)
+    nodes, ranks = target.node_count, target.compute_count
+    if not have_equal_tables(source, target) or image.shape != (nodes,):
         return False
-    if np.any(image[: topology.compute_count] >= topology.compute_count):
+    if not np.array_equal(np.sort(image), np.arange(nodes)) or np.any(image[:ranks] >= ranks):
         return False
-    if any(topology.abilities.get(int(image[node])) != ability for node, ability in topology.abilities.items()):
+    if {int(image[node]): ability for node, ability in source.abilities.items()} != dict(target.abilities):
         return False
-    offsets, kinds = _incoming_kinds(topology.links, node_count)
-    most = len(topology.links.bandwidths) * len(topology.links.latencies_s)
-    return bool(_keeps_links(offsets, topology.links.src, kinds, most, image.astype(np.int64)))
+    moved = _link_keys(source.links, image.astype(np.int64))
+    return bool(np.array_equal(np.sort(moved), _sorted_link_keys(target.links, nodes)))
+
+
+def have_equal_tables(source: Topology, target: Topology) -> bool:
+    """Whether counts and tables are equal, so that classes of links mean the same in both."""
+    return all(
+        (
+            source.compute_count == target.compute_count,
+            source.node_count == target.node_count,
+            source.bandwidth_unit == target.bandwidth_unit,
+            len(source.links) == len(target.links),
+            source.links.bandwidths == target.links.bandwidths,
+            source.links.latencies_s == target.links.latencies_s,
+        )
+    )
+
+
+def link_kinds(links: Links) -> NDArray[np.int64]:
+    """Return a number per link for its bandwidth and latency."""
+    return links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
+
+
+def _link_keys(links: Links, image: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number per link for its ends under new names and its kind."""
+    kinds = len(links.bandwidths) * len(links.latencies_s)
+    return (image[links.dst] * len(image) + image[links.src]) * kinds + link_kinds(links)
 
 
 @lru_cache(maxsize=2)
-def _incoming_kinds(links: Links, node_count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the links into each node begin, and a number per link for its bandwidth and latency.
-
-    The last ones are remembered, since a topology has many symmetries; read-only.
-    """
-    kinds = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
-    offsets = links.incoming_offsets(node_count)
-    for column in (offsets, kinds):
-        column.flags.writeable = False
-    return offsets, kinds
-
-
-@compiled
-def _keeps_links(
-    offsets: NDArray[np.int64],
-    sources: NDArray[np.int32],
-    kinds: NDArray[np.int64],
-    most: int,
-    image: NDArray[np.int64],
-) -> bool:
-    """Whether the links into every node, moved by `image`, are those into the node's image; kinds are below `most`."""
-    widest = np.diff(offsets).max()
-    moved, there = np.empty(widest, dtype=np.int64), np.empty(widest, dtype=np.int64)
-    for node in range(len(image)):
-        start, other = offsets[node], offsets[image[node]]
-        degree = offsets[node + 1] - start
-        if offsets[image[node] + 1] - other != degree:
-            return False
-        for index in range(degree):
-            moved[index] = image[sources[start + index]] * most + kinds[start + index]
-            there[index] = sources[other + index] * most + kinds[other + index]
-        _sort(moved[:degree])
-        _sort(there[:degree])
-        for index in range(degree):
-            if moved[index] != there[index]:
-                return False
-    return True
-
-
-@inlined
-def _sort(values: NDArray[np.int64]) -> None:
-    if len(values) > _FEW:
-        values.sort()
-        return
-    for end in range(1, len(values)):
-        value, position = values[end], end
-        while position > 0 and values[position - 1] > value:
-            values[position] = values[position - 1]
-            position -= 1
-        values[position] = value
+def _sorted_link_keys(links: Links, nodes: int) -> NDArray[np.int64]:
+    """Return the numbers of all links in order; the last ones are remembered, since a topology has many symmetries."""
+    keys = np.sort(_link_keys(links, np.arange(nodes)))
+    keys.flags.writeable = False
+    return keys
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:

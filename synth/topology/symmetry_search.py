@@ -1,10 +1,10 @@
-"""Symmetries of a network that comes without any, such as one from a file: all, or enough to take rank 0 to every rank.
+"""Searches for renamings of nodes: from one network to another, and symmetries of a network that comes without any.
 
-Each is searched by setting nodes apart one after the other and refining cells, as McKay's nauty does, in two copies of
-the network side by side; in the first, one node of each cell will do. To get everywhere, it is enough to find one from
-rank 0 to each node that it has a link to, by products of them along links. To have all, those are found first that keep
-all nodes set apart but the last, then all but the last two, and so on (Sims, "Computational methods in the study of
-permutation groups", 1970).
+Nodes are set apart one after the other and cells refined, as in McKay's nauty, in two networks side by side (two copies
+of one for symmetries); in the first, one node of each cell will do. A symmetry to each node that rank 0 has a link to
+leads everywhere, by products of them along links. To have all symmetries, those are found first that keep all nodes set
+apart but the last, then all but the last two, and so on (Sims, "Computational methods in the study of permutation
+groups", 1970).
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
+from chorale.synth.identity import content_id
 from chorale.synth.kernels.splitmix import splitmix
-from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.automorphism import (
+    automorphisms_are_transitive,
+    carries,
+    have_equal_tables,
+    link_kinds,
+    orbits,
+)
 from chorale.synth.topology.partition_kernels import (
     MarkedLinks,
     OrderedCells,
@@ -31,11 +38,66 @@ MIN_SEARCHED_RANKS = 1024
 """On smaller networks methods take little time without symmetries."""
 MAX_TRIES = 64
 """Refinements beyond one for each node set apart, after which the search for one symmetry gives up."""
+TRIES_PER_NODE = 8
+"""Refinements for each node after which the search for a renaming gives up."""
 _TRIES, _TRIES_PER_NODE = 4096, 4
 """Refinements of a search for all symmetries: so many, and so many for each node."""
+_DECIDING_TRIES = 2**16
+"""Refinements, shared by all nodes, of a search that is to decide whether a network is vertex-transitive."""
 _MAX_LEVELS = 64
 _MAX_CELLS_STORED = 2**27
 """Copies of partitions on the way: their number times the number of nodes."""
+
+Renaming = NDArray[np.int32]
+
+
+def isomorphism(source: Topology, target: Topology) -> Renaming | None:
+    """Return int32 per node of `source`: the node of `target` that takes its place, or None if none was found.
+
+    The renaming keeps kinds of nodes and what switches can do, and maps links onto links of equal bandwidth and
+    latency, as many of each as there are; that is checked exactly. The search gives up after `TRIES_PER_NODE`
+    refinements per node: None then says nothing about the networks. Deterministic.
+    """
+    if not have_equal_tables(source, target):
+        return None
+    first, second = _Colouring.of(source), _Colouring.of(target)
+    search = _Search.of(source, target, first)
+    if search is None or first.kinds != second.kinds or not np.array_equal(first.trace, second.trace):
+        return None
+    if not search.turns:
+        return search.renaming(second.cells)
+    cell = search.turns[0].cell
+    nodes = second.cells.order[cell : cell + second.cells.size[cell]]
+    return search.to(nodes, 0, second.cells, TRIES_PER_NODE * source.node_count)[0]
+
+
+def shape_key(topology: Topology) -> str:
+    """Return a content id that is equal for topologies which differ in names and numbering only.
+
+    Different networks may share it, for example regular ones of equal size: it finds candidates, and
+    `isomorphism` decides. O(links * log nodes).
+    """
+    colouring = _Colouring.of(topology)
+    facts = {
+        "format": "chorale-shape/2",
+        "bandwidth_unit": topology.bandwidth_unit,
+        "kinds": colouring.kinds,
+        "bandwidths": topology.links.bandwidths,
+        "latencies_s": topology.links.latencies_s,
+    }
+    return content_id(facts, (colouring.trace, colouring.cells.size))
+
+
+def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
+    """Whether every compute node can be taken to every other by a symmetry; None if undecided.
+
+    Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries or that
+    are found, each checked; False where a search came to its end without one, None where it gave up before.
+    """
+    if automorphisms_are_transitive(topology):
+        return True
+    symmetries, is_decided = _to_every_rank(topology, tries // topology.node_count)
+    return bool(symmetries) if is_decided else None
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
@@ -45,48 +107,84 @@ def with_symmetries_found(topology: Topology) -> Topology:
     return replace(topology, automorphisms=transitive_symmetries(topology))
 
 
-def transitive_symmetries(topology: Topology) -> tuple[NDArray[np.int32], ...]:
+def transitive_symmetries(topology: Topology) -> tuple[Renaming, ...]:
     """Return symmetries, each checked exactly, whose products take rank 0 to every rank; () where none are found.
 
-    For networks without switches. An empty result is no proof: a search gives up after `MAX_TRIES` wrong turns. The
-    same network gives the same symmetries. O(degree * links * log N) where no turn is wrong, as on tori and hypercubes.
+    An empty result is no proof: a search gives up after `MAX_TRIES` wrong turns. The same network gives the same
+    symmetries. O(degree * links * log N) where no turn is wrong, as on tori and hypercubes.
     """
-    marked, start = _marked_links(topology), _one_cell(topology.node_count)
-    _refined(marked, start, -1)
-    if start.size[0] != topology.node_count:  # ranks differ
-        return ()
-    search = _SymmetrySearch.of(topology, marked, start)
+    return _to_every_rank(topology, MAX_TRIES)[0]
+
+
+def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...], bool]:
+    """Return what `transitive_symmetries` does, and whether an empty result proves that there are none."""
+    colouring = _Colouring.of(topology)
+    if colouring.cells.size[0] != topology.compute_count:  # ranks differ
+        return (), True
+    search = _Search.of(topology, topology, colouring, first=0)
     if search is None:
-        return ()
-    symmetries: list[NDArray[np.int32]] = []
+        return (), False
+    symmetries: list[Renaming] = []
     links = topology.links
-    for neighbour in distinct(links.dst[links.src == 0]):
+    direct = topology.switch_count == 0
+    for rank in distinct(links.dst[links.src == 0]) if direct else np.arange(topology.compute_count):
         orbit = orbits(topology.node_count, symmetries)
-        if orbit[neighbour] == orbit[0]:
+        if orbit[rank] == orbit[0]:
             continue
-        symmetry, _ = search.to(int(neighbour), 0, start, MAX_TRIES + len(search.turns))
+        most = tries + len(search.turns)
+        symmetry, used = search.to(np.array([rank], dtype=np.int32), 0, colouring.cells, most)
         if symmetry is None:
-            return ()
+            return (), used < most
         symmetries.append(symmetry)
-    return tuple(symmetries)
+    return tuple(symmetries), True
 
 
-def symmetries_of(topology: Topology) -> tuple[NDArray[np.int32], ...]:
+def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
     """Return symmetries, each checked exactly, of which all others are products; fewer where a search gives up.
 
-    For networks without switches. The same network gives the same symmetries. O(nodes * links * log N) at worst, since
-    each node that rank 0 could be taken to is tried; most are told apart after a few steps.
+    The same network gives the same symmetries. O(nodes * links * log N) at worst, since each node that rank 0 could be
+    taken to is tried; most are told apart after a few steps.
     """
-    links, start = _marked_links(topology), _one_cell(topology.node_count)
-    _refined(links, start, -1)
-    search = _SymmetrySearch.of(topology, links, start)
+    colouring = _Colouring.of(topology)
+    search = _Search.of(topology, topology, colouring)
     if search is None or len(search.turns) > _MAX_LEVELS:
         return ()
-    symmetries: list[NDArray[np.int32]] = []
+    symmetries: list[Renaming] = []
     tries = _TRIES + _TRIES_PER_NODE * topology.node_count
-    for level, cells in reversed(list(enumerate(search.levels()))):
+    for level, cells in reversed(list(enumerate(search.levels(colouring.cells)))):
         tries = search.add_images(level, cells, symmetries, tries)
     return tuple(symmetries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Colouring:
+    """Cells of nodes that links do not tell apart, and the digests of the steps that led to them.
+
+    kinds: how many compute nodes, plain switches and switches of each ability there are, and the ids of these abilities
+    """
+
+    links: MarkedLinks
+    cells: OrderedCells
+    kinds: tuple[list[int], list[str]]
+    trace: NDArray[np.uint64]
+
+    @staticmethod
+    def of(topology: Topology) -> _Colouring:
+        """Return the cells of `topology`. O(links * log nodes)."""
+        abilities = {node: content_id(ability.facts()) for node, ability in topology.abilities.items()}
+        names = sorted(set(abilities.values()))
+        kind = np.repeat([0, 1], [topology.compute_count, topology.switch_count])
+        for node, name in abilities.items():
+            kind[node] = 2 + names.index(name)
+        counts = np.bincount(kind)
+        used = counts[counts > 0]
+        starts = np.cumsum(used) - used
+        order = np.argsort(kind, kind="stable").astype(np.int32)
+        cell, size = np.empty(len(order), dtype=np.int32), np.zeros(len(order), dtype=np.int32)
+        cell[order], size[starts] = np.repeat(starts, used), used
+        links = _marked_links(topology)
+        cells = OrderedCells(order, np.argsort(order).astype(np.int32), cell, size)
+        return _Colouring(links, cells, (counts.tolist(), names), _refined(links, cells, -1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,63 +197,75 @@ class _Turn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _SymmetrySearch:
-    """turns: how nodes were set apart in the first copy, from `start` until `order` has every node by itself."""
+class _Search:
+    """turns: how nodes of `source` were set apart until `order` has every node by itself.
 
-    topology: Topology
+    links, target_links: of `source` and `target`
+    """
+
+    source: Topology
+    target: Topology
     links: MarkedLinks
-    start: OrderedCells
+    target_links: MarkedLinks
     turns: tuple[_Turn, ...]
-    order: NDArray[np.int32]
+    order: Renaming
 
     @staticmethod
-    def of(topology: Topology, links: MarkedLinks, start: OrderedCells) -> _SymmetrySearch | None:
-        """Return the search with the first copy refined from `start`; None where too many nodes must be set apart."""
-        cells = _copy(start)
+    def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
+        """Return the search with the cells of `source` refined from `start`; None where that takes too many turns.
+
+        first: the node to be set apart first, if it is not by itself
+        """
+        links, cells = start.links, _copy(start.cells)
+        target_links = links if target is source else _marked_links(target)
         turns: list[_Turn] = []
-        while len(turns) * topology.node_count < _MAX_CELLS_STORED:
+        while len(turns) * source.node_count < _MAX_CELLS_STORED:
             shared = smallest_shared_cell(cells)
+            if first is not None and not turns and cells.size[cells.cell[first]] > 1:
+                shared = int(cells.cell[first])
             if shared < 0:
-                return _SymmetrySearch(topology, links, start, tuple(turns), cells.order) if turns else None
+                return _Search(source, target, links, target_links, tuple(turns), cells.order)
             node = int(cells.order[shared : shared + cells.size[shared]].min())
             cell = set_apart(cells, node)
             turns.append(_Turn(node, cell, _refined(links, cells, cell)))
         return None
 
-    def levels(self) -> Iterator[OrderedCells]:
-        """Yield the cells of the first copy before each turn."""
-        cells = _copy(self.start)
+    def levels(self, start: OrderedCells) -> Iterator[OrderedCells]:
+        """Yield the cells of `source` before each turn."""
+        cells = _copy(start)
         for turn in self.turns:
             yield _copy(cells)
             _refined(self.links, cells, set_apart(cells, turn.node))
 
-    def add_images(self, level: int, cells: OrderedCells, symmetries: list[NDArray[np.int32]], tries: int) -> int:
+    def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
         """Add symmetries that keep the nodes set apart before turn `level` and take its node wherever any do.
 
         `symmetries` has those that keep its node, too. Return how many of `tries`, refinements, are left.
         """
-        turn, nodes = self.turns[level], self.topology.node_count
+        turn, nodes = self.turns[level], self.source.node_count
         orbit = orbits(nodes, symmetries)
         others: list[int] = []  # nodes that its node is not taken to, nor to any that symmetries take them to
-        for node in np.sort(cells.order[turn.cell : turn.cell + cells.size[turn.cell]]).tolist():
+        for node in np.sort(cells.order[turn.cell : turn.cell + cells.size[turn.cell]]):
             if orbit[node] == orbit[turn.node] or np.any(orbit[others] == orbit[node]):
                 continue
-            symmetry, used = self.to(node, level, cells, min(tries, MAX_TRIES + len(self.turns)))
+            symmetry, used = self.to(np.array([node]), level, cells, min(tries, MAX_TRIES + len(self.turns)))
             tries -= used
             if symmetry is None:
-                others.append(node)
+                others.append(int(node))
                 continue
             symmetries.append(symmetry)
             orbit = orbits(nodes, symmetries)
         return tries
 
-    def to(self, node: int, level: int, before: OrderedCells, most: int) -> tuple[NDArray[np.int32] | None, int]:
-        """Return a symmetry that takes the node of turn `level` to `node` and keeps those set apart before, or None.
+    def to(
+        self, nodes: NDArray[np.integer], level: int, before: OrderedCells, most: int
+    ) -> tuple[Renaming | None, int]:
+        """Return a renaming that takes the node of turn `level` to one of `nodes` and the earlier as `before`, or None.
 
-        before: the cells of the first copy before that turn. Returns also the refinements that took, at most `most`.
+        before: the cells of the target before that turn. Returns also the refinements that took, at most `most`.
         """
         tries = most
-        branches = [self._choices(before, np.array([node], dtype=np.int32))]
+        branches = [self._choices(before, nodes)]
         while branches and tries > 0:
             choice = next(branches[-1], None)
             if choice is None:
@@ -163,47 +273,38 @@ class _SymmetrySearch:
                 continue
             tries -= 1
             after = level + len(branches)
-            cells = self._follow(*choice, self.turns[after - 1].trace)
+            cells = _followed(self.target_links, *choice, self.turns[after - 1].trace)
             if cells is None:
                 continue
             if after < len(self.turns):
                 cell = self.turns[after].cell
                 branches.append(self._choices(cells, cells.order[cell : cell + cells.size[cell]]))
                 continue
-            image = np.empty(len(self.order), dtype=np.int32)
-            image[self.order] = cells.order
-            if is_automorphism(self.topology, image):
-                return image, most - tries
+            renaming = self.renaming(cells)
+            if renaming is not None:
+                return renaming, most - tries
         return None, most - tries
 
-    def _choices(self, cells: OrderedCells, nodes: NDArray[np.int32]) -> Iterator[tuple[OrderedCells, int]]:
+    def renaming(self, cells: OrderedCells) -> Renaming | None:
+        """Return the renaming to single nodes of the target, None where it does not carry the links."""
+        image = np.empty(len(self.order), dtype=np.int32)
+        image[self.order] = cells.order
+        return image if carries(self.source, self.target, image) else None
+
+    def _choices(self, cells: OrderedCells, nodes: NDArray[np.integer]) -> Iterator[tuple[OrderedCells, int]]:
         """Yield `cells` with each of `nodes`, which may be set apart."""
         return ((cells, int(node)) for node in np.sort(nodes))
-
-    def _follow(self, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
-        """Return the cells after `node` was set apart, None where they are refined otherwise than in the first copy."""
-        copy = _copy(cells)
-        used = refine_cells(self.links, copy, set_apart(copy, node), trace, True)
-        return copy if used == len(trace) else None
 
 
 def _marked_links(topology: Topology) -> MarkedLinks:
     """Return the links of every node, with marks by bandwidth and latency."""
-    links, nodes = topology.links, topology.node_count
-    kinds = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
+    links, nodes, kinds = topology.links, topology.node_count, link_kinds(topology.links)
     by_source = np.argsort(links.src, kind="stable")
     outgoing = np.searchsorted(links.src[by_source], np.arange(nodes + 1))
     return MarkedLinks(
         outgoing.astype(np.int64), links.dst[by_source].astype(np.int32), splitmix(2 * kinds[by_source] + 1),
         links.incoming_offsets(nodes), links.src.astype(np.int32), splitmix(2 * kinds + 2),
     )  # fmt: skip
-
-
-def _one_cell(nodes: int) -> OrderedCells:
-    numbers = np.arange(nodes, dtype=np.int32)
-    size = np.zeros(nodes, dtype=np.int32)
-    size[0] = nodes
-    return OrderedCells(numbers, numbers.copy(), np.zeros(nodes, dtype=np.int32), size)
 
 
 def _copy(cells: OrderedCells) -> OrderedCells:
@@ -214,3 +315,10 @@ def _refined(links: MarkedLinks, cells: OrderedCells, first: int) -> NDArray[np.
     """Refine `cells` in place and return the digests of the steps."""
     trace = np.empty(len(cells.order) + 1, dtype=np.uint64)
     return trace[: refine_cells(links, cells, first, trace, False)].copy()
+
+
+def _followed(links: MarkedLinks, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
+    """Return `cells` after `node` was set apart, None where they are refined otherwise than `trace` says."""
+    copy = _copy(cells)
+    used = refine_cells(links, copy, set_apart(copy, node), trace, True)
+    return copy if used == len(trace) else None

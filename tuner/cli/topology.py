@@ -17,7 +17,7 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
-from chorale.synth.topology.symmetry import is_vertex_transitive
+from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.choices import file_to_write

@@ -8,7 +8,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
-from chorale.synth.topology.symmetry import is_vertex_transitive
+from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 
 

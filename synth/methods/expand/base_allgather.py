@@ -15,7 +15,7 @@ from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.bases.database import StoredSends, base_entry, load_bases
 from chorale.synth.topology.families.bases import base_topology
-from chorale.synth.topology.symmetry import reverse_symmetry
+from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, transpose
 
 
@@ -82,7 +82,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
     """Return the allgather of a base: `parameters` say which base, and by what method its schedule was made.
 
     "own" where the database stores one for this network, whatever its spec; "mirrored" where it stores one for the
-    transpose only and the network is reverse-symmetric (found by search, up to 64 nodes), so that the same schedule
+    transpose only and the network is reverse-symmetric (found by search), so that the same schedule
     runs under other names of the nodes; else "bfb".
     """
     schedule = stored_allgather(topology)
@@ -90,7 +90,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
         return _with_origin(schedule, topology, "own")
     mirrored = transpose(topology)
     schedule = stored_allgather(mirrored)
-    image = None if schedule is None else reverse_symmetry(mirrored)
+    image = None if schedule is None else isomorphism(mirrored, topology)
     if schedule is None or image is None:
         return _with_origin(bfb_allgather(topology, executor, None, progress), topology, "bfb")
     return _with_origin(renamed_schedule(schedule, image, topology), topology, "mirrored")

@@ -14,7 +14,7 @@ from chorale.synth.methods.bfb.network import MAX_CHUNKS
 from chorale.synth.methods.catalog import form_of, method_named
 from chorale.synth.methods.method import Method
 from chorale.synth.targets.registry import target_named
-from chorale.synth.topology.isomorphism import shape_key
+from chorale.synth.topology.symmetry_search import shape_key
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.service.jobs.job_specs import (
     AnyJobSpec,

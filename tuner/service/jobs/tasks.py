@@ -19,7 +19,7 @@ from chorale.synth.methods.catalog import IN_NETWORK
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
-from chorale.synth.topology.isomorphism import isomorphism
+from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content

@@ -53,10 +53,9 @@ from chorale.synth.topology.all_hops import hops_between_all
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import diameter, largest_distance
 from chorale.synth.topology.families.directed import SemidirectProduct
-from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.symmetry_search import transitive_symmetries
+from chorale.synth.topology.symmetry_search import isomorphism, transitive_symmetries
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from tests.conformance.kernel_comparison import comparing

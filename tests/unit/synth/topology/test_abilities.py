@@ -14,8 +14,8 @@ from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import from_json, to_json
 from chorale.synth.topology.formats.networkx_graph import from_networkx, to_networkx
-from chorale.synth.topology.isomorphism import Coloured
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import transpose
 
 
@@ -110,8 +110,11 @@ def test_symmetries_keep_abilities():
     assert is_automorphism(parse_topology("h100:2"), swapped)
     assert not is_automorphism(one, swapped)
     assert len(one.automorphisms) == 1
-    colours = Coloured.of(one).start
-    assert len(set(colours[16:].tolist())) == 3
+    other = parse_topology("able(h100:2;switch=nvswitch:1;reduce=no)")
+    renaming = isomorphism(one, other)
+    assert renaming is not None
+    assert renaming[16:18].tolist() == [17, 16]
+    assert isomorphism(one, parse_topology("h100:2")) is None
 
 
 @pytest.mark.parametrize("spec", ["h100:2", "able(switch:4,10;reduce-bandwidth=25/3;types=float32)", "a100:2"])

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.topology.isomorphism import carries, isomorphism, shape_key
+from chorale.synth.topology.automorphism import carries
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry_search import isomorphism, shape_key
 from chorale.synth.topology.topology import Topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
