@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 def alltoall(
     spec: Annotated[str, typer.Argument(help="Topology, such as torus:4x4; see `chorale topology list`.")],
     gap: Annotated[
-        str, typer.Option(help="Stop where the bounds differ by this part; only pdhg stops early.")
+        str, typer.Option(help="Stop where the bounds differ by this part; only prices stop early.")
     ] = rational_text(DEFAULT_GAP),
     method: Annotated[
         str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
-from chorale.synth.methods.alltoall import first_order, linear_program
+from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
@@ -60,7 +60,7 @@ def rate_of_product(topology: Topology, factors: Sequence[Topology], rates: Sequ
     """Return the rate of the product of `factors` from theirs; exact where theirs are."""
     ranks = topology.compute_count
     shares = [(rate, ranks // factor.compute_count) for factor, rate in zip(factors, rates, strict=True)]
-    method = min((rate.method for rate in rates), key=("pdhg", "prices", "lp").index)
+    method = min((rate.method for rate in rates), key=("prices", "lp").index)
     lower = min(rate.lower / others for rate, others in shares)
     return AllToAllRate(lower, min(rate.upper / others for rate, others in shares), method)
 
@@ -78,12 +78,13 @@ def _factor_specs(tree: SpecTree) -> list[str]:
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
-"""Variables up to which the linear program is solved as such."""
+"""Variables up to which the linear program is solved before anything else."""
+MAX_SLOW_PROGRAM_VARIABLES = 2**18
+"""Variables up to which it is solved where prices come to no more."""
 MAX_FLOWS = 2**26
 """Flow variables that methods store which store them, 40 bytes each."""
 MIN_SEARCHED_CELLS = 2**20
 """Pairs of a source and a link from which on symmetries are searched for."""
-MAX_ITERATIONS = 20_000
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
 """Capacities that differ by more than this factor have prices that need finer units."""
@@ -98,10 +99,10 @@ def alltoall_rate(
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
     Products take the rates of their factors. Symmetries and colour refinement shrink the linear program; up to
-    50000 variables it is solved as such ("lp"), beyond that by a descent in link prices ("prices") and, where this
-    stalls, by a first-order method ("pdhg"), until the bounds differ by at most the fraction `gap`. `method` chooses
-    one of them. The bounds are computed in whole numbers on the network itself, whatever the solver did. Data may pass
-    through ranks and switches. Raises InvalidInput for too large a network.
+    50000 variables it is solved as such ("lp"), beyond that by a descent in link prices ("prices") until the bounds
+    differ by at most the fraction `gap`; where this stalls, a program of up to 2^18 variables is solved all the same.
+    `method` chooses one of them. The bounds are computed in whole numbers on the network itself, whatever the solver
+    did. Data may pass through ranks and switches. Raises InvalidInput for too large a network.
     """
     if gap < 0:
         raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
@@ -111,22 +112,21 @@ def alltoall_rate(
         return rate_of_product(topology, factors, [rates[factor.id] for factor in factors])
     topology = _with_symmetries(topology)
     merged = merged_problem(topology, commodities_of(topology))
-    if method == "prices" or (method is None and _has_many_columns(merged)):
+    if method == "prices" or (method is None and _has_columns_above(merged, MAX_PROGRAM_VARIABLES)):
         solution = priced_solution(merged.small, gap, report)
-        if method == "prices" or solution.gap <= gap or merged.small.cells > MAX_FLOWS:
+        is_enough = method == "prices" or solution.gap <= gap
+        if is_enough or _has_columns_above(merged, MAX_SLOW_PROGRAM_VARIABLES):
             return certify_prices(merged, solution)
-        method = "pdhg"
-    _require_flows(merged, topology.spec)
+    if merged.small.cells > MAX_FLOWS:
+        rule = f"a method that stores flows needs at most {MAX_FLOWS} pairs of a source and a link"
+        raise InvalidInput(rule, f"{merged.small.cells} in {topology.spec}", "choose the method prices")
     reduction = merged.reduction()
-    chosen = choose_method(reduction, method)
-    return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+    return certify(reduction, approximate(reduction, "lp", gap, report), "lp")
 
 
-def _has_many_columns(merged: MergedProblem) -> bool:
-    """Whether the linear program is too large to be solved as such."""
-    return merged.least_columns() > MAX_PROGRAM_VARIABLES or (
-        merged.small.cells > MAX_PROGRAM_VARIABLES and merged.reduction().column_count > MAX_PROGRAM_VARIABLES
-    )
+def _has_columns_above(merged: MergedProblem, most: int) -> bool:
+    """Whether the linear program has more than `most` variables."""
+    return merged.least_columns() > most or (merged.small.cells > most and merged.reduction().column_count > most)
 
 
 def _with_symmetries(topology: Topology) -> Topology:
@@ -135,13 +135,6 @@ def _with_symmetries(topology: Topology) -> Topology:
     if topology.switch_count or cells < MIN_SEARCHED_CELLS or automorphisms_are_transitive(topology):
         return topology
     return replace(topology, automorphisms=(*topology.automorphisms, *symmetries_of(topology)))
-
-
-def _require_flows(merged: MergedProblem, spec: str) -> None:
-    """Refuse a problem for which flow variables would take too much memory."""
-    if merged.small.cells > MAX_FLOWS:
-        rule = f"a method that stores flows needs at most {MAX_FLOWS} pairs of a source and a link"
-        raise InvalidInput(rule, f"{merged.small.cells} in {spec}", "choose the method prices")
 
 
 def parse_method(text: str | None) -> RateMethod | None:
@@ -155,27 +148,20 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
     """Return the method for the size of the reduced problem, unless one is wanted."""
     if requested is not None:
         return requested
-    return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "pdhg"
+    return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "prices"
 
 
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices by `method`; by the first-order one where the solver gives up."""
+    """Return near-optimal class flows and prices by `method`; by prices where the solver of the program gives up."""
     if method == "lp":
         try:
             return linear_program.solve(reduction)
         except Unavailable:  # numerical trouble: every network has an optimum
-            return _first_order(reduction, gap, report)
-    if method == "prices":
-        solution = priced_solution(reduction.small, gap, report)
-        return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
-    return _first_order(reduction, gap, report)
-
-
-def _first_order(reduction: Reduction, gap: Fraction, report: BoundsListener | None) -> ApproximateSolution:
-    flows, prices = first_order.solve(reduction.small, gap, MAX_ITERATIONS, report)
-    return ApproximateSolution(reduction.class_means(flows), prices)
+            pass
+    solution = priced_solution(reduction.small, gap, report)
+    return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
 
 
 def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:

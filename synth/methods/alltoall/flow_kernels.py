@@ -1,4 +1,4 @@
-"""Kernels on flows: cancelling cycles, which load links and deliver nothing; start flows along fewest hops."""
+"""A kernel that cancels cycles of flows, which load links and deliver nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
-from chorale.synth.kernels.types import Matrix
-from chorale.synth.methods.alltoall.commodities import Commodities
 
 _UNSEEN, _ON_PATH, _DONE = 0, 1, 2
 
@@ -82,69 +80,3 @@ def _cancel(
     for index in range(left, length):
         state[src[path[index]]] = _UNSEEN
     return left
-
-
-Floats = NDArray[np.float64]
-
-
-def hop_counts(problem: Commodities) -> Floats:
-    """Return float64[K, nodes]: links from each source to each node."""
-    hops = np.empty((len(problem.sources), problem.node_count))
-    _hops(problem.outgoing, problem.outgoing_links, problem.dst, problem.sources, hops)
-    return hops
-
-
-def shortest_flows(problem: Commodities, hops: Floats) -> Floats:
-    """Return float64[K, links]: every node takes what it needs in equal parts from all links one hop nearer."""
-    flows = np.zeros((len(problem.sources), problem.link_count))
-    _even_split(problem.incoming, problem.src, problem.demand, hops, flows)
-    return flows
-
-
-@compiled
-def _hops(
-    outgoing: NDArray[np.int64],
-    outgoing_links: NDArray[np.int32],
-    dst: NDArray[np.int32],
-    sources: NDArray[np.int32],
-    hops: Matrix[np.float64],
-) -> None:
-    queue = np.empty(hops.shape[1], dtype=np.int32)
-    for index in range(len(sources)):
-        hops[index] = -1.0
-        hops[index, sources[index]] = 0.0
-        queue[0] = sources[index]
-        head, tail = 0, 1
-        while head < tail:
-            node = queue[head]
-            head += 1
-            for position in range(outgoing[node], outgoing[node + 1]):
-                neighbour = dst[outgoing_links[position]]
-                if hops[index, neighbour] < 0:
-                    hops[index, neighbour] = hops[index, node] + 1
-                    queue[tail] = neighbour
-                    tail += 1
-
-
-@compiled
-def _even_split(
-    incoming: NDArray[np.int64],
-    src: NDArray[np.int32],
-    demand: Matrix[np.int64],
-    hops: Matrix[np.float64],
-    flows: Matrix[np.float64],
-) -> None:
-    need = np.empty(hops.shape[1])
-    for index in range(len(hops)):
-        distance = hops[index]
-        order = np.argsort(distance, kind="stable")
-        need[:] = demand[index % len(demand)]
-        for position in range(len(order) - 1, 0, -1):
-            node = order[position]
-            nearer = 0
-            for link in range(incoming[node], incoming[node + 1]):
-                nearer += distance[src[link]] < distance[node]
-            for link in range(incoming[node], incoming[node + 1]):
-                if distance[src[link]] < distance[node]:
-                    flows[index, link] = need[node] / nearer
-                    need[src[link]] += need[node] / nearer

@@ -122,6 +122,6 @@ def _solved(times: Floats) -> tuple[Floats, Floats]:
     matrix[:-1, :-1], matrix[:-1, -1], matrix[-1, :-1] = times / float(times.max()), -1.0, -1.0
     bound, objective = np.zeros(len(times) + 1), np.zeros(count + 1)
     bound[-1], objective[-1] = -1.0, 1.0
-    chosen, marginals = minimum(objective, of_dense(matrix), bound, "choose pdhg")
+    chosen, marginals = minimum(objective, of_dense(matrix), bound, "choose lp")
     weights = np.clip(chosen[:-1], 0.0, None)
     return weights / weights.sum(), np.abs(marginals[:-1])

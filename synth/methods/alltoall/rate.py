@@ -22,7 +22,7 @@ from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
-RateMethod = Literal["lp", "pdhg", "prices"]
+RateMethod = Literal["lp", "prices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,13 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
     Prices equal along symmetries make distances equal along symmetries, so one search per source class is enough.
     O(sources * links * log links).
     """
-    sums = np.empty(len(problem.sources), dtype=np.int64)
-    of_link = prices[problem.link_class].astype(np.float64)  # whole numbers: exact below 2^53
 
-    def part(block: slice) -> None:
-        _distance_sums(
-            problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand_of(block),
-            problem.sources[block], sums[block],
-        )  # fmt: skip
+    def part(block: slice) -> int:
+        distances = distances_by(problem, prices[problem.link_class], block).astype(np.int64)
+        sums = (distances * problem.demand_of(block)).sum(axis=1)
+        return sum(int(weight) * int(total) for weight, total in zip(problem.weights[block], sums, strict=True))
 
-    in_threads(part, blocks(len(sums), _SOURCES_AT_ONCE))
-    paid = sum(int(weight) * int(total) for weight, total in zip(problem.weights, sums, strict=True))
+    paid = sum(in_threads(part, blocks(len(problem.sources), _SOURCES_AT_ONCE)))
     if paid == 0:
         return None
     columns = zip(prices, problem.class_size, problem.class_capacity, strict=True)
@@ -104,38 +100,42 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
     return Fraction(earned, paid * problem.scale)
 
 
+def distances_by(
+    problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating], block: slice = slice(None)
+) -> NDArray[np.float64]:
+    """Return float64[sources of the block, nodes]: distances by `prices` of links, exact for whole ones below 2^53."""
+    sources = problem.sources[block]
+    distances = np.empty((len(sources), problem.node_count))
+    of_link = prices.astype(np.float64)
+    _distances(problem.outgoing, problem.outgoing_links, problem.dst, of_link, sources, distances)
+    return distances
+
+
 @compiled
-def _distance_sums(
+def _distances(
     outgoing: NDArray[np.int64],
     outgoing_links: NDArray[np.int32],
     dst: NDArray[np.int32],
     prices: NDArray[np.float64],
-    demand: Matrix[np.int64],
     sources: NDArray[np.int32],
-    sums: NDArray[np.int64],
+    distances: Matrix[np.float64],
 ) -> None:
-    """Dijkstra's search from each source; `sums[k]` is the sum of the distances to all ranks."""
-    node_count = demand.shape[1]
-    distance = np.empty(node_count, dtype=np.float64)
+    """Dijkstra's search from each source."""
     keys = np.empty(len(dst) + 1, dtype=np.float64)
     nodes = np.empty(len(dst) + 1, dtype=np.int32)
     for index in range(len(sources)):
-        wanted = demand[index % len(demand)]
+        distance = distances[index]
         distance[:] = np.inf
         distance[sources[index]] = 0.0
-        total = 0
         size = push(keys, nodes, 0, 0.0, sources[index])
         while size > 0:
             reached, node = keys[0], nodes[0]
             size = drop_first(keys, nodes, size)
             if reached > distance[node]:
                 continue
-            total += np.int64(reached) * wanted[node]
-            distance[node] = reached
             for position in range(outgoing[node], outgoing[node + 1]):
                 link = outgoing_links[position]
                 candidate = reached + prices[link]
                 if candidate < distance[dst[link]]:
                     distance[dst[link]] = candidate
                     size = push(keys, nodes, size, candidate, dst[link])
-        sums[index] = total

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate, approximate, choose_method
 from chorale.synth.methods.alltoall.balance import SharedFlows
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.flow_kernels import hop_counts, shortest_flows
+from chorale.synth.methods.alltoall.rate import distances_by
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.methods.alltoall.routing import Router
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
@@ -39,13 +39,12 @@ def baseline_times(topology: Topology, matrix: TrafficMatrix) -> dict[str, Fract
     demand = np.zeros((topology.compute_count, topology.node_count), dtype=np.int64)
     demand[:, : topology.compute_count] = matrix.sent
     problem = replace(problem, demand=demand)
-    hops = hop_counts(problem)
+    hops = distances_by(problem, np.ones(problem.link_count))
     parents = _parents(problem, hops)
-    even = shortest_flows(problem, hops).sum(axis=0)
     uniform = _through_uniform_flows(topology, problem)
     return {
         "direct": longest_time(problem, _tree_loads(problem, hops, parents)),
-        "direct_ecmp": _largest(problem, even),
+        "direct_ecmp": _largest(problem, _even_loads(problem, hops)),
         "pairwise": _rounds(problem, parents, matrix),
         "uniform_paths": longest_time(problem, uniform),
         "uniform_padded": int(matrix.sent.max()) / alltoall_rate(topology).lower,
@@ -54,6 +53,19 @@ def baseline_times(topology: Topology, matrix: TrafficMatrix) -> dict[str, Fract
 
 def _largest(problem: Commodities, loads: NDArray[np.float64]) -> Fraction:
     return Fraction(float((loads * problem.scale / widths_of(problem)).max()))
+
+
+def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the load of every link if nodes take what they need in equal parts over all links one hop nearer."""
+    nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
+    ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
+    need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)
+    for distance in range(int(hops.max()), 0, -1):
+        source, link = np.nonzero(nearer & (hops[:, problem.dst] == distance))
+        share = need[source, problem.dst[link]] / ways[source, problem.dst[link]]
+        np.add.at(loads, link, share)
+        np.add.at(need, (source, problem.src[link]), share)
+    return loads
 
 
 def _parents(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.int64]:

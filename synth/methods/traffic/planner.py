@@ -1,8 +1,8 @@
 """Plans of given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
 
-The first plan solves the linear program, or, on large networks, iterates from the fewest hops. A later one sends the
-new traffic along the flows that there were, in their proportions, and iterates from there with the prices that there
-were, until it is close enough to the bound.
+The first plan solves the linear program or, on large networks, descends in link prices. A later one sends the new
+traffic along the flows that there were, in their proportions, and descends in prices where that is not close enough to
+the bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.methods.alltoall import first_order
 from chorale.synth.methods.alltoall.alltoall import approximate, choose_method
 from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
 from chorale.synth.methods.alltoall.chunk_counts import best_of
@@ -34,15 +33,12 @@ from chorale.synth.methods.traffic.price_bounds import (
     PriceBound,
     Prices,
     best_bound,
-    bound_of,
     cut_bounds,
-    distances_by,
     widths_of,
 )
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_GAP = Fraction(1, 200)
-REPLAN_ITERATIONS = 4_000
 _LARGEST_LOAD = 2**58
 _FINE_UNITS = 720720
 _PARTS = (2, 3, 4, 6, 12, 24)
@@ -57,7 +53,7 @@ class TrafficPlan:
     flows:   int64[ranks, links of the problem], in chunks: from each source to all of its targets
     time:    the busiest link needs it, in units of amount / bandwidth;  bound: no plan needs less
     fluid:   the time of flows that need not be whole chunks, as far as it is known: at most `time`
-    method:  how it was solved: "lp", "pdhg" or "warm"
+    method:  how it was solved: "lp", "prices" or "warm" (along the flows of an earlier plan)
     """
 
     topology: Topology
@@ -87,9 +83,8 @@ def plan_traffic(
 ) -> TrafficPlan:
     """Return flows for `matrix` over any routes, all at once, with a certified bound on their time.
 
-    chunks: of the largest pair (`chunk_counts`). gap and method: as of `alltoall_rate`; a gap of the first-order method
-    is that of flows that need not be whole. Raises InvalidInput as `require_schedule_size` does, and for a matrix of
-    another number of ranks.
+    chunks: of the largest pair (`chunk_counts`). gap and method: as of `alltoall_rate`, for flows that need not be
+    whole. Raises InvalidInput as `require_schedule_size` does, and for a matrix of another number of ranks.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
     require_schedule_size(topology, None)
@@ -112,10 +107,9 @@ def plan_traffic(
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan of `matrix` that begins with the flows and prices of `plan`; the chunks are new.
+    """Return a plan of `matrix` along the flows of `plan`, or a new one by prices if these are not within `gap`.
 
-    It ends when the flows are within `gap` of the bound, or after `REPLAN_ITERATIONS`. Raises InvalidInput for another
-    number of ranks.
+    If that is not enough either, the linear program is solved. Raises InvalidInput for another number of ranks.
     """
     topology = plan.topology
     require_ranks(matrix, topology.compute_count, topology.spec)
@@ -123,9 +117,16 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
     problem = replace(plan.problem, demand=_demand(topology, counts))
     bound = _bound(topology, problem, matrix, [plan.bound.prices])
     shares = plan.flows.astype(np.float64)
-    start = _plan(topology, matrix, problem, counts, Router(problem, 1).route(shares, slice(None)), bound, "warm")
-    best = start if start.gap <= gap else _improved(start, gap)
-    return _in_finer_chunks(best, best.flows.astype(np.float64), gap)
+    flows = Router(problem, 1).route(shares, slice(None))
+    best = _in_finer_chunks(_plan(topology, matrix, problem, counts, flows, bound, "warm"), shares, gap)
+    for method in ("prices", "lp"):
+        if best.gap <= gap:
+            break
+        tried = plan_traffic(topology, matrix, gap=gap / 2, method=method)
+        best = replace(
+            min(best, tried, key=lambda each: each.time), bound=max(best.bound, tried.bound, key=lambda each: each.time)
+        )
+    return best
 
 
 def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> TrafficPlan:
@@ -142,30 +143,6 @@ def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> Traffic
         tried = _plan(plan.topology, plan.matrix, problem, counts, flows, plan.bound, plan.method, plan.fluid)
         best = tried if tried.time < best.time else best
     return best
-
-
-def _improved(start: TrafficPlan, gap: Fraction) -> TrafficPlan:
-    """Return the plan after as many iterations as it takes."""
-    topology, matrix, problem, counts = start.topology, start.matrix, start.problem, start.chunks
-    method = first_order.PrimalDualIteration(problem, _point(problem, start.flows, start.bound.prices))
-    best = start
-    for _ in range(0, REPLAN_ITERATIONS, first_order.ITERATIONS_PER_CHECK):
-        method.advance(first_order.ITERATIONS_PER_CHECK)
-        prices = integer_prices(method.point.prices)
-        bound = max(best.bound, PriceBound(bound_of(problem, matrix.sent, prices), prices), key=lambda each: each.time)
-        flows = Router(problem, 1).route(method.point.flows, slice(None))
-        tried = _plan(topology, matrix, problem, counts, flows, bound, "warm")
-        best = replace(tried if tried.time < best.time else best, bound=bound)
-        if best.gap <= gap:
-            break
-    return best
-
-
-def _point(problem: Commodities, flows: IntegralFlows, prices: Prices) -> first_order.Point:
-    """Return where to begin: these flows, with prices that earn 1 in all, and the distances by them."""
-    widths = problem.class_capacity / problem.scale
-    scaled = prices / float(np.sum(prices * widths))
-    return first_order.Point(flows.astype(np.float64), distances_by(problem, scaled), scaled)
 
 
 def problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:

@@ -14,16 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.kernels.heap import drop_first, push
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
+from chorale.synth.methods.alltoall.rate import distances_by
 from chorale.synth.methods.traffic.matrix import Amounts
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
 
 Prices = NDArray[np.int64]
-Distances = NDArray[np.float64]
 
 
 class PriceBound(NamedTuple):
@@ -50,15 +47,6 @@ def bound_of(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
 def widths_of(problem: Commodities) -> NDArray[np.int64]:
     """Return the bandwidth of every link, in units of 1 / `scale`."""
     return problem.class_capacity[problem.link_class]
-
-
-def distances_by(problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating]) -> Distances:
-    """Return float64[sources, nodes]: price distances; exact for whole prices whose sums stay below 2^53."""
-    distances = np.empty((len(problem.sources), problem.node_count))
-    _distances(
-        problem.outgoing, problem.outgoing_links, problem.dst, prices.astype(np.float64), problem.sources, distances
-    )
-    return distances
 
 
 def cut_bounds(topology: Topology, problem: Commodities, sent: Amounts) -> PriceBound:
@@ -104,33 +92,3 @@ def _regions(topology: Topology, problem: Commodities) -> Iterator[NDArray[np.bo
         alone = joined[:, number] & (joined.sum(axis=1) == 1)
         inside[ranks:] = alone[ranks:]
         yield inside
-
-
-@compiled
-def _distances(
-    outgoing: NDArray[np.int64],
-    outgoing_links: NDArray[np.int32],
-    dst: NDArray[np.int32],
-    prices: NDArray[np.float64],
-    sources: NDArray[np.int32],
-    distances: Matrix[np.float64],
-) -> None:
-    """Dijkstra's search from each source."""
-    keys = np.empty(len(dst) + 1, dtype=np.float64)
-    nodes = np.empty(len(dst) + 1, dtype=np.int32)
-    for index in range(len(sources)):
-        distance = distances[index]
-        distance[:] = np.inf
-        distance[sources[index]] = 0.0
-        size = push(keys, nodes, 0, 0.0, sources[index])
-        while size > 0:
-            reached, node = keys[0], nodes[0]
-            size = drop_first(keys, nodes, size)
-            if reached > distance[node]:
-                continue
-            for position in range(outgoing[node], outgoing[node + 1]):
-                link = outgoing_links[position]
-                candidate = reached + prices[link]
-                if candidate < distance[dst[link]]:
-                    distance[dst[link]] = candidate
-                    size = push(keys, nodes, size, candidate, dst[link])

@@ -34,9 +34,9 @@ def test_json(capsys):
     assert document["topology"]["nodes"] == 16
 
 
-def test_first_order_bounds(capsys):
-    document = chorale(capsys, "alltoall", "genkautz:3,20", "--method", "pdhg", "--gap", "1/50", "--json").document
-    assert document["method"] == "pdhg"
+def test_bounds_by_prices(capsys):
+    document = chorale(capsys, "alltoall", "genkautz:3,20", "--method", "prices", "--gap", "1/50", "--json").document
+    assert document["method"] == "prices"
     assert document["exact"] is None
     assert document["lower"] < document["upper"] <= document["lower"] * 1.02
 

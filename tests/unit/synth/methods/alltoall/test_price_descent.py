@@ -97,4 +97,4 @@ def test_sources_that_are_merged_count_as_often_as_they_are():
 def test_too_many_flows_are_refused_by_methods_that_store_them(monkeypatch):
     monkeypatch.setattr(alltoall, "MAX_FLOWS", 100)
     with pytest.raises(InvalidInput, match="a method that stores flows"):
-        alltoall_rate(random_regular(24, 4, 3), method="pdhg")
+        alltoall_rate(random_regular(24, 4, 3), method="lp")

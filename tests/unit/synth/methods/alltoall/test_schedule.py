@@ -97,9 +97,9 @@ def test_more_chunks_come_closer():
     assert gaps[2] < 0.002
 
 
-def test_the_first_order_method_makes_schedules_too():
-    schedule = alltoall_schedule(parse_topology("genkautz:3,20"), 64, Fraction(1, 50), "pdhg")
-    assert schedule.parameters == {"chunks": 64, "solver": "pdhg"}
+def test_prices_make_schedules_too():
+    schedule = alltoall_schedule(parse_topology("genkautz:3,20"), 64, Fraction(1, 50), "prices")
+    assert schedule.parameters == {"chunks": 64, "solver": "prices"}
     assert 0 <= gap_of(schedule) < 0.05
 
 
