@@ -96,8 +96,8 @@ class PlanFlows:
             closed = np.flatnonzero(np.isnan(times.opened_s[self._first[number] : self._first[number + 1]]))
             if len(closed):
                 step = int(closed[0])
-                number_in_block, operation, _ = self._steps[number][step]
-                found.append(Stuck(rank, index, number_in_block, f"{operation.action.value} never ends"))
+                at = self._steps[number][step]
+                found.append(Stuck(rank, index, at.number, f"{at.operation.action.value} never ends"))
         return found
 
     def _puts(self, number: int) -> list[_Put]:
@@ -107,7 +107,7 @@ class PlanFlows:
                 Connection(*ends), index, step, self._first[number] + gate, chunks, self._holds(ends, rank, operation),
                 self._prices.of_move(operation),
             )
-            for gate, (step, operation, _) in enumerate(self._steps[number])
+            for gate, (step, operation, *_) in enumerate(self._steps[number])
             for *ends, chunks in self._messages.of_operation(rank, block, operation)
         ]  # fmt: skip
 
@@ -121,7 +121,7 @@ class PlanFlows:
         return [
             _Signal(self._plan.other_end(rank, block.channels_of(operation.kind)[local], operation.kind),
                     operation.kind, self._first[number] + gate, self._prices.of_signal(operation))
-            for gate, (_, operation, _) in enumerate(self._steps[number])
+            for gate, (_, operation, *_) in enumerate(self._steps[number])
             for local in (operation.channels if operation.action.signals and self._prices.of_signal(operation) else ())
         ]  # fmt: skip
 
@@ -156,7 +156,7 @@ class PlanFlows:
         waits_at: dict[_End, list[int]] = defaultdict(list)
         for number, (rank, _, block) in enumerate(self._blocks):
             put: dict[int, list[int]] = defaultdict(list)
-            for step, (_, operation, _) in enumerate(self._steps[number]):
+            for step, (_, operation, *_) in enumerate(self._steps[number]):
                 gate = self._first[number] + step
                 for message in of_gate[gate] if not self._reads(gate, of_gate) else ():
                     put[self.puts[message].connection.dst].append(self._arrival + message)
@@ -185,7 +185,7 @@ class PlanFlows:
         written: dict[tuple[int, int], list[int]] = defaultdict(list)
         taken: list[tuple[tuple[int, int], int]] = []
         for number, (rank, _, block) in enumerate(self._blocks):
-            for step, (_, operation, repeat) in enumerate(self._steps[number]):
+            for step, (_, operation, repeat, _) in enumerate(self._steps[number]):
                 gate = self._first[number] + step
                 for move in maker.moves(rank, block, operation, repeat) if operation.action.packets else ():
                     for each in move.packets:
@@ -200,7 +200,7 @@ class PlanFlows:
         met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for number, (rank, _, _) in enumerate(self._blocks):
             rounds: Counter[int] = Counter()
-            for step, (_, operation, _) in enumerate(self._steps[number]):
+            for step, (_, operation, *_) in enumerate(self._steps[number]):
                 if operation.barrier is not None:
                     met[rank, operation.barrier[0], rounds[operation.barrier[0]]].append(self._first[number] + step)
                     rounds[operation.barrier[0]] += 1
@@ -211,7 +211,7 @@ class PlanFlows:
         released: dict[tuple[int, int], list[int]] = defaultdict(list)
         acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (rank, _, _) in enumerate(self._blocks):
-            for step, (_, operation, _) in enumerate(self._steps[number]):
+            for step, (_, operation, *_) in enumerate(self._steps[number]):
                 gates_of = released if operation.action is Action.RELEASE else acquired
                 for semaphore in operation.semaphores:
                     gates_of[rank, semaphore].append(self._first[number] + step)

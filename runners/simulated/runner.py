@@ -15,9 +15,9 @@ from chorale.runners.simulated.program_flows import flows_of
 from chorale.runners.simulated.program_trace import Stuck
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
-from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
 from chorale.synth.programs.limits import TargetLimits, limit_violations
-from chorale.synth.programs.plans.calls import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.check_structure import exceeded_plan_limit
+from chorale.synth.programs.plans.run import MAX_CLOCK_ENTRIES
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import Program
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from chorale.synth.programs.check_execution import ExecutionVerdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.message_sizes import MessageBuffer
-from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
+from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Op, Program, ProgramViolation
 from chorale.synth.programs.switch_processes import rank_count

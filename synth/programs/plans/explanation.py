@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from chorale.synth.programs.part_history import MAX_EXPLAINED, Explanation, Position, named, other_access
 from chorale.synth.programs.plans.history import PlanHistory
-from chorale.synth.programs.plans.moves import MoveMaker, pieces_of_a_chunk, unrolled
+from chorale.synth.programs.plans.moves import MoveMaker, Repeat, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
 from chorale.synth.programs.program import ProgramViolation
 
@@ -127,8 +127,7 @@ class _Waits:
         """Yield which packets are waited for, and who would write them."""
         maker = MoveMaker(self._plan, pieces_of_a_chunk(self._plan, 1))
         block = self._plan.ranks[rank].blocks[index]
-        repeat = next(each for _, _, each in unrolled(block, 1))
-        for move in maker.moves(rank, block, operation, repeat):
+        for move in maker.moves(rank, block, operation, Repeat()):
             for taken in move.takes if move.waits else ():
                 pieces = range(taken.first, taken.first + taken.count)
                 for writer, some in self._written(maker, taken.rank, pieces):
@@ -142,12 +141,13 @@ class _Waits:
         writer_of: dict[int, Position] = {}
         for other, body in enumerate(self._plan.ranks):
             for index, block in enumerate(body.blocks):
-                for step, operation, repeat in unrolled(block, 1):
-                    for move in maker.moves(other, block, operation, repeat) if operation.action.packets else ():
+                for step in unrolled(block, 1):
+                    packets = step.operation.action.packets
+                    for move in maker.moves(other, block, step.operation, step.repeat) if packets else ():
                         for each in move.packets:
                             shared = range(max(each.first, pieces.start), min(each.first + each.count, pieces.stop))
                             if each.rank == rank:
-                                writer_of |= dict.fromkeys(shared, (other, index, step))
+                                writer_of |= dict.fromkeys(shared, (other, index, step.number))
         first = pieces.start
         for piece in pieces:
             if piece + 1 == pieces.stop or writer_of.get(piece + 1) != writer_of.get(piece):

@@ -9,7 +9,7 @@ import numpy as np
 
 from chorale.synth.programs.memory import BufferShape, cell_name
 from chorale.synth.programs.part_history import Explanation, Part, PartHistory, Position, parts_of, sum_of
-from chorale.synth.programs.plans.moves import Move, Stretch
+from chorale.synth.programs.plans.moves import Move, Step, Stretch
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.plans.run import Fault, PlanRun
 from chorale.synth.programs.postconditions import expected_outputs, initial_inputs, words_of
@@ -64,7 +64,9 @@ class PlanHistory(PlanRun):
         for number, end in enumerate(self._blocks):
             done = self._turns[number]
             steps = enumerate(self._steps[number])
-            found[end] = [OperationTurn(step, each, done[k] if k < len(done) else None) for k, (step, each, _) in steps]
+            found[end] = [
+                OperationTurn(step.number, step.operation, done[k] if k < len(done) else None) for k, step in steps
+            ]
         return found
 
     def explain(self, violation: ProgramViolation) -> Explanation | None:
@@ -92,11 +94,11 @@ class PlanHistory(PlanRun):
         self._begin(rank, self._call[rank] + 1)
         return []
 
-    def _move(self, number: int, operation: Operation, move: Move) -> Fault | None:
+    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
         """Move parts, and tell what is told with them."""
         rank, index = self._blocks[number]
-        call, doer = self._call[rank], self._doer(number, operation, move)
-        position = rank, index, self._steps[number][self._at[number]][0]
+        call, doer = self._call[rank], self._doer(number, step, move)
+        position = rank, index, step.number
         sources = [self._memory.cells(each) for each in (*move.reads, *move.takes)]
         totals = [self._total(position, [cells.start + k for cells in sources]) for k in range(_length(move))]
         for stretch in (*move.writes, *move.packets):
@@ -106,7 +108,7 @@ class PlanHistory(PlanRun):
                 self._held[cell] = part
         for stretch in move.packets:
             self._packets.put(doer, stretch, call, self._no_data(stretch))
-        self._signal(number, operation, move)
+        self._signal(number, step, move)
         return None
 
     def _total(self, position: Position, cells: list[int]) -> Part | None:

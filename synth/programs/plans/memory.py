@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -10,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.programs.memory import BufferShape, cell_name
-from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED, PlanClocks
+from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED, Clock, PlanClocks
 from chorale.synth.programs.plans.moves import Stretch
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import ChunkValues, initial_inputs, unwritten_values, words_of
 from chorale.synth.programs.program import Buffer
 
 Times = NDArray[np.int32]
+Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
+"""Which chunks pieces are of, and who contributed to them."""
 
 
 class ChunkAccess(NamedTuple):
@@ -50,7 +54,11 @@ class PlanMemory:
         self._writer: Times = np.zeros(cells, dtype=np.int32)
         self._written: Times = np.zeros(cells, dtype=np.int32)
         self._happened_is_enough = np.zeros(cells, dtype=np.bool_)
-        self._read: list[dict[int, Times]] = [{} for _ in plan.ranks]
+        # Of each rank: who read it, and when each of them last read each piece.
+        self._readers: list[list[int]] = [[] for _ in plan.ranks]
+        sizes = (layout.cells * pieces for layout in self._layouts)
+        self._read: list[Times] = [np.zeros((0, size), dtype=np.int32) for size in sizes]
+        self._cells: dict[Stretch, slice] = {}
 
     def begin(self, rank: int, call: int) -> None:
         """Let `rank` begin `call`: its input is there, what its output holds does not matter any more."""
@@ -60,8 +68,7 @@ class PlanMemory:
         self._writer[first:kept], self._written[first:kept] = self._clocks.begun + rank, call
         self._happened_is_enough[first:kept] = True
         self.values.identity[first:kept] = -1
-        for times in self._read[rank].values():
-            times[: kept - first] = 0
+        self._read[rank][:, : kept - first] = 0
         inputs = initial_inputs(self._plan, rank)
         own = slice(first + layout.input_base * self._pieces, None)
         count = len(inputs.identity) * self._pieces
@@ -70,9 +77,12 @@ class PlanMemory:
 
     def cells(self, stretch: Stretch) -> slice:
         """Return where `stretch` lies."""
-        base = self._layouts[stretch.rank].base(stretch.buffer) * self._pieces
-        first = self.first_cell[stretch.rank] + base + stretch.first
-        return slice(first, first + stretch.count)
+        found = self._cells.get(stretch)
+        if found is None:
+            base = self._layouts[stretch.rank].base(stretch.buffer) * self._pieces
+            first = self.first_cell[stretch.rank] + base + stretch.first
+            found = self._cells[stretch] = slice(first, first + stretch.count)
+        return found
 
     def unwritten(self, stretch: Stretch) -> bool:
         """Return whether `stretch` has a piece that was never written."""
@@ -99,29 +109,29 @@ class PlanMemory:
                 return other
         time = self._clocks.time(component)
         for stretch in read:
-            self._times(stretch.rank, component)[self._rows(stretch)] = time
+            row = self._reader(stretch.rank, component)
+            self._read[stretch.rank][row, self._rows(stretch)] = time
         for stretch in written:
             cells = self.cells(stretch)
-            for times in self._read[stretch.rank].values():
-                times[self._rows(stretch)] = 0
+            self._read[stretch.rank][:, self._rows(stretch)] = 0
             self._writer[cells], self._written[cells] = component, time
             self._happened_is_enough[cells] = switch
         return None
 
-    def held(self, stretch: Stretch) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    def held(self, stretch: Stretch) -> Data:
         """Return a copy of what `stretch` holds."""
         cells = self.cells(stretch)
         return self.values.identity[cells].copy(), self.values.members[cells].copy()
 
-    def store(self, stretch: Stretch, data: tuple[NDArray[np.int64], NDArray[np.uint64]]) -> None:
+    def store(self, stretch: Stretch, data: Data) -> None:
         """Let `stretch` hold `data`."""
         cells = self.cells(stretch)
         self.values.identity[cells], self.values.members[cells] = data
 
-    def late_access(self, rank: int) -> ChunkAccess | None:
-        """Return a write to `rank`, or a read of it, of which it has not heard as its call ends; None for none."""
+    def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
+        """Return a write to `rank`, or a read of it, of which its `blocks` have not heard as its call ends; None for
+        none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
-        blocks = [block for block, owner in enumerate(self._clocks.owner) if owner == rank]
         if not blocks:
             return None
         known = self._clocks.clock[blocks].max(axis=0)
@@ -129,10 +139,10 @@ class PlanMemory:
         if late.any():
             return self._write(own.start + int(np.flatnonzero(late)[0]))
         mine = {self._clocks.proxy.get((rank, port)) for port in range(len(self._plan.ranks[rank].port_peers))}
-        for reader, times in self._read[rank].items():
-            later = np.flatnonzero(times > known[HAPPENED, reader])
+        for row, reader in enumerate(self._readers[rank]):
+            later = np.flatnonzero(self._read[rank][row] > known[HAPPENED, reader])
             if reader not in mine and len(later):
-                return self._access(reader, int(times[later[0]]), own.start + int(later[0]))
+                return self._access(reader, int(self._read[rank][row, later[0]]), own.start + int(later[0]))
         return None
 
     def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
@@ -150,31 +160,119 @@ class PlanMemory:
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
     def _unordered_writer(self, component: int, cells: slice) -> ChunkAccess | None:
-        unknown = np.flatnonzero(self._later(self._clocks.clock[component], cells))
-        return self._write(cells.start + int(unknown[0])) if len(unknown) else None
+        unknown = self._later(self._clocks.clock[component], cells)
+        return self._write(cells.start + int(unknown.argmax())) if unknown.any() else None
 
-    def _later(self, known: Times, cells: slice) -> NDArray[np.bool_]:
+    def _later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
         """Return which of `cells` were written after all that `known` orders before."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
 
     def _unknown_reader(self, component: int, stretch: Stretch) -> ChunkAccess | None:
-        rows, known = self._rows(stretch), self._clocks.clock[component, HAPPENED]
-        for reader, times in self._read[stretch.rank].items():
-            later = np.flatnonzero(times[rows] > known[reader])
-            if len(later):
-                row = rows.start + int(later[0])
-                return self._access(reader, int(times[row]), self.first_cell[stretch.rank] + row)
-        return None
+        rows, readers = self._rows(stretch), self._readers[stretch.rank]
+        times = self._read[stretch.rank][:, rows]
+        later = times > self._clocks.clock[component, HAPPENED, readers][:, None]
+        if not later.any():
+            return None
+        reader, piece = (int(each[0]) for each in np.nonzero(later))
+        cell = self.first_cell[stretch.rank] + rows.start + piece
+        return self._access(readers[reader], int(times[reader, piece]), cell)
 
-    def _times(self, rank: int, component: int) -> Times:
-        """Return when `component` last read each piece of `rank`."""
-        if component not in self._read[rank]:
-            cells = self.first_cell[rank + 1] - self.first_cell[rank]
-            self._read[rank][component] = np.zeros(cells, dtype=np.int32)
-        return self._read[rank][component]
+    def _reader(self, rank: int, component: int) -> int:
+        """Return in which row it stands when `component` read the memory of `rank`."""
+        readers = self._readers[rank]
+        if component not in readers:
+            readers.append(component)
+            self._read[rank] = np.pad(self._read[rank], ((0, 1), (0, 0)))
+        return readers.index(component)
 
     def _rows(self, stretch: Stretch) -> slice:
         cells, first = self.cells(stretch), self.first_cell[stretch.rank]
         return slice(cells.start - first, cells.stop - first)
+
+
+Slot = tuple[int, int, int]
+"""Rank, half of its scratch, piece."""
+
+
+@dataclass(slots=True)
+class Packet:
+    """What a slot holds: the call, the data, what its writer had done, who wrote it when, and who has read it since."""
+
+    call: int
+    identity: int
+    members: NDArray[np.uint64]
+    told: Clock
+    writer: int
+    time: int
+    readers: dict[int, int] = field(default_factory=dict)
+
+
+class PacketSlots:
+    """The packets of all ranks in scratch: data with the number of the call that wrote them, for which readers wait."""
+
+    def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
+        self._clocks, self._pieces = clocks, pieces
+        self._halves = 2 if double_scratch else 1
+        self._slots: dict[Slot, Packet] = {}
+
+    def slots(self, stretch: Stretch, call: int) -> Iterator[Slot]:
+        """Yield the slots of `stretch` in `call`."""
+        half = call % self._halves
+        return ((stretch.rank, half, stretch.first + piece) for piece in range(stretch.count))
+
+    def missing(self, stretch: Stretch, call: int) -> bool:
+        """Return whether a packet of `call` is missing in `stretch`."""
+        return any(
+            (packet := self._slots.get(slot)) is None or packet.call < call for slot in self.slots(stretch, call)
+        )
+
+    def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
+        """Return the write of a packet of `stretch` that is not known to be there; None for none."""
+        known = self._clocks.clock[component, HAPPENED]
+        packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
+        return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
+
+    def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
+        """Return the access of who may still use a slot of `stretch` when a block or proxy writes it, or has written it
+        again before it is read; None for none."""
+        known = self._clocks.clock[component, HAPPENED]
+        for slot in self.slots(stretch, call):
+            packet = self._slots.get(slot)
+            if packet is None:
+                continue
+            if not write:
+                if packet.call > call:
+                    return self._write(slot, packet)
+                continue
+            if packet.call == call or known[packet.writer] < packet.time:
+                return self._write(slot, packet)
+            unknown = [reader for reader, time in packet.readers.items() if known[reader] < time]
+            if unknown:
+                return self._access(unknown[0], packet.readers[unknown[0]], slot)
+        return None
+
+    def _write(self, slot: Slot, packet: Packet) -> ChunkAccess:
+        return self._access(packet.writer, packet.time, slot)
+
+    def _access(self, component: int, time: int, slot: Slot) -> ChunkAccess:
+        return ChunkAccess(component, time, slot[0], "s", slot[2] // self._pieces)
+
+    def take(self, component: int, stretch: Stretch, call: int) -> Data:
+        """Return what the packets of `stretch` hold; the reader learns what their writers had done."""
+        packets = [self._slots[slot] for slot in self.slots(stretch, call)]
+        time = self._clocks.time(component)
+        known = self._clocks.clock[component, HAPPENED]
+        for packet in packets:
+            packet.readers[component] = time
+            np.maximum(known, packet.told, out=known)
+        identity = np.array([packet.identity for packet in packets], dtype=np.int64)
+        return identity, np.array([packet.members for packet in packets], dtype=np.uint64)
+
+    def put(self, component: int, stretch: Stretch, call: int, data: Data) -> None:
+        """Write `data` as packets of `call`."""
+        told, time = self._clocks.packet(component), self._clocks.time(component)
+        identity, members = data
+        for piece, slot in enumerate(self.slots(stretch, call)):
+            self._slots[slot] = Packet(call, int(identity[piece]), members[piece].copy(), told, component, time)

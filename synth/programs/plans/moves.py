@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, lcm
+from typing import NamedTuple
 
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
 from chorale.synth.programs.program import Buffer
@@ -16,8 +17,7 @@ from chorale.synth.programs.program import Buffer
 MAX_PIECES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Consecutive pieces of a buffer of a rank."""
 
     rank: int
@@ -70,14 +70,29 @@ class Repeat:
     parts: int = 1
 
 
-def unrolled(block: PlanBlock, parts: int) -> Iterator[tuple[int, Operation, Repeat]]:
-    """Yield the operations of `block` in their order, with pipelines repeated: number, operation and part."""
-    for step, operation in enumerate(block.operations):
-        if operation.action is not Action.PIPELINE:
-            yield step, operation, Repeat()
-        for number in range(parts if operation.action is Action.PIPELINE else 0):
-            for each in operation.body:
-                yield step, each, Repeat(number, parts)
+class Step(NamedTuple):
+    """An operation as a block comes to it, pipelines repeated.
+
+    number:   of the operation in its block; of a pipeline, for all in it
+    channels: of the operation, by their numbers within the rank
+    """
+
+    number: int
+    operation: Operation
+    repeat: Repeat
+    channels: tuple[int, ...]
+
+
+def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
+    """Yield what `block` does in its order, with pipelines in so many `parts`."""
+    for number, operation in enumerate(block.operations):
+        is_pipeline = operation.action is Action.PIPELINE
+        for part in range(parts if is_pipeline else 1):
+            repeat = Repeat(part, parts) if is_pipeline else Repeat()
+            for each in operation.body if is_pipeline else (operation,):
+                numbers = block.channels_of(each.kind)
+                channels = tuple(numbers[local] for local in each.channels) if each.kind != "switch" else ()
+                yield Step(number, each, repeat, channels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Calls of a plan, one after the other on each rank, and what goes wrong in them."""
+"""Calls of a plan, one after the other on each rank, on sets of contributions, and what goes wrong in them.
+
+All that touches a chunk is held to an order by the clocks of `chorale.synth.programs.plans.clocks`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from chorale.synth.programs.plans.clocks import PlanClocks
-from chorale.synth.programs.plans.memory import ChunkAccess, PlanMemory
-from chorale.synth.programs.plans.moves import Move, MoveMaker, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.packets import PacketSlots
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
+from chorale.synth.programs.execution_runs import first_excess
+from chorale.synth.programs.plans.clocks import PlanClocks, clock_shape
+from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanMemory
+from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Step, pieces_of_a_chunk, unrolled
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.postconditions import (
     MAX_REPORTED,
     ChunkValues,
@@ -22,7 +24,52 @@ from chorale.synth.programs.postconditions import (
 )
 from chorale.synth.programs.program import ProgramViolation
 
-Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
+MAX_MOVES = 2**24
+MAX_PACKETS = 2**20
+MAX_CELLS = 2**24
+MAX_CLOCK_ENTRIES = 2**29
+"""Of 16 bits each."""
+
+
+def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
+    """Return what goes wrong when the structurally sound `plan` runs; the first fault ends the check.
+
+    Signals, semaphores, packets and scratch stay from call to call, so that two calls are run, or three where calls
+    use the halves of scratch by turns. Pipelines are run in one part and in two. What each block does depends on no
+    order of the blocks, because each direction of a channel, each semaphore and each packet has one writer (G. Kahn,
+    1974): one run finds every deadlock, and, by its clocks, every race.
+    O(operations * blocks + chunks moved * blocks of a rank).
+
+    max_cells: limit of memory, in pieces of chunks on all ranks; a plan beyond it breaks the rule `size`
+    """
+    calls = 3 if plan.settings.double_scratch else 2
+    piped = any(operation.body for body in plan.ranks for block in body.blocks for operation in block.operations)
+    for parts in (1, 2) if piped else (1,):
+        excess = _excess(plan, parts, max_cells)
+        found = [ProgramViolation.at("size", excess)] if excess else PlanRun(plan, parts, calls).violations()
+        if found:
+            return found
+    return []
+
+
+def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
+    """Return why `plan` is too large to be executed here, "" if it is not."""
+    pieces = pieces_of_a_chunk(plan, parts)
+    if pieces > MAX_PIECES:
+        return f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
+    steps = [each.operation for body in plan.ranks for block in body.blocks for each in unrolled(block, parts)]
+    moved = sum(operand.count for each in steps for operand in (*each.sources, *each.targets))
+    packets = sum(each.count for step in steps if step.action.packets for each in (*step.sources, *step.targets))
+    cells = sum(plan.layout(rank).cells for rank in range(len(plan.ranks)))
+    owners, rows, components = clock_shape(plan)
+    return first_excess(
+        {
+            "chunks moved by all operations": (moved * pieces, MAX_MOVES),
+            "packets moved by all operations": (packets * pieces, MAX_PACKETS),
+            "chunks of memory on all ranks": (cells * pieces, max_cells),
+            "clock entries": (owners * rows * components, MAX_CLOCK_ENTRIES),
+        }
+    )
 
 
 class Fault(NamedTuple):
@@ -39,12 +86,22 @@ class PlanRun:
     def __init__(self, plan: ExecutionPlan, parts: int, calls: int) -> None:
         self._plan, self._calls = plan, calls
         self._pieces = pieces_of_a_chunk(plan, parts)
-        self._clocks = PlanClocks(plan, calls)
+        self._blocks = [(rank, index) for rank, body in enumerate(plan.ranks) for index in range(len(body.blocks))]
+        self._steps = [list(unrolled(plan.ranks[rank].blocks[index], parts)) for rank, index in self._blocks]
+        self._blocks_of: list[list[int]] = [[] for _ in plan.ranks]
+        for number, (rank, _) in enumerate(self._blocks):
+            self._blocks_of[rank].append(number)
+        # The proxy of a port is told of puts and of signals.
+        lengths = [[len(self._steps[number]) for number in numbers] for numbers in self._blocks_of]
+        most = (
+            2 * sum(each) if body.port_peers else max(each, default=0)
+            for each, body in zip(lengths, plan.ranks, strict=True)
+        )
+        self._clocks = PlanClocks(plan, calls, calls * max(most))
         self._memory = PlanMemory(plan, self._clocks, self._pieces)
         self._packets = PacketSlots(self._clocks, plan.settings.double_scratch, self._pieces)
         self._maker = MoveMaker(plan, self._pieces)
-        self._blocks = [(rank, index) for rank, body in enumerate(plan.ranks) for index in range(len(body.blocks))]
-        self._steps = [list(unrolled(plan.ranks[rank].blocks[index], parts)) for rank, index in self._blocks]
+        self._moves: list[dict[int, list[Move]]] = [{} for _ in self._blocks]
         self._at = [0] * len(self._blocks)
         self._call = [0] * len(plan.ranks)
 
@@ -73,25 +130,19 @@ class PlanRun:
         self._call[rank] = call
         if call > self._calls:
             return
-        self._clocks.begin(rank, call)
+        self._clocks.begin(rank, call, self._blocks_of[rank])
         self._memory.begin(rank, call)
-        for number, (owner, _) in enumerate(self._blocks):
-            if owner == rank:
-                self._at[number] = 0
+        for number in self._blocks_of[rank]:
+            self._at[number] = 0
 
     def _is_over(self, rank: int) -> bool:
-        return all(
-            self._at[number] == len(self._steps[number])
-            for number, (owner, _) in enumerate(self._blocks)
-            if owner == rank
-        )
+        return all(self._at[number] == len(self._steps[number]) for number in self._blocks_of[rank])
 
     def _end(self, rank: int) -> list[ProgramViolation]:
         """End the call of `rank` and begin the next; return what is wrong with its result."""
-        for number, (owner, _) in enumerate(self._blocks):
-            if owner == rank:
-                self._clocks.join(number)
-        late = self._memory.late_access(rank)
+        for number in self._blocks_of[rank]:
+            self._clocks.join(number)
+        late = self._memory.late_access(rank, self._blocks_of[rank])
         if late is not None:
             what = self._memory.name(late.rank, late.buffer, late.chunk)
             message = f"its call may end before {self._name(late, -1)} has written to {what}, or read of it"
@@ -130,13 +181,14 @@ class PlanRun:
     def _has_more(self, number: int) -> bool:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
 
-    def _moves(self, number: int) -> list[Move]:
+    def _next_moves(self, number: int) -> list[Move]:
         """Return what the next operation of a block moves."""
-        rank, index = self._blocks[number]
-        _, operation, repeat = self._steps[number][self._at[number]]
-        if not operation.action.moves:
-            return []
-        return self._maker.moves(rank, self._plan.ranks[rank].blocks[index], operation, repeat)
+        known, at = self._moves[number], self._at[number]
+        step = self._steps[number][at]
+        if at not in known and step.operation.action.moves:
+            rank, index = self._blocks[number]
+            known[at] = self._maker.moves(rank, self._plan.ranks[rank].blocks[index], step.operation, step.repeat)
+        return known.get(at, [])
 
     def _lacks_packets(self, number: int, moves: list[Move]) -> bool:
         call = self._call[self._blocks[number][0]]
@@ -144,32 +196,29 @@ class PlanRun:
 
     def _is_ready(self, number: int) -> bool:
         """Return whether a block need not wait now; at a barrier it has to come first to see."""
-        if not self._has_more(number):
+        if not self._has_more(number) or not self._clocks.may_advance(number, self._steps[number][self._at[number]]):
             return False
-        if not self._clocks.may_advance(number, self._steps[number][self._at[number]][1]):
-            return False
-        return not self._lacks_packets(number, self._moves(number))
+        return not self._lacks_packets(number, self._next_moves(number))
 
     def _step(self, number: int) -> bool | ProgramViolation:
         """Do the next operation of a block; return whether it could be done, or what is wrong with it."""
-        rank, index = self._blocks[number]
-        step, operation, _ = self._steps[number][self._at[number]]
-        moves = self._moves(number)
-        if self._lacks_packets(number, moves) or not self._clocks.try_advance(number, operation):
+        step = self._steps[number][self._at[number]]
+        moves = self._next_moves(number)
+        if self._lacks_packets(number, moves) or not self._clocks.try_advance(number, step):
             return False
         self._clocks.tick(number)
         for move in moves:
-            fault = self._move(number, operation, move)
+            fault = self._move(number, step, move)
             if fault is not None:
-                at = ProgramViolation.at(fault.rule, fault.message, rank, index, step)
+                at = ProgramViolation.at(fault.rule, fault.message, *self._blocks[number], step.number)
                 return replace(at, other=None if fault.other is None else self._position(fault.other))
         self._at[number] += 1
         return True
 
-    def _move(self, number: int, operation: Operation, move: Move) -> Fault | None:
+    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
         """Move data; return the rule that it breaks, and how."""
         call = self._call[self._blocks[number][0]]
-        doer = self._doer(number, operation, move)
+        doer = self._doer(number, step, move)
         for each in move.reads:
             if self._memory.unwritten(each):
                 return Fault("uninitialised", f"reads {self._memory.unwritten_name(each)}, which was never written")
@@ -192,28 +241,27 @@ class PlanRun:
             self._memory.store(each, total)
         for each in move.packets:
             self._packets.put(doer, each, call, total)
-        self._signal(number, operation, move)
+        self._signal(number, step, move)
         return None
 
-    def _doer(self, number: int, operation: Operation, move: Move) -> int:
+    def _doer(self, number: int, step: Step, move: Move) -> int:
         """Return who moves the data: the block, or the proxy of a port, which is told by one thread."""
         if move.port is None:
             return number
         if move.takes and move.waits:
             self._clocks.join(number)  # all threads have their packets before the port is told
-        channel = self._clocks.channels(number, operation)[move.port]
+        channel = step.channels[move.port]
         self._clocks.push(number, move.port, channel)
         return self._clocks.proxy[self._blocks[number][0], channel]
 
-    def _signal(self, number: int, operation: Operation, move: Move) -> None:
+    def _signal(self, number: int, step: Step, move: Move) -> None:
         """Do what comes with a put: a signal, and waiting for the end of the put."""
-        if move.port is None or not operation.action.signals:
+        if move.port is None or not step.operation.action.signals:
             return
-        self._clocks.signal(number, operation, move.port)
-        if operation.action is Action.PUT_SIGNAL_FLUSH:
-            channel = self._clocks.channels(number, operation)[move.port]
-            proxy = self._clocks.proxy[self._blocks[number][0], channel]
-            self._clocks.hear(number, move.port, self._clocks.clock[proxy])
+        self._clocks.signal(number, step, move.port)
+        if step.operation.action is Action.PUT_SIGNAL_FLUSH:
+            proxy = self._clocks.proxy[self._blocks[number][0], step.channels[move.port]]
+            self._clocks.hear(number, move.port, self._clocks.clock[proxy].copy())
 
     def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> ChunkAccess | None:
         """Take the packets that `move` waits for into `data`; what they tell holds for all that it does after that."""
@@ -263,7 +311,7 @@ class PlanRun:
         if other.component >= len(self._blocks) or other.time < 1:
             return None
         steps = self._steps[other.component]
-        return *self._blocks[other.component], steps[(other.time - 1) % len(steps)][0]
+        return *self._blocks[other.component], steps[(other.time - 1) % len(steps)].number
 
     def _stuck(self) -> list[ProgramViolation]:
         """Return where blocks hang in the earliest call in which some do: those of later calls wait for these."""
@@ -271,10 +319,10 @@ class PlanRun:
         earliest = min(self._call)
         for number, (rank, index) in enumerate(self._blocks):
             if self._has_more(number) and self._call[rank] == earliest:
-                step, operation, _ = self._steps[number][self._at[number]]
-                what = f"{operation.action.value} never ends"
+                step = self._steps[number][self._at[number]]
+                what = f"{step.operation.action.value} never ends"
                 again = f", in call {self._call[rank]}" if self._call[rank] > 1 else ""
-                found.append(ProgramViolation.at("deadlock", what + again, rank, index, step))
+                found.append(ProgramViolation.at("deadlock", what + again, rank, index, step.number))
         return found[:MAX_REPORTED]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from chorale.job.table.model import JobEntry, Table
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.mscclpp_text import plan_text

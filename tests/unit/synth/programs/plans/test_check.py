@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, PlanSettings
+from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_text import plan_text
 from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
