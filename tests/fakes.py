@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
 from chorale.runners.api.trace import ExecutionTrace, RankTrace, StepSpan
-from chorale.runners.api.workers import Completion, Future
+from chorale.runners.api.workers import Completion
 from chorale.runners.measurement.driver import measure_in_rungs
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.programs.program import Program, RankProgram
-from chorale.synth.topology.topology import Topology
 
 Fault = Callable[[RunRequest], RunFailure | None]
 
@@ -90,36 +90,27 @@ class InlineWorkers:
         self.closed = False
         self._newest_first = newest_first
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self.builder = InlineQueue(self._waiting, self.caching_builder.build)
-        self.measurer = InlineQueue(self._waiting, lambda request: measure_in_rungs(self.runner, request))
 
-    is_settled = True
+    def build(self, request: Any) -> Future[Any]:
+        return self._submitted(partial(self.caching_builder.build, request))
 
-    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
-        """Nothing travels."""
+    def measure(self, request: Any) -> Future[Any]:
+        return self._submitted(lambda: measure_in_rungs(self.runner, request))
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
-        done = [future for future in futures if future.done]
+        done = [future for future in futures if future.done()]
         if done or not self._waiting:
             return done
         future, work = self._waiting.pop() if self._newest_first else self._waiting.popleft()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         value = work()
-        future.complete(Completion(value, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s))
-        return [future for future in futures if future.done]
+        future.set_result(Completion(value, time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+        return [future for future in futures if future.done()]
 
     def close(self) -> None:
         self.closed = True
 
-
-class InlineQueue:
-    """Builder or Measurer of `InlineWorkers`."""
-
-    def __init__(self, waiting: deque[tuple[Future[Any], Callable[[], Any]]], work: Callable[[Any], Any]) -> None:
-        self._waiting = waiting
-        self._work = work
-
-    def submit(self, request: Any) -> Future[Any]:
+    def _submitted(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
-        self._waiting.append((future, partial(self._work, request)))
+        self._waiting.append((future, work))
         return future

@@ -6,13 +6,10 @@ import logging
 import os
 import time
 from types import TracebackType
-from typing import Any
-
-import psutil
 
 from chorale.runners.ray.private_cluster import on_loopback, secure_token, session_parent
 from chorale.runners.ray.trust import require_authentication
-from chorale.runners.ray.watch import LocalClusterWatch, RemoteClusterWatch, end_processes, head_answers
+from chorale.runners.ray.watch import ClusterWatch, head_answers
 from chorale.synth.errors import ChoraleError, Unavailable
 
 # Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
@@ -54,21 +51,16 @@ class RayCluster:
     def __init__(self, address: str | None = None, cpus: int | None = None, *, attempts: int = START_ATTEMPTS) -> None:
         self.started = False
         self._joined = False
-        self._watch: LocalClusterWatch | RemoteClusterWatch | None = None
-        if ray.is_initialized():
-            if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
-                self._watch = RemoteClusterWatch(ray.get_runtime_context().gcs_address)
-            return
+        self._watch: ClusterWatch | None = None
         target = address or os.environ.get("RAY_ADDRESS")
-        if target:
-            _join(target)
-            self._joined = True
-            if not target.startswith("ray://"):
-                self._watch = RemoteClusterWatch(ray.get_runtime_context().gcs_address)
-        else:
-            _start(max(2, cpus or os.cpu_count() or 1), attempts)
-            self.started = True
-            self._watch = LocalClusterWatch(ray._private.worker._global_node)
+        if not ray.is_initialized():
+            if target:
+                _join(target)
+            else:
+                _start(max(2, cpus or os.cpu_count() or 1), attempts)
+            self.started, self._joined = not target, bool(target)
+        if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+            self._watch = ClusterWatch(ray.get_runtime_context().gcs_address)
 
     @classmethod
     def existing(cls, address: str | None = None) -> RayCluster:
@@ -86,19 +78,12 @@ class RayCluster:
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
-        """Raise ClusterLost if the cluster, started or joined by this object, works no more."""
+        """Raise ClusterLost if the cluster does not answer any more."""
         if self._watch is not None:
             self._watch.check()
 
-    def kill(self) -> None:
-        """End a cluster that this object started and that works no more; `close` comes after it."""
-        if self._watch is not None:
-            self._watch.kill()
-
     def close(self) -> None:
         """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""
-        if self._watch is not None:
-            self._watch.begin_shutdown()
         if (self.started or self._joined) and ray.is_initialized():
             ray.shutdown()
         if self._watch is not None:
@@ -138,43 +123,24 @@ def _start(cpus: int, attempts: int) -> None:
     # Ray would kill our small workers when some other program fills the memory of this machine.
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     for attempt in range(1, attempts + 1):
-        before = set(psutil.Process().children())
         try:
-            _start_once(cpus)
+            with on_loopback():
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    namespace=NAMESPACE,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    object_store_memory=LOCAL_OBJECT_STORE_BYTES,
+                    _temp_dir=str(session_parent()),
+                )
             break
         except Exception as error:  # the same here: ports, memory, a read-only folder, …
             ray.shutdown()
-            end_processes(_processes_of_ray(before))
             if attempt == attempts:
                 way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"
                 raise Unavailable("a local Ray cluster must be able to start", error, way_out) from error
             _log.warning("Ray did not start (attempt %d of %d); it is started again", attempt, attempts)
             _log.debug("%s", error)
             time.sleep(attempt)
-
-
-def _start_once(cpus: int) -> None:
-    with on_loopback():
-        ray.init(
-            address="local",
-            num_cpus=cpus,
-            namespace=NAMESPACE,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-            _temp_dir=str(session_parent()),
-        )
-
-
-def _processes_of_ray(before: set[Any]) -> list[psutil.Process]:
-    """Return what an attempt to start left behind: new children of this process, and theirs."""
-    new = [child for child in psutil.Process().children() if child not in before]
-    return [process for child in new if _is_of_ray(child) for process in (child, *child.children(recursive=True))]
-
-
-def _is_of_ray(process: psutil.Process) -> bool:
-    try:
-        return "/ray/" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False

@@ -1,39 +1,98 @@
-"""The workers of a campaign on Ray: several actors build, one or a few measure."""
+"""The workers of a campaign on Ray: tasks build, actors measure."""
 
 from __future__ import annotations
 
+import logging
 import math
+import pickle
 import time
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from chorale.runners.api.base import ResourceRequest
-from chorale.runners.api.workers import Future
-from chorale.runners.ray.actors import BuildWorker, MeasureWorker, RayBuilder, RayMeasurer
-from chorale.runners.ray.cluster import START_ATTEMPTS, RayCluster
-from chorale.runners.ray.parcels import SharedValues
-from chorale.runners.ray.pool import RayPool, wait_for_results
-from chorale.runners.ray.retries import RetryPolicy
-from chorale.runners.ray.runner_holder import ALONE_PATIENCE_S, BuilderFactory, RunnerFactory
+from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure, RunRequest
+from chorale.runners.api.workers import Completion
+from chorale.runners.ray.cluster import START_ATTEMPTS, RayCluster, ray
 from chorale.runners.ray.watch import ClusterLost
+from chorale.runners.workers.campaign_worker import (
+    BUILD_LIMIT_S,
+    MEASURE_GRACE_S,
+    RETRIES,
+    BuilderFactory,
+    CampaignWorker,
+    RunnerFactory,
+    build_failure,
+    measure_limit_s,
+    run_failure,
+)
 from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
-from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.topology.topology import Topology
 
-MEASURE_GRACE_S = 30.0
-POLL_S = 0.2
-BALANCE_S = 3.0
+MAX_ATTEMPTS = 4
+POLL_S = 1.0
+START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
+CLOSE_LIMIT_S = 5.0
+NODE_LABEL = "ray.io/node-id"
+
+_log = logging.getLogger("chorale.ray")
+
+
+class MeasureWorker(CampaignWorker):
+    """Runs inside an actor. Requests come pickled: Ray's own pickler is slow with thousands of instructions."""
+
+    def measure_on_node(self, request: bytes) -> tuple[str, Completion[Outcome]]:
+        """Return the node that this runs on, and the completion."""
+        return str(ray.get_runtime_context().get_node_id()), self.measure(pickle.loads(request))  # noqa: S301 (ours)
+
+
+def build_on_node(worker: bytes, request: bytes) -> Completion[BuildResult | BuildFailure]:
+    """Build in a Ray task, with the builder that this process has had since its first build."""
+    return _builder(worker).build(pickle.loads(request))  # noqa: S301 (from the same campaign)
+
+
+@lru_cache(maxsize=1)
+def _builder(worker: bytes) -> CampaignWorker:
+    builder: CampaignWorker = pickle.loads(worker)  # noqa: S301 (as above)
+    return builder
+
+
+@dataclass(slots=True, eq=False)
+class _Measurer:
+    """An actor. ready: done when it has started, with its node."""
+
+    actor: Any
+    ready: Any
+    node: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A request that waits or is worked on; `deadline_s` counts from when it was sent."""
+
+    request: Any
+    limit_s: float
+    future: Future[Any] = field(default_factory=Future)
+    deadline_s: float = math.inf
+    measurer: _Measurer | None = None
+    deaths: int = 0
+    failures: Counter[FailureKind] = field(default_factory=Counter)
+
+    @property
+    def packed(self) -> bytes:
+        return pickle.dumps(self.request, pickle.HIGHEST_PROTOCOL)
 
 
 class RayWorkers:
-    """Actors on a local or an existing cluster: up to `builders` of them build, `measurers` hold a runner each.
+    """Implements `Workers` on a local or an existing cluster: `builders` tasks at a time, `measurers` actors.
 
-    A builder takes one CPU, a measurer `needs`. An actor that dies is replaced and its request is done
-    again, a few times; then the value is a failure of kind crash. Measurements that fail are tried again, elsewhere
-    where that is possible, as `RetryPolicy` says. Measuring comes first: while no measurer finds a node, builders make
-    room, and come back when there is some. With `alone` a measurer has its machine for itself while it measures, as
-    far as other campaigns go. Closing leaves an existing cluster as it was.
+    A build takes one CPU, a measurer holds `needs` for the whole campaign. What dies is done again, at most
+    `MAX_ATTEMPTS` times; then the value is a failure of kind crash. Measurements that fail are tried again as `RETRIES`
+    says, on another node if one is suitable; those that hang are tried again, once, only there. With `alone` a
+    measurer has its machine for itself while it measures, as far as other campaigns go.
 
     Raises Unavailable if no node has what a measurer needs within `needs.patience_s`.
     """
@@ -51,49 +110,183 @@ class RayWorkers:
         grace_s: float = MEASURE_GRACE_S,
         attempts: int = START_ATTEMPTS,
     ) -> None:
-        needs = needs or ResourceRequest()
-        self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers), attempts=attempts)
-        self._most_builders = builders
+        self._needs = needs or ResourceRequest()
+        cpus = builders + math.ceil(self._needs.cpus * measurers)
+        self._cluster = RayCluster(address, cpus, attempts=attempts)
+        self._factories = make_runner, make_builder, alone
+        self._alone, self._grace_s = alone, grace_s
+        self._worker = pickle.dumps(CampaignWorker(*self._factories))
+        self._task = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS - 1)(build_on_node).options(name="BuildWorker")
+        self._builders = builders
+        self._builds: deque[_Call] = deque()
+        self._measurements: deque[_Call] = deque()
+        self._running: dict[Any, _Call] = {}
         self._lost = False
-        self._look_again_s = 0.0
-        retries = RetryPolicy()
-        again = lambda future, value, elsewhere: retries.should_retry(future, value.value, elsewhere)  # noqa: E731 (a callback)
-        self._measure_pool = RayPool(
-            MeasureWorker, (make_runner, alone), measurers, resource_request=needs, should_retry=again
-        )
-        self._build_pool = RayPool(BuildWorker, (make_builder,), 0)
-        self._shared = SharedValues()
-        self.builder = RayBuilder(self._build_pool, self._shared)
-        self.measurer = RayMeasurer(self._measure_pool, self._shared, grace_s + (ALONE_PATIENCE_S if alone else 0))
+        self._failed_starts = 0
+        self._started_s = time.monotonic()
+        self._measurers = [self._new_measurer() for _ in range(measurers)]
         try:
-            self._await_room(needs)
+            self._await_room()
         except BaseException:
             self.close()
             raise
 
-    @property
-    def is_settled(self) -> bool:
-        return True
+    def build(self, request: BuildRequest) -> Future[Completion[BuildResult | BuildFailure]]:
+        self._builds.append(_Call(request, BUILD_LIMIT_S))
+        return self._builds[-1].future
 
-    def share(self, topology: Topology, programs: Iterable[AnyProgram]) -> None:
-        self._shared.put((topology, *programs))
+    def measure(self, request: RunRequest) -> Future[Completion[Outcome]]:
+        self._measurements.append(_Call(request, measure_limit_s(request, self._grace_s, self._alone)))
+        return self._measurements[-1].future
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
-        done = [future for future in futures if future.done]
+        done = [future for future in futures if future.done()]
         if not done:
             self._require_cluster()
-            wait_for_results([self._measure_pool, self._build_pool], timeout_s)
-            self._balance()
-            done = [future for future in futures if future.done]
+            self._send()
+            self._settle(min(timeout_s, POLL_S))
+            self._send()
+            done = [future for future in futures if future.done()]
         return done
 
     def close(self) -> None:
-        if self._lost:
-            self._cluster.kill()
-        else:
-            self._measure_pool.close("close")
-            self._build_pool.close()
+        if ray.is_initialized() and not self._lost:
+            busy = [call.measurer for call in self._running.values()]
+            idle = [one.actor for one in self._measurers if one.node and one not in busy]
+            if idle:
+                ray.wait([actor.close.remote() for actor in idle], num_returns=len(idle), timeout=CLOSE_LIMIT_S)
+            for measurer in self._measurers:
+                ray.kill(measurer.actor)
+            for reference, call in self._running.items():
+                if call.measurer is None:
+                    ray.cancel(reference, force=True)
+        self._measurers.clear()
+        self._running.clear()
         self._cluster.close()
+
+    def _send(self) -> None:
+        """Send requests to those who are free."""
+        busy = [call.measurer for call in self._running.values()]
+        for _ in range(min(len(self._builds), self._builders - busy.count(None))):
+            call = self._builds.popleft()
+            self._run(call, self._task.remote(self._worker, call.packed))
+        for measurer in [one for one in self._measurers if one.node and one not in busy]:
+            if self._measurements:
+                call = self._measurements.popleft()
+                call.measurer = measurer
+                self._run(call, measurer.actor.measure_on_node.remote(call.packed))
+
+    def _run(self, call: _Call, reference: Any) -> None:
+        call.deadline_s = time.monotonic() + call.limit_s
+        self._running[reference] = call
+
+    def _settle(self, timeout_s: float) -> None:
+        """Wait for the first event, then take everything that has happened: starts, results, deaths, hangs."""
+        starting = {one.ready: one for one in self._measurers if not one.node}
+        references = [*starting, *self._running]
+        if references and ray.wait(references, num_returns=1, timeout=timeout_s)[0]:
+            for reference in ray.wait(references, num_returns=len(references), timeout=0)[0]:
+                if reference in starting:
+                    self._started(starting[reference])
+                else:
+                    self._ended(reference, self._running.pop(reference))
+        now_s = time.monotonic()
+        for reference, call in list(self._running.items()):
+            if now_s > call.deadline_s:
+                del self._running[reference]
+                self._give_up(reference, call)
+        if any(one.node for one in self._measurers) or not self._measurements:
+            self._started_s = now_s
+        elif now_s - self._started_s > START_TIMEOUT_S:
+            rule = f"a Ray actor needs a node with {self._needs}"
+            value = f"{len(self._measurers)} actors without a node after {START_TIMEOUT_S:.0f} s"
+            raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
+
+    def _started(self, measurer: _Measurer) -> None:
+        try:
+            measurer.node = ray.get(measurer.ready)
+        except ray.exceptions.RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_ATTEMPTS:
+                way_out = "check that this package is installed on all nodes of the cluster"
+                raise Unavailable("a Ray actor must be able to start", error, way_out) from error
+            self._replace(measurer)
+
+    def _ended(self, reference: Any, call: _Call) -> None:
+        try:
+            answer = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            call.future.set_result((build_failure if call.measurer is None else run_failure)(error.cause))
+        except ray.exceptions.RayError as error:
+            self._died(call, error)
+        else:
+            if call.measurer is None:
+                call.future.set_result(answer)
+            else:
+                self._measured(call, *answer)
+
+    def _measured(self, call: _Call, node: str, completion: Completion[Outcome]) -> None:
+        """Pass on a measurement, or have one that failed done again."""
+        outcome = completion.value
+        if isinstance(outcome, RunFailure):
+            elsewhere = self._has_alternative_to(node)
+            retries = int(elsewhere) if outcome.kind == FailureKind.TIMEOUT else RETRIES.get(outcome.kind, 0)
+            if call.failures[outcome.kind] < retries:
+                call.failures[outcome.kind] += 1
+                self._measurements.appendleft(call)
+                if elsewhere and call.measurer is not None:
+                    self._replace(call.measurer, node)
+                return
+        call.future.set_result(completion)
+
+    def _died(self, call: _Call, error: Exception) -> None:
+        rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
+        failure = Unavailable(rule, error, "look for a lack of memory on the nodes, or use fewer workers")
+        if call.measurer is None:  # Ray has tried again itself
+            call.future.set_result(build_failure(failure))
+            return
+        _log.warning("a Ray worker died; a new one does its task again")
+        _log.debug("%s", error)
+        self._replace(call.measurer)
+        call.deaths += 1
+        if call.deaths < MAX_ATTEMPTS:
+            self._measurements.appendleft(call)
+        else:
+            call.future.set_result(run_failure(failure))
+
+    def _give_up(self, reference: Any, call: _Call) -> None:
+        late = TimeoutError(f"no answer within {call.limit_s:.0f} s")
+        if call.measurer is None:
+            ray.cancel(reference, force=True)
+            call.future.set_result(build_failure(late))
+        else:
+            self._replace(call.measurer)
+            call.future.set_result(run_failure(late))
+
+    def _new_measurer(self, away_from: str = "") -> _Measurer:
+        """Start an actor on any suitable node but `away_from`. Those that hold nothing are spread over the nodes."""
+        needs = self._needs
+        options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
+        selector = {**needs.labels, **({NODE_LABEL: f"!in({away_from})"} if away_from else {})}
+        if selector:
+            options["label_selector"] = selector
+        elif not any(needs.amounts.values()):
+            options["scheduling_strategy"] = "SPREAD"
+        actor_class: Any = ray.remote(MeasureWorker)
+        actor = actor_class.options(max_restarts=0, **options).remote(*self._factories)
+        return _Measurer(actor, actor.__ray_call__.remote(_node_of))
+
+    def _replace(self, measurer: _Measurer, away_from: str = "") -> None:
+        ray.kill(measurer.actor)
+        self._measurers[self._measurers.index(measurer)] = self._new_measurer(away_from)
+
+    def _has_alternative_to(self, node: str) -> bool:
+        """Whether another node that is alive has what a measurer needs, be it free or taken."""
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        return any(
+            one["Alive"] and one["NodeID"] != node and self._needs.fits(one["Resources"], one.get("Labels") or {})
+            for one in nodes
+        )
 
     def _require_cluster(self) -> None:
         try:
@@ -102,26 +295,19 @@ class RayWorkers:
             self._lost = True
             raise
 
-    def _await_room(self, needs: ResourceRequest) -> None:
+    def _await_room(self) -> None:
         """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
-        deadline_s = time.monotonic() + needs.patience_s
-        while not self._measure_pool.started or self._cluster.free_cpus < 1:
-            wait_for_results([self._measure_pool], POLL_S)
+        deadline_s = time.monotonic() + self._needs.patience_s
+        while not any(one.node for one in self._measurers) or self._cluster.free_cpus < 1:
+            self._settle(0.2)
             self._require_cluster()
             if time.monotonic() > deadline_s:
                 free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
-                rule = f"a campaign needs a node with {needs} to measure, and one CPU to prepare"
+                rule = f"a campaign needs a node with {self._needs} to measure, and one CPU to prepare"
                 way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` where nodes can come"
                 raise Unavailable(rule, f"free in the cluster: {free}", way_out)
-        self._build_pool.grow(min(self._most_builders, self._cluster.free_cpus))
 
-    def _balance(self) -> None:
-        """Let builders make room for a measurer that waits for a node; start more of them where there is room."""
-        if time.monotonic() < self._look_again_s:
-            return
-        self._look_again_s = time.monotonic() + BALANCE_S
-        builders, measurers = self._build_pool, self._measure_pool
-        if measurers.is_starved:
-            builders.shrink(max(1, builders.size - 1))
-        elif builders.size < self._most_builders and builders.has_all_started and measurers.has_all_started:
-            builders.grow(min(self._most_builders, builders.size + self._cluster.free_cpus))
+
+def _node_of(_actor: Any) -> str:
+    """Return the node on which this runs; called inside an actor as soon as it has started."""
+    return str(ray.get_runtime_context().get_node_id())

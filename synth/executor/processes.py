@@ -1,44 +1,262 @@
-"""The Executor on a pool of processes on this machine."""
+"""Worker processes, each behind a thread of a `ThreadPoolExecutor`, and the Executor that maps over them."""
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
 import pickle
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
-from typing import Any, TypeVar
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any, TypeVar, cast
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.base import OnResult, Progress
-from chorale.synth.executor.worker import CallOutcome, SharedValue, TaskCall, WorkerLostError, WorkerProcess, pickled
 
 Result = TypeVar("Result")
+Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""How long one wait for workers takes at most: a Ctrl-C just before it does not end it, and is handled afterwards."""
+"""Longest single wait for workers. A Ctrl-C just before a wait does not end it, and is handled afterwards."""
 
 _log = logging.getLogger("chorale.executor")
+
+
+def pickled(value: Any) -> bytes:
+    """Return `value` as bytes for the other end of a pipe between two processes of this program."""
+    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def serve(connection: Connection) -> None:
+    """Answer calls until the parent closes its end or dies. Ctrl-C is left to the parent.
+
+    Messages are pickled: first the environment of the parent; then ("share", value) or ("call", function, task), of
+    which only the second is answered, with (result, error). At the end a shared value with a method `close` is closed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    shared: Any = None
+    outcome: tuple[Any, BaseException | None]
+    try:
+        os.environ.update(pickle.loads(connection.recv_bytes()))  # noqa: S301 (from our own parent process)
+        while True:
+            message = connection.recv_bytes()
+            try:
+                kind, *content = pickle.loads(message)  # noqa: S301 (as above)
+                if kind == "share":
+                    (shared,) = content
+                    continue
+                function, task = content
+                outcome = function(shared, task), None
+            except BaseException as error:
+                error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+                outcome = None, error
+            try:
+                reply = pickled(outcome)
+                if outcome[1] is not None:
+                    pickle.loads(reply)  # noqa: S301 (pickled above; some exceptions can be pickled but not rebuilt)
+            except Exception as error:
+                reply = pickled((None, TypeError(f"the outcome of a task cannot be pickled: {error}")))
+            connection.send_bytes(reply)
+    except (EOFError, OSError):
+        if hasattr(shared, "close"):
+            shared.close()
+
+
+class WorkerLostError(Exception):
+    """The process has died."""
+
+
+class WorkerProcess:
+    """A process that runs `serve`.
+
+    It is forked from a clean server that has loaded the module `preload`, or spawned where there is no such server: a
+    plain fork would copy locks that other threads hold. Its pipe belongs to it alone, so that its death, even in the
+    middle of a message, breaks nothing else.
+    """
+
+    def __init__(self, preload: str) -> None:
+        context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        if sys.platform == "linux":
+            context.set_forkserver_preload([__name__, preload])
+        self._connection, far_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(far_end,), daemon=True)
+        with _starting():
+            self._process.start()
+        far_end.close()  # now the worker alone holds it, and its death is seen here as the end of the stream
+        self._shared: bytes | None = None
+        self._is_busy = False
+        self._send(pickled(dict(os.environ)))
+
+    @property
+    def pid(self) -> int | None:
+        return cast("int | None", self._process.pid)
+
+    def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
+        """Return `function(shared, task)`, or raise what it raises.
+
+        shared: a pickled value, which travels only if it is not that of the last call
+
+        Raises WorkerLostError if the process dies, TimeoutError if it does not answer within `limit_s`.
+        """
+        call = pickled(("call", function, task))
+        if shared is not self._shared:
+            self._send(shared)
+            self._shared = shared
+        self._is_busy = True
+        self._send(call)
+        try:
+            reply = self._connection.recv_bytes() if self._connection.poll(limit_s) else None
+        except (EOFError, OSError):
+            raise WorkerLostError(self._cause_of_death()) from None
+        self._is_busy = False
+        if reply is None:
+            raise TimeoutError(f"no answer within {limit_s:.0f} s")
+        result, error = pickle.loads(reply)  # noqa: S301 (from our own child process)
+        if error is not None:
+            raise error
+        return result
+
+    def interrupt(self) -> None:
+        """Kill the process if it is busy; the call, in another thread, then raises WorkerLostError."""
+        if self._is_busy:
+            self._process.kill()
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """End the process: an idle one has `patience_s` to close its shared value; return when it is gone."""
+        self._connection.close()
+        self._process.join(0.0 if self._is_busy else patience_s)
+        self._process.kill()
+        self._process.join()
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self._connection.send_bytes(message)
+        except OSError:
+            raise WorkerLostError(self._cause_of_death()) from None
+
+    def _cause_of_death(self) -> str:
+        self._process.join(timeout=1)
+        code = self._process.exitcode
+        if code is None:
+            return "it closed its connection"
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """In this block processes start that do not run the main program again, and that no Ctrl-C reaches."""
+    main = sys.modules["__main__"]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_starts = threading.Lock()
+
+
+class ProcessPool:
+    """Up to `size` processes, which start when there is work for them. A thread waits for each.
+
+    A process that dies is replaced and its call is done again, at most `MAX_ATTEMPTS` times, so that functions must be
+    pure or bear a second call.
+    """
+
+    def __init__(self, size: int, preload: str) -> None:
+        self._preload = preload
+        self.threads = ThreadPoolExecutor(size, thread_name_prefix="chorale-worker")
+        self._own = threading.local()
+        self._processes: set[WorkerProcess] = set()
+        self._is_closed = False
+
+    def submit(self, function: Function, shared: bytes, task: Any) -> Future[Any]:
+        """Have a thread `call` a process."""
+        return self.threads.submit(self.call, function, shared, task)
+
+    def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
+        """Return `function(shared, task)`, computed by the process of this thread, which must be one of `threads`.
+
+        shared: what `shared_message` returns; it is sent once to each process
+
+        Raises what the function raises, Unavailable if every attempt killed its process, and TimeoutError if there is
+        no answer within `limit_s`, after killing the process.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                return self._process().call(function, shared, task, limit_s)
+            except TimeoutError:
+                self._drop_process()
+                raise
+            except WorkerLostError as error:
+                self._drop_process()
+                if self._is_closed:
+                    raise
+                if attempt == MAX_ATTEMPTS:
+                    rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
+                    raise Unavailable(rule, error, "look for a lack of memory, or use fewer workers") from error
+                _log.warning("a worker process died (%s); a new one does its task again", error)
+        raise AssertionError
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Drop all work and end the processes; see `WorkerProcess.end`. Safe to call twice."""
+        self._is_closed = True
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        with _starts:
+            for process in self._processes:
+                process.interrupt()
+        self.threads.shutdown()
+        for process in self._processes:
+            process.end(patience_s)
+        self._processes.clear()
+
+    def _process(self) -> WorkerProcess:
+        process: WorkerProcess | None = getattr(self._own, "process", None)
+        if process is None:
+            with _starts:
+                if self._is_closed:
+                    raise WorkerLostError("the pool is closed")
+                process = self._own.process = WorkerProcess(self._preload)
+                self._processes.add(process)
+        return process
+
+    def _drop_process(self) -> None:
+        process: WorkerProcess | None = getattr(self._own, "process", None)
+        if process is not None and not self._is_closed:
+            self._own.process = None
+            self._processes.discard(process)
+            process.end()
+
+
+def shared_message(value: Any) -> bytes:
+    """Return the shared value of calls as the message that brings it to a process."""
+    return pickled(("share", value))
 
 
 class ProcessExecutor:
     """Maps over `workers` processes, which start when a map has work for them and live until `close`.
 
-    `shared` is pickled once per map and sent once to each worker that takes part. A worker that dies is replaced
-    and its task is done again, at most `MAX_ATTEMPTS` times. After an exception or KeyboardInterrupt the workers
-    are killed, busy or not, and the next map starts new ones. Should the program itself be killed, its workers
-    finish the task at hand and end. Not thread-safe.
-
-    Every worker has a pipe of its own and at most one task, so that the death of a worker, also in the middle
-    of a message, breaks nothing but its own pipe (the standard library's pool waits for ever in that case).
+    `shared` is pickled once per map and sent once to each worker that takes part. After an exception or
+    KeyboardInterrupt the workers are killed, busy or not, and the next map starts new ones. Should the program itself
+    be killed, its workers finish the task at hand and end. Not thread-safe.
     """
 
     name = "processes"
 
     def __init__(self, workers: int) -> None:
-        self._max_workers = workers
-        self._workers: list[WorkerProcess] = []
+        self._workers = workers
+        self._pool: ProcessPool | None = None
         self._closed = False
 
     def map(
@@ -52,11 +270,27 @@ class ProcessExecutor:
         """Return `[function(shared, task) for task in tasks]`; see `Executor` for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
+        if not tasks:
+            return []
+        pool = self._pool = self._pool or ProcessPool(self._workers, function.__module__)
+        message = shared_message(shared)
+        calls = ((pool.submit(function, message, task), number) for number, task in enumerate(tasks))
+        results: dict[int, Result] = {}
         try:
-            return _Map(self._workers, self._max_workers, function, tasks, shared).run(progress, on_result)
+            pending = dict(islice(calls, 2 * self._workers))
+            while pending:
+                for future in wait(pending, _POLL_S, FIRST_COMPLETED).done:
+                    number = pending.pop(future)
+                    results[number] = future.result()
+                    pending |= dict(islice(calls, 1))
+                    if on_result is not None:
+                        on_result(number, results[number])
+                    if progress is not None:
+                        progress(len(results), len(tasks))
         except BaseException:
             self._end_workers()
             raise
+        return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
         """End the workers."""
@@ -64,87 +298,6 @@ class ProcessExecutor:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        for worker in self._workers:
-            worker.end()
-        self._workers.clear()
-
-
-class _Map:
-    """The state of one call of `map`: tasks waiting, tasks in flight by worker, results."""
-
-    def __init__(
-        self,
-        workers: list[WorkerProcess],
-        max_workers: int,
-        function: Callable[[Any, Any], Any],
-        tasks: Sequence[Any],
-        shared: Any,
-    ) -> None:
-        self.workers = workers
-        self.max_workers = min(max_workers, len(tasks))
-        self.function = function
-        self.tasks = tasks
-        self.shared = pickled(SharedValue(shared)) if tasks else b""
-        self.informed: set[WorkerProcess] = set()
-        self.waiting = deque(range(len(tasks)))
-        self.flights: dict[WorkerProcess, int] = {}
-        self.attempts: Counter[int] = Counter()
-        self.results: dict[int, Any] = {}
-
-    def run(self, progress: Progress | None, on_result: OnResult | None) -> list[Any]:
-        while len(self.results) < len(self.tasks):
-            self._dispatch()
-            readable = wait([worker.connection for worker in self.flights], _POLL_S)
-            for worker in [worker for worker in self.flights if worker.connection in readable]:
-                number = self._settle(worker)
-                if number is not None and on_result is not None:
-                    on_result(number, self.results[number])
-                if number is not None and progress is not None:
-                    progress(len(self.results), len(self.tasks))
-        return [self.results[number] for number in range(len(self.tasks))]
-
-    def _dispatch(self) -> None:
-        idle = [worker for worker in self.workers if worker not in self.flights]
-        while self.waiting and len(self.flights) < self.max_workers:
-            worker = idle.pop() if idle else self._start_worker()
-            number = self.waiting.popleft()
-            self.flights[worker] = number
-            call = pickled(TaskCall(self.function, self.tasks[number]))
-            try:
-                if worker not in self.informed:
-                    worker.send(self.shared)
-                    self.informed.add(worker)
-                worker.send(call)
-            except WorkerLostError as error:
-                self._requeue(worker, error)
-
-    def _start_worker(self) -> WorkerProcess:
-        worker = WorkerProcess(preload=self.function.__module__)
-        self.workers.append(worker)
-        return worker
-
-    def _settle(self, worker: WorkerProcess) -> int | None:
-        """Receive the reply of `worker` and return the number of its task; None if the worker died instead."""
-        try:
-            reply = worker.receive()
-        except WorkerLostError as error:
-            self._requeue(worker, error)
-            return None
-        outcome: CallOutcome = pickle.loads(reply)  # noqa: S301 (from our own child process)
-        if outcome.error is not None:
-            raise outcome.error
-        number = self.flights.pop(worker)
-        self.results[number] = outcome.value
-        return number
-
-    def _requeue(self, worker: WorkerProcess, error: WorkerLostError) -> None:
-        """Put the task of a dead worker back in front, unless it was tried often enough."""
-        number = self.flights.pop(worker)
-        self.workers.remove(worker)
-        worker.end()
-        self.attempts[number] += 1
-        if self.attempts[number] >= MAX_ATTEMPTS:
-            rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
-            raise Unavailable(rule, error, "look for a lack of memory, or use fewer workers") from error
-        _log.warning("a worker process died (%s); a new one does its task again", error)
-        self.waiting.appendleft(number)
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

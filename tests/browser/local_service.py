@@ -21,7 +21,7 @@ from chorale.runners.api.workers import Completion
 from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers_at_once
+from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
@@ -156,7 +156,7 @@ class ThreadLaunches:
         try:
             campaign = Campaign.model_validate(document)
             topology = load_topology(campaign.topology)
-            make = make_workers_at_once(campaign, topology, home)
+            make = make_workers(campaign, topology, home)
             tune(campaign, topology, Home(home), launch_id is None, make, _silent, launch_id=launch_id)
         except Exception as error:  # the page shows it
             self._errors[document["name"]] = str(error)

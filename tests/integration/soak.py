@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from chorale.runners.ray.actors import BuildWorker, MeasureWorker
 from rich.console import Console
 
-from chorale.runners.ray.actors import BuildWorker, MeasureWorker
 from chorale.runners.ray.detached import DetachedActors
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel

@@ -27,14 +27,13 @@ ARGUMENTS = [
 
 
 def start(home: Home, *more: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "CHORALE_HOME": str(home.root), "CHORALE_WAIT_FOR_RAY": "1"}
+    environment = {**os.environ, "CHORALE_HOME": str(home.root)}
     command = [sys.executable, "-m", "chorale", *ARGUMENTS, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True, **pipes)
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_no_finished_trial_is_lost_or_repeated(home: Home) -> None:
     folder = home.campaigns / "quickstart" / "1"
     journal = folder / "trials.jsonl"
@@ -69,12 +68,12 @@ def test_no_finished_trial_is_lost_or_repeated(home: Home) -> None:
 
 
 def no_workers_left(session: int) -> bool:
-    """Whether our actors in the killed process's session end by themselves (Ray's own agents take half a minute)."""
+    """Whether the processes in the session of the killed one end by themselves."""
     deadline_s = time.monotonic() + 20
     while time.monotonic() < deadline_s:
         command = ["ps", "-o", "stat=,args=", "-s", str(session)]
         listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-        if not any("Worker" in line and not line.startswith("Z") for line in listed):
+        if not any("forkserver" in line and not line.startswith("Z") for line in listed):
             return True
         time.sleep(0.2)
     return False

@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import os
-import pickle
 import sys
 import time
 from collections import defaultdict
@@ -26,7 +25,7 @@ from typing import Any
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor, OnResult, Progress
-from chorale.synth.executor.worker import CallOutcome, SharedValue, TaskCall, WorkerProcess, pickled
+from chorale.synth.executor.processes import WorkerProcess, shared_message
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.methods.catalog import synthesize_unverified
@@ -39,13 +38,12 @@ TASKS_PER_WORKER = 2
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A task that a worker has: when it ends in virtual time, its reply, and what it takes to receive that."""
+    """A task that a worker has: when it ends in virtual time, and its result."""
 
     end_s: float
     slot: int
     number: int
-    reply: bytes
-    receive_s: float
+    result: Any
 
 
 class VirtualCluster:
@@ -72,10 +70,8 @@ class VirtualCluster:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Any]:
-        message = pickled(SharedValue(shared))
-        for worker in self._workers:
-            worker.send(message)
-        calls = ((number, pickled(TaskCall(function, task))) for number, task in enumerate(tasks))
+        message = shared_message(shared)
+        calls = ((number, (function, message, task)) for number, task in enumerate(tasks))
         flights: list[Flight] = []
         free_s = [self.now_s] * len(self._workers)
         for slot, (number, call) in zip(itertools.cycle(range(len(free_s))), calls, strict=False):
@@ -86,39 +82,32 @@ class VirtualCluster:
         while flights:
             flight = min(flights, key=lambda flight: flight.end_s)
             flights.remove(flight)
-            self._waited_s += max(0.0, flight.end_s - self.now_s) + flight.receive_s
+            self._waited_s += max(0.0, flight.end_s - self.now_s)
             for number, call in itertools.islice(calls, 1):
                 flights.append(self._begin(flight.slot, number, call, free_s))
-            outcome: CallOutcome = pickle.loads(flight.reply)  # from a child of this process
-            if outcome.error is not None:
-                raise outcome.error
-            results[flight.number] = outcome.value
+            results[flight.number] = flight.result
             if on_result is not None:
-                on_result(flight.number, outcome.value)
+                on_result(flight.number, flight.result)
             if progress is not None:
                 progress(len(results), len(tasks))
         return [results[number] for number in range(len(tasks))]
 
-    def _begin(self, slot: int, number: int, call: bytes, free_s: list[float]) -> Flight:
-        """Let the worker do the task now. In virtual time it ends after those before it; its reply is received then."""
-        process = self._workers[slot]._process.pid
+    def _begin(self, slot: int, number: int, call: tuple[Any, bytes, Any], free_s: list[float]) -> Flight:
+        """Let the worker do the task now; in virtual time it ends after those before it."""
+        process = self._workers[slot].pid
         before_s = ran_s(process)
-        self._workers[slot].send(call)
-        began_s = time.process_time()
-        reply = self._workers[slot].receive()
-        receive_s = time.process_time() - began_s
-        self._waited_s -= receive_s
+        result = self._workers[slot].call(*call)
         cost_s = ran_s(process) - before_s
         self.costs_s.append((slot, cost_s))
         free_s[slot] = max(self.now_s, free_s[slot]) + cost_s
-        return Flight(free_s[slot], slot, number, reply, receive_s)
+        return Flight(free_s[slot], slot, number, result)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.end()
 
 
-def ran_s(process: int) -> float:
+def ran_s(process: int | None) -> float:
     """Return how long the threads of a process have run."""
     threads = Path(f"/proc/{process}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9

@@ -90,7 +90,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     traces = Traces(folder / "home", Path(tempfile.mkdtemp(dir="/tmp")))
     server, database = f"http://user:{CANARY}1@{NOWHERE}", f"postgresql+psycopg://user:{CANARY}2@{NOWHERE}/mlflow"
     secrets = {"MLFLOW_TRACKING_URI": server, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": f"{CANARY}3" * 4}
-    secrets["CHORALE_WAIT_FOR_RAY"] = "1"  # its logs are looked at, too
     traces.run("tune", str(campaign), code=0, HOME=str(folder), TMPDIR=str(traces.temporary), **secrets)
     options = ["--set", f"tracking.mlflow_uri={server}", "--set", f"storage={database}"]
     traces.run("tune", str(campaign), "--dry-run", "--json", *options, code=0)

@@ -28,7 +28,6 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "COLUMNS": "400",
-    "CHORALE_WAIT_FOR_RAY": "1",  # for launches of which Ray is to be struck; the others replace the workers
 }
 
 
@@ -67,7 +66,7 @@ class Soak:
         """Return the folder of a run of the same campaign without faults."""
         folder = self._folder / f"calm {plan.campaign}"
         if not folder.exists():
-            calm = Plan(-1, plan.campaign, (), plan.with_ray)
+            calm = Plan(-1, plan.campaign, (), plan.with_workers)
             found = Sequence(calm, folder, self._template, None).run()
             assert not found["violations"], found
         return folder
@@ -81,7 +80,7 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         events.update(result["events"])
     return {
         "sequences": len(results),
-        "with_ray": sum(result["campaign"] == "ray" for result in results),
+        "with_workers": sum(result["campaign"] == "workers" for result in results),
         "faults": dict(faults.most_common()),
         "events": dict(events.most_common()),
         "trials": sum(result["trials"] for result in results),

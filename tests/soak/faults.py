@@ -151,10 +151,11 @@ def _damaged(file: Path, then: Callable[[], None]) -> None:
 
 
 def _child_killed(name: str, scene: Scene) -> None:
-    """Kill a process below the launch: its driver, or one of Ray's, by a part of its command line."""
-    children = psutil.Process(scene.process.pid).children(recursive=name != "driver")
-    found = [child for child in children if name == "driver" or name in _command_line(child)]
-    for child in found[: 1 + scene.number % 2]:
+    """Kill a process below the launch: the fork server, or one or two of its children, the workers."""
+    children = psutil.Process(scene.process.pid).children()
+    servers = [child for child in children if "forkserver" in _command_line(child)]
+    workers = [worker for server in servers for worker in server.children()]
+    for child in servers if name == "fork server" else workers[: 1 + scene.number % 2]:
         with suppress(psutil.Error):
             child.kill()
 

@@ -1,7 +1,8 @@
 """One process of a campaign: the command itself, which says through a pipe what it does, one JSON event a line.
 
 `in_a_fork` runs it beside workers of its own process, so that the libraries are imported once; `python -m
-tests.soak.launches` runs it with Ray. Nothing of the command is left out but pictures, which take half of its time.
+tests.soak.launches` runs it with worker processes. Nothing of the command is left out but pictures, which take half of
+its time.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _say_run(history: History, tags: Any) -> None:
         history.say("tracking", trial=tags[TRIAL_ID])
 
 
-def without_ray() -> ExitStack:
+def without_workers() -> ExitStack:
     """Let campaigns of this process measure and build in it, and draw nothing, until the stack is closed."""
 
     def make_workers(campaign: Any, topology: Any, home: Path, address: str | None = None) -> Callable[[], Any]:
@@ -105,7 +106,7 @@ def warm_up(words: list[str], home: Path) -> None:
     No thread and no connection to a database stays, which a fork could not take along.
     """
     os.environ["CHORALE_HOME"] = str(home)
-    with without_ray(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+    with without_workers(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
         command.main(words)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     forget_connections(Home(home).mlflow_uri)
@@ -125,7 +126,7 @@ def in_a_fork(words: list[str], home: Path, pipes: tuple[int, int, int]) -> int:
         os.dup2(pipes[0], 1)
         os.dup2(pipes[1], 2)
         os.environ["CHORALE_HOME"] = str(home)
-        without_ray()
+        without_workers()
         code = run(words, History(pipes[2]))
     finally:
         sys.stdout.flush()

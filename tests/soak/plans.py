@@ -38,8 +38,8 @@ AT_REST = {
     "copy of the first line removed": 1,
 }
 """Faults of the files of a launch that has ended."""
-WITH_RAY = {"kill": 2, "raylet": 2, "gcs_server": 2, "MeasureWorker": 2, "BuildWorker": 1, "driver": 1, "terminate": 1}
-"""Faults of a launch with Ray: the command, or one of its processes, is killed."""
+WITH_WORKERS = {"kill": 2, "worker": 5, "fork server": 2, "terminate": 1}
+"""Faults of a launch with processes that build and measure: the command, or one of its processes, is killed."""
 
 METHODS = ["bfb", "ring", "biring", "swing", "recursive-doubling"]
 CAMPAIGNS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,11 @@ CAMPAIGNS: dict[str, dict[str, Any]] = {
     "failures": {"search": {"methods": ["bfb", "hamiltonian-ring", "double-binary-tree"], "chunks": [None, 1]}},
 }
 """Campaigns that try every point of their space, so that the answer does not depend on the order."""
-FOR_RAY = {"search": {"methods": METHODS, "chunks": [1, 2, 3], "channels": [1, 2]}, "parallel": 3, "sizes": ["64KiB"]}
+FOR_WORKERS = {
+    "search": {"methods": METHODS, "chunks": [1, 2, 3], "channels": [1, 2]},
+    "parallel": 3,
+    "sizes": ["64KiB"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ class Plan:
     seed: int
     campaign: str
     attempts: tuple[Attempt, ...]
-    with_ray: bool = False
+    with_workers: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
         """The campaign file."""
-        chosen = FOR_RAY if self.with_ray else CAMPAIGNS[self.campaign]
+        chosen = FOR_WORKERS if self.with_workers else CAMPAIGNS[self.campaign]
         return {
             "name": "soak",
             "topology": "ring:4",
@@ -94,24 +98,24 @@ class Plan:
         }
 
 
-RAY_EVERY = 71
-"""One sequence of so many runs with a Ray cluster."""
+WORKERS_EVERY = 71
+"""One sequence of so many runs with processes that build and measure."""
 
 
 def plan_of(seed: int) -> Plan:
     """Return the sequence of a seed."""
     chance = random.Random(seed)
-    with_ray = seed % RAY_EVERY == 0
-    live = WITH_RAY if with_ray else LIVE
-    events = 80 if with_ray else 32
+    with_workers = seed % WORKERS_EVERY == 0
+    live = WITH_WORKERS if with_workers else LIVE
+    events = 80 if with_workers else 32
     attempts = tuple(
         Attempt(
             chance.choices(list(live), list(live.values()))[0],
             chance.randint(0, events),
             chance.choice((0.0, 0.0, chance.uniform(0, 0.05))),
-            "nothing" if with_ray else chance.choices(list(AT_REST), list(AT_REST.values()))[0],
+            "nothing" if with_workers else chance.choices(list(AT_REST), list(AT_REST.values()))[0],
             chance.randrange(2**16),
         )
-        for _ in range(chance.randint(1, 2 if with_ray else 3))
+        for _ in range(chance.randint(1, 2 if with_workers else 3))
     )
-    return Plan(seed, "ray" if with_ray else chance.choice(list(CAMPAIGNS)), attempts, with_ray)
+    return Plan(seed, "workers" if with_workers else chance.choice(list(CAMPAIGNS)), attempts, with_workers)

@@ -21,12 +21,12 @@ LINE = b"\n"
 
 
 class Process:
-    """Runs `chorale WORDS` on the data folder `home`, in a fork, or with Ray in a process of its own.
+    """Runs `chorale WORDS` on the data folder `home`, in a fork, or with workers of its own in a process of its own.
 
     Its output goes through pipes, which limits of file sizes do not reach. Events are appended to the file `history`.
     """
 
-    def __init__(self, words: list[str], home: Path, history: Path, with_ray: bool = False) -> None:
+    def __init__(self, words: list[str], home: Path, history: Path, with_workers: bool = False) -> None:
         self.words = words
         self.events = 0
         self.code: int | None = None
@@ -40,7 +40,7 @@ class Process:
             self._selector.register(reader, selectors.EVENT_READ, name)
             writers.append(writer)
         pipes = (writers[0], writers[1], writers[2])
-        self.pid = self._started(words, home, pipes) if with_ray else in_a_fork(words, home, pipes)
+        self.pid = self._started(words, home, pipes) if with_workers else in_a_fork(words, home, pipes)
         for writer in writers:
             os.close(writer)
 

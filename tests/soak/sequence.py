@@ -65,7 +65,7 @@ class Sequence:
         return self.folder / "soak.yaml"
 
     def _start(self, *words: str) -> Process:
-        return Process(list(words), self.home, self.folder / "history.jsonl", self.plan.with_ray)
+        return Process(list(words), self.home, self.folder / "history.jsonl", self.plan.with_workers)
 
     def _tune(self, resume: bool) -> Process:
         return self._start(*self.words, *([RESUME] if resume else []))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from chorale.runners.api.base import Runner
-from chorale.runners.ray.runner_holder import RunnerFactory
+from chorale.runners.workers.campaign_worker import RunnerFactory
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("mpirun", "mpiexec", "srun")

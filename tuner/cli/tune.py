@@ -27,7 +27,6 @@ from chorale.tuner.cli.slurm import (
     run_as_job,
     stop_job,
 )
-from chorale.tuner.cli.supervision import go_on_in_child
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
@@ -177,11 +176,10 @@ class _Launch:
         start(self.campaign, self.resume, self.address)
 
     def run(self, as_json: bool) -> None:
-        """Measure, write the answer, and show it; goes on in a process of its own where the cluster is lost."""
+        """Measure, write the answer, and show it."""
         from chorale.tuner.cli.tune_launch import run_launch, show, write_answer  # noqa: PLC0415 - as above
 
-        lost = go_on_in_child(self.address)
-        report = run_launch(self.campaign, self.topology, self.resume or lost, self.address, at_once=lost)
+        report = run_launch(self.campaign, self.topology, self.resume, self.address)
         if report.ranked_trials:
             write_answer(report, self.nccl_tuner, self.programs, self.topology)
         show(report, as_json)

@@ -17,10 +17,9 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 from chorale.tuner.cli.signals import stop_before_the_job_ends, take_stop_signals
-from chorale.tuner.cli.supervision import LOST_CLUSTER_CODE, is_child
 from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers, make_workers_at_once
+from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.spared_imports import spare_imports
@@ -131,38 +130,20 @@ def _outcome(actor: DetachedActor, status: LaunchStatus) -> TuneReport | None:
 INTERRUPTED_EXIT_CODE = 130
 
 
-def leave(loss: ClusterLost) -> None:
-    """End this process at once, so that its parent begins again: the journal has all that was measured.
-
-    Threads that wait for a lost cluster never come back, and Ray ends the process after a minute: nothing less helps.
-    """
-    print_error(str(loss.value))
-    os._exit(LOST_CLUSTER_CODE)
-
-
 def give_up(loss: ClusterLost) -> None:
-    """End this process, whose cluster belongs to others, while it waits for Ray."""
+    """End this process while it waits for Ray: threads that wait for a lost cluster never come back."""
     print_error(str(loss))
     os._exit(loss.exit_code)
 
 
-def run_launch(
-    campaign: Campaign, topology: Topology, resume: bool, address: str | None, at_once: bool = False
-) -> TuneReport:
-    """Run a launch in this process, on the Ray cluster at `address` or one of its own.
-
-    at_once: do not wait for the cluster where there is a way without
-    """
+def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
+    """Run a launch from this process, on the Ray cluster at `address` or on this machine."""
     home = Home.from_environment()
     spare_imports()
-    if is_child():
-        handle_loss(leave)
-    elif address or os.environ.get("RAY_ADDRESS"):
-        handle_loss(give_up)
+    handle_loss(give_up)
 
     def workers() -> Any:
-        make = make_workers_at_once if at_once else partial(make_workers, address=address)
-        started = make(campaign, topology, home.root)()
+        started = make_workers(campaign, topology, home.root, address)()
         take_stop_signals()  # after Ray has set its own handler, which would abort the process
         return started
 

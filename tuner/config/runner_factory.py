@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Workers
-from chorale.runners.ray.interim import InterimWorkers
-from chorale.runners.ray.runner_holder import RunnerFactory
+from chorale.runners.workers.campaign_worker import RunnerFactory
+from chorale.runners.workers.local import LocalWorkers
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.build_cache import shared_builder
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
-
-WAIT_VARIABLE = "CHORALE_WAIT_FOR_RAY"
-"""Environment variable: campaigns with a cluster of their own begin when it has started."""
 
 
 def make_workers(
@@ -27,47 +24,22 @@ def make_workers(
     """Return a function that starts the workers of a campaign.
 
     They are on the Ray cluster at `address` or at RAY_ADDRESS, or that this process has joined. Without one they are
-    in this process until a cluster of its own has started, which short campaigns never need; see `InterimWorkers`.
-    Campaigns that need resources of nodes wait for it, and all do with `WAIT_VARIABLE`.
+    processes of this machine, except for campaigns that need resources of nodes: these start a small cluster here.
     """
-    if address or os.environ.get("RAY_ADDRESS") or os.environ.get(WAIT_VARIABLE) or _is_in_ray():
-        return _prepared(campaign, topology, home, address)
-    return make_workers_at_once(campaign, topology, home)
-
-
-def make_workers_at_once(campaign: Campaign, topology: Topology, home: Path) -> Callable[[], Workers]:
-    """Return a function that starts workers in this process, until a cluster of its own has started."""
     section = campaign.runner
+    make_runner = runner_factory(section, topology, home)
     needs = section.config.resources(section.measurers, topology)
-    if section.config.uses_cluster or section.at_once > 1 or needs.gpus or needs.resources or needs.labels:
-        return _prepared(campaign, topology, home, None)
-    return partial(
-        InterimWorkers,
-        partial(_prepared, campaign, topology, home, None, attempts=1),  # it tries again itself
-        runner_factory(section, topology, home),
-        partial(shared_builder, home),
-        alone=section.capabilities.is_live,
-    )
+    measuring: dict[str, Any] = {
+        "measurers": section.at_once,
+        "alone": section.capabilities.is_live,
+        "make_builder": partial(shared_builder, home),
+    }
+    has_cluster = address or os.environ.get("RAY_ADDRESS") or _is_in_ray()
+    if has_cluster or section.config.uses_cluster or needs.gpus or needs.resources or needs.labels:
+        from chorale.runners.ray.workers import RayWorkers  # noqa: PLC0415 - Ray takes a second
 
-
-def _prepared(
-    campaign: Campaign, topology: Topology, home: Path, address: str | None, **options: Any
-) -> Callable[[], Workers]:
-    """Import Ray; return a function that starts it and the workers of a campaign on it."""
-    from chorale.runners.ray.workers import RayWorkers  # noqa: PLC0415 - a second, for launches that go on long enough
-
-    section = campaign.runner
-    return partial(
-        RayWorkers,
-        runner_factory(section, topology, home),
-        campaign.parallel,
-        address,
-        needs=section.config.resources(section.measurers, topology),
-        measurers=section.at_once,
-        alone=section.capabilities.is_live,
-        make_builder=partial(shared_builder, home),
-        **options,
-    )
+        return partial(RayWorkers, make_runner, campaign.parallel, address, needs=needs, **measuring)
+    return partial(LocalWorkers, make_runner, min(campaign.parallel, os.cpu_count() or 1), **measuring)
 
 
 def _is_in_ray() -> bool:

@@ -27,10 +27,10 @@ def service_checks(home: Home) -> Iterator[Check]:
 
 def _ray_cluster(address: str) -> Check:
     purpose, command = "campaigns on a cluster", "unset RAY_ADDRESS"
-    way_out = f"start it with `ray start --head`, or `{command}` and campaigns start a small one here"
+    way_out = f"start it with `ray start --head`, or `{command}` and campaigns work in processes here"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
-        found = "none named: campaigns start a small one here" if not address else f"RAY_ADDRESS={address}"
+        found = "none named: campaigns work in processes here" if not address else f"RAY_ADDRESS={address}"
         return Check("ray cluster", True, found, purpose, way_out, True, command)
     ok = _answers(host.strip("[]"), int(port))
     found = f"{address} {'answers' if ok else 'does not answer'}"

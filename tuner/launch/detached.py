@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chorale.runners.api.workers import Future, Workers
+from chorale.runners.api.workers import Workers
 from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign
@@ -169,13 +170,8 @@ class _Stoppable:
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:
-        self.builder, self.measurer = inner.builder, inner.measurer
-        self.share, self.close = inner.share, inner.close
+        self.build, self.measure, self.close = inner.build, inner.measure, inner.close
         self._inner, self._stop = inner, stop
-
-    @property
-    def is_settled(self) -> bool:
-        return self._inner.is_settled
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         if self._stop.is_set():

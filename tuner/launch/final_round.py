@@ -149,7 +149,7 @@ class FinalRound:
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2
         request = replace(request, timeout_s=timeout_s, trace=self._is_to_trace(request))
-        future = self.workers.measurer.submit(request)
+        future = self.workers.measure(request)
         outcome: Outcome = completions(self.workers, [future])[0].value
         if isinstance(outcome, Measurement) and request.trace:
             for name in self._trials:

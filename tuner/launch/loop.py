@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.runners.api.units import format_size
-from chorale.runners.api.workers import Completion, Future, Workers, completions
+from chorale.runners.api.workers import Completion, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.topology.topology import Topology
@@ -96,7 +97,6 @@ class TrialLoop:
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
         self._exhausted = False
-        self._was_settled = True
         self._meanwhile: Callable[[], object] = _nothing
         self._worth = SearchWorth(campaign.stop, clocks.monotonic_s)
 
@@ -132,13 +132,13 @@ class TrialLoop:
         self._start_trials()
         while self._pending:
             for future in self._workers.wait(list(self._pending), WAIT_S):
-                self._advance(self._pending.pop(future), future.completion)
+                self._advance(self._pending.pop(future), future.result())
             self._start_trials()
 
     def _build_baselines(self) -> None:
-        """Build the baselines, which are measured beside candidates; workers get them once."""
+        """Build the baselines, which are measured beside candidates."""
         builds = self._requests.baseline_builds()
-        futures = [self._workers.builder.submit(request) for request in builds.values()]
+        futures = [self._workers.build(request) for request in builds.values()]
         programs = self._requests.adopted_baselines()
         for name, completion in zip(builds, completions(self._workers, futures), strict=True):
             if isinstance(completion.value, BuildFailure):
@@ -146,7 +146,6 @@ class TrialLoop:
                 raise CheckFailed(f"{name} must be possible", completion.value.message, way_out)
             programs[name] = completion.value.program
         self._requests = replace(self._requests, baselines=programs)
-        self._workers.share(self._topology, programs.values())
 
     def _may_start(self) -> bool:
         trials = len(self._store.trials) + self._pending_trials
@@ -176,7 +175,7 @@ class TrialLoop:
             self._on_built(BuiltTrial.of(trial, adopted))
             return
         with self._overhead.timed(ORDER):
-            self._pending[self._workers.builder.submit(self._requests.build(trial.candidate))] = trial
+            self._pending[self._workers.build(self._requests.build(trial.candidate))] = trial
 
     def _advance(self, trial: PendingTrial, completion: Completion[Any]) -> None:
         """Take the next step of a trial whose build or measurement is complete."""
@@ -215,7 +214,7 @@ class TrialLoop:
             if prunes:
                 size = request.sizes_bytes[step : step + 1]
                 request = replace(request, sizes_bytes=size, seed=request.seed + step * 2**31)
-            self._pending[self._workers.measurer.submit(request)] = trial
+            self._pending[self._workers.measure(request)] = trial
         self._do_meanwhile()
 
     def _do_meanwhile(self) -> None:
@@ -225,14 +224,9 @@ class TrialLoop:
         self._overhead.once_s += self._clocks.monotonic_s() - began_s
 
     def _has_control(self) -> bool:
-        """Whether the baselines run beside the next trial: to see whether the machine is as it was.
-
-        While workers start beside it it is not, nor after that.
-        """
+        """Whether the baselines run beside the next trial: to see whether the machine is as it was."""
         each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
-        unsettled = not (self._was_settled and self._workers.is_settled)
-        self._was_settled = self._workers.is_settled
-        return each or unsettled or self._controls.is_due(len(self._measured))
+        return each or self._controls.is_due(len(self._measured))
 
     def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
         self._require_runner(outcome)

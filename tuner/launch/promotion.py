@@ -72,7 +72,7 @@ def with_built_baselines(
     results: dict[str, BuildResult | BuildFailure | None]
     results = {name: requests.adopted(each) for name, each in candidates.items()}
     missing = {name: candidates[name] for name, result in results.items() if result is None}
-    futures = [workers.builder.submit(requests.build(candidate)) for candidate in missing.values()]
+    futures = [workers.build(requests.build(candidate)) for candidate in missing.values()]
     results |= {name: done.value for name, done in zip(missing, completions(workers, futures), strict=True)}
     stored: dict[str | None, StoredProgram] = {}
     for method, candidate in candidates.items():
@@ -202,7 +202,7 @@ class _Gate:
         request = RequestBuilder(self.campaign, self.topology).run(programs, len(self.store.trials))
         algorithms = tuple(dict.fromkeys(library.values()))
         request = replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=algorithms)
-        [completion] = completions(self.workers, [self.workers.measurer.submit(request)])
+        [completion] = completions(self.workers, [self.workers.measure(request)])
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             return outcome

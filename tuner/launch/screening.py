@@ -70,7 +70,7 @@ def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
 
 
 def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidate]) -> dict[Candidate, BuildResult]:
-    futures = [workers.builder.submit(requests.build(candidate)) for candidate in points]
+    futures = [workers.build(requests.build(candidate)) for candidate in points]
     values = [completion.value for completion in completions(workers, futures)]
     return {point: value for point, value in zip(points, values, strict=True) if isinstance(value, BuildResult)}
 

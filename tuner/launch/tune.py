@@ -92,7 +92,6 @@ class LaunchWork:
             max_trials = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
             with make_progress(max_trials, self.store.trials) as progress:
                 workers = make_workers()
-                workers.share(self.topology, ())
                 self._loop(workers, space, progress)
             return self._judged(workers)
         except KeyboardInterrupt:

@@ -70,14 +70,13 @@ class Setting:
             "CHORALE_HOME": str(self.home.root),
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "300",
-            "CHORALE_WAIT_FOR_RAY": "1",
         }
         return {**os.environ, **here, **self.environment}
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[Setting]:
-    """A launch with a cluster of its own, and all of its files in `folder`."""
+    """A launch on this host alone, and all of its files in `folder`."""
     yield Setting(folder, Home(folder / "home"))
 
 
@@ -133,6 +132,10 @@ class Launched:
         experiment = client.get_experiment_by_name("soak")
         runs = client.search_runs([experiment.experiment_id], max_results=10_000)
         return Counter(run.data.tags[TRIAL_ID] for run in runs if TRIAL_ID in run.data.tags)
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the processes that build and measure."""
+        return self.child("forkserver").children()
 
     def child(self, name: str) -> psutil.Process:
         """Return the process of the launch whose command line has `name`."""

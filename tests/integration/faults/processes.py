@@ -1,19 +1,19 @@
-"""Faults of processes and files of a launch that owns its cluster, on one host."""
+"""Faults of processes and files of a launch that works in processes of its host."""
 
 from __future__ import annotations
 
-import signal
 import time
 from contextlib import suppress
 
 import psutil
 
-from tests.integration.faults.launched import LIMIT_S, Launched, Strike
+from tests.integration.faults.launched import LIMIT_S, Launched
 from tests.integration.faults.rows import Fault
 
 
-def signalled(name: str, number: int) -> Strike:
-    return lambda launched: launched.child(name).send_signal(number)
+def kill_workers(launched: Launched) -> None:
+    for worker in launched.workers():
+        worker.kill()
 
 
 def damage_database(launched: Launched) -> None:
@@ -54,15 +54,8 @@ def kill_launch(launched: Launched) -> None:
 
 
 FAULTS = {
-    "GCS killed": Fault(signalled("gcs_server", signal.SIGKILL)),
-    "GCS stopped": Fault(signalled("gcs_server", signal.SIGSTOP)),
-    "raylet killed": Fault(signalled("raylet/raylet", signal.SIGKILL)),
-    "raylet stopped": Fault(signalled("raylet/raylet", signal.SIGSTOP)),
-    "dashboard agent killed": Fault(signalled("DashboardAgent", signal.SIGKILL)),
-    "runtime environment agent killed": Fault(signalled("RuntimeEnvAgent", signal.SIGKILL)),
-    "measuring worker killed": Fault(signalled("MeasureWorker", signal.SIGKILL)),
-    "measuring worker stopped": Fault(signalled("MeasureWorker", signal.SIGSTOP)),
-    "building worker killed": Fault(signalled("BuildWorker", signal.SIGKILL)),
+    "workers killed": Fault(kill_workers),
+    "fork server killed": Fault(lambda launched: launched.child("forkserver").kill()),
     "launch killed": Fault(kill_launch),
     "everything stopped for 10 s": Fault(stop_and_go),
     "MLflow's database damaged": Fault(damage_database),

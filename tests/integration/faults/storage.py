@@ -115,9 +115,9 @@ def _enter(group: Path, processes: list[psutil.Process]) -> None:
 
 
 def kill_for_memory(launched: Launched) -> None:
-    """Let the kernel end the measuring worker for a lack of memory, by a control group with a limit of 64 KiB."""
+    """Let the kernel end a worker for a lack of memory, by a control group with a limit of 64 KiB."""
     group = Path(f"/sys/fs/cgroup/memory/chorale-faults-{os.getpid()}")
-    worker = launched.child("MeasureWorker")
+    worker = launched.workers()[0]
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(str(2**16))
@@ -142,5 +142,5 @@ FAULTS = {
     "disk slow, 4 writes/s for 20 s": Fault(slow_for(20.0, 4), disk),
     "file server gone for good": Fault(shut_down, disk, mount_again),
     "folder of the launch moved away": Fault(move_away, mend=move_back),
-    "measuring worker out of memory": Fault(kill_for_memory),
+    "worker out of memory": Fault(kill_for_memory),
 }

@@ -14,22 +14,18 @@ import pytest
 
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.executor import RayExecutor
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import Unavailable
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology
-from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, refuse_negative, sleep_s
+from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, sleep_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
 def make() -> RayExecutor:
     return RayExecutor(workers=2)
-
-
-def in_groups() -> RayExecutor:
-    return RayExecutor(workers=2, group_size=1, most_single=1)
 
 
 def write_into(shared: np.ndarray, task: int) -> bool:
@@ -52,31 +48,6 @@ def test_conformance(check: Callable[[Factory], None]) -> None:
     check(make)
 
 
-@pytest.mark.parametrize("check", [*CHECKS, *WORKER_CHECKS], ids=lambda check: check.__name__)
-@pytest.mark.slow
-def test_conformance_of_groups(check: Callable[[Factory], None]) -> None:
-    check(in_groups)
-
-
-def test_a_leader_is_killed_in_the_middle() -> None:
-    executor = in_groups()
-    killed: list[int] = []
-
-    def kill_a_leader(done: int, _total: int) -> None:
-        if not killed:
-            killed.append(done)
-            ray.kill(executor._groups._groups[0].pool._slots[0].actor)
-
-    try:
-        assert executor.map(sleep_s, [0.05] * 40, progress=kill_a_leader) == [0.05] * 40
-        assert killed
-        with pytest.raises(InvalidInput):
-            executor.map(refuse_negative, [1, -2, 3])
-        assert executor.map(refuse_negative, [1, 2]) == [1, 2]
-    finally:
-        executor.close()
-
-
 def test_synthesis_gives_the_same_bytes() -> None:
     topology = parse_topology("torus:3x4")
     executor = make()
@@ -89,9 +60,8 @@ def test_synthesis_gives_the_same_bytes() -> None:
     assert to_parquet(on_ray) == to_parquet(serial)
 
 
-@pytest.mark.parametrize("factory", [make, pytest.param(in_groups, marks=pytest.mark.slow)])
-def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(factory: Factory, tmp_path: Path) -> None:
-    executor = factory()
+def test_a_signal_in_the_middle_ends_the_map_and_the_executor_works_on(tmp_path: Path) -> None:
+    executor = make()
     try:
         executor.map(sleep_s, [0.0, 0.0])
         threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from chorale.runners.ray import watch
-from chorale.runners.ray.watch import ClusterLost, RemoteClusterWatch, handle_loss
+from chorale.runners.ray.watch import ClusterLost, ClusterWatch, handle_loss
 
 ROOT = Path(__file__).parents[4]
 LIMIT_S = 30.0
@@ -41,7 +41,7 @@ def silent_head(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ClusterLost]]:
     watch._handlers.clear()
 
 
-def wait_until_lost(cluster: RemoteClusterWatch) -> None:
+def wait_until_lost(cluster: ClusterWatch) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline_s:
         try:
@@ -53,11 +53,11 @@ def wait_until_lost(cluster: RemoteClusterWatch) -> None:
 
 
 def test_who_asks_is_told_that_the_head_is_silent(silent_head: list[ClusterLost]) -> None:
-    wait_until_lost(RemoteClusterWatch("10.0.0.1:6379"))
+    wait_until_lost(ClusterWatch("10.0.0.1:6379"))
 
 
 def test_who_waits_for_ray_and_does_not_ask_is_told_by_the_handler(silent_head: list[ClusterLost]) -> None:
-    RemoteClusterWatch("10.0.0.1:6379")
+    ClusterWatch("10.0.0.1:6379")
     deadline_s = time.monotonic() + LIMIT_S
     while not silent_head:
         assert time.monotonic() < deadline_s
@@ -66,7 +66,7 @@ def test_who_waits_for_ray_and_does_not_ask_is_told_by_the_handler(silent_head: 
 
 
 def test_a_watch_that_was_closed_tells_nobody(silent_head: list[ClusterLost]) -> None:
-    cluster = RemoteClusterWatch("10.0.0.1:6379")
+    cluster = ClusterWatch("10.0.0.1:6379")
     cluster.close()
     for thread in threading.enumerate():
         if thread.name == "chorale-ray-watch":

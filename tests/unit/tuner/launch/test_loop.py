@@ -174,9 +174,9 @@ def test_what_a_method_cannot_do_is_pruned_with_the_reason(tmp_path: Path) -> No
 
 def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = InlineWorkers(FakeRunner())
-    submit = workers.builder.submit
-    impossible = lambda request: submit(replace(request, source=replace(request.source, method="expand")))  # noqa: E731
-    monkeypatch.setattr(workers.builder, "submit", impossible)
+    build = workers.build
+    impossible = lambda request: build(replace(request, source=replace(request.source, method="expand")))  # noqa: E731
+    monkeypatch.setattr(workers, "build", impossible)
     with pytest.raises(CheckFailed, match="baseline:ring must be possible"):
         launch(tmp_path, small_campaign(), workers)
 

@@ -1,11 +1,10 @@
-"""Workers on Ray: every request has one completion, whatever happens to its actor."""
+"""Workers in processes and on Ray: every request has one completion, whatever happens to its process."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, ResourceRequest, RunFailure, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.api.workers import completions
-from chorale.runners.ray import cluster
+from chorale.runners.api.workers import Workers, completions
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.workers import RayWorkers
+from chorale.runners.workers.local import LocalWorkers
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner
-
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 TOPOLOGY = parse_topology("ring:4")
 LOWERING = LoweringOptions("oneccl-xml")
@@ -69,18 +66,25 @@ MISBEHAVIOURS = (
 )
 
 
+@pytest.fixture(name="kind", params=[LocalWorkers, pytest.param(RayWorkers, marks=pytest.mark.ray)])
+def kind_of_workers(request: pytest.FixtureRequest) -> Any:
+    if request.param is RayWorkers:
+        request.getfixturevalue("ray_cluster")
+    return request.param
+
+
 def build_request(method: str) -> BuildRequest:
     return BuildRequest(ScheduleRequest(TOPOLOGY, ALLREDUCE, method), LOWERING)
 
 
-def built(workers: RayWorkers, method: str = "ring") -> BuildResult:
-    [completion] = completions(workers, [workers.builder.submit(build_request(method))])
+def built(workers: Workers, method: str = "ring") -> BuildResult:
+    [completion] = completions(workers, [workers.build(build_request(method))])
     assert isinstance(completion.value, BuildResult)
     return completion.value
 
 
-def measured(workers: RayWorkers, *requests: RunRequest) -> list[Outcome]:
-    futures = [workers.measurer.submit(request) for request in requests]
+def measured(workers: Workers, *requests: RunRequest) -> list[Outcome]:
+    futures = [workers.measure(request) for request in requests]
     return [completion.value for completion in completions(workers, futures)]
 
 
@@ -88,10 +92,10 @@ def request(program: BuildResult, timeout_s: float = 60.0, seed: int = 0) -> Run
     return RunRequest(TOPOLOGY, {"candidate": program.program}, (4096,), repeats=2, timeout_s=timeout_s, seed=seed)
 
 
-def test_builds_and_measurements_come_back() -> None:
-    workers = RayWorkers(partial(create_runner, "simulated", {"link_mbps": 100}), 2)
+def test_builds_and_measurements_come_back(kind: Any) -> None:
+    workers = kind(partial(create_runner, "simulated", {"link_mbps": 100}), 2)
     try:
-        futures = [workers.builder.submit(build_request(method)) for method in ("bfb", "ring", "none such")]
+        futures = [workers.build(build_request(method)) for method in ("bfb", "ring", "none such")]
         bfb, ring, failure = (completion.value for completion in completions(workers, futures))
         assert isinstance(failure, BuildFailure)
         assert failure.kind == BuildFailureKind.INVALID
@@ -107,8 +111,8 @@ def test_builds_and_measurements_come_back() -> None:
         workers.close()
 
 
-def test_a_killed_measurement_is_done_again(tmp_path: Path) -> None:
-    workers = RayWorkers(partial(MortalRunner, str(tmp_path)), 1)
+def test_a_killed_measurement_is_done_again(kind: Any, tmp_path: Path) -> None:
+    workers = kind(partial(MortalRunner, str(tmp_path)), 1)
     try:
         program = built(workers)
         outcomes = measured(workers, request(program), request(program))
@@ -119,8 +123,8 @@ def test_a_killed_measurement_is_done_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same() -> None:
-    workers = RayWorkers(MisbehavingRunner, 1, grace_s=1.0)
+def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same(kind: Any) -> None:
+    workers = kind(MisbehavingRunner, 1, grace_s=1.0)
     try:
         program = built(workers)
         for case, (misbehaviour, kind) in enumerate(MISBEHAVIOURS):
@@ -133,19 +137,19 @@ def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same
         workers.close()
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_cluster_without_room_is_refused() -> None:
-    first = RayWorkers(FakeRunner, 3)
+    first = RayWorkers(FakeRunner, 1, needs=ResourceRequest(cpus=ray.cluster_resources()["CPU"] - 1))
     try:
-        built(first)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while cluster.RayCluster().free_cpus >= 2 and time.monotonic() < deadline_s:
-            first.wait([], 0.1)
         with pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare"):
             RayWorkers(FakeRunner, 1, needs=ResourceRequest(patience_s=1))
     finally:
         first.close()
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     ("needs", "words"),
     [
@@ -183,8 +187,8 @@ class FailingRunner(FakeRunner):
         return RunFailure(kind, "made to fail") if marks <= failures else None
 
 
-def test_what_another_moment_may_mend_is_tried_again(tmp_path: Path) -> None:
-    workers = RayWorkers(partial(FailingRunner, str(tmp_path)), 1)
+def test_what_another_moment_may_mend_is_tried_again(kind: Any, tmp_path: Path) -> None:
+    workers = kind(partial(FailingRunner, str(tmp_path)), 1)
     try:
         program = built(workers)
         outcomes = measured(workers, *(request(program, seed=case) for case in range(len(FAILURES))))
@@ -193,26 +197,6 @@ def test_what_another_moment_may_mend_is_tried_again(tmp_path: Path) -> None:
             assert len(list(tmp_path.glob(f"{case}-*"))) == attempts, (kind, failures)
     finally:
         workers.close()
-
-
-@pytest.mark.slow
-def test_builders_make_room_for_a_measurer_that_has_no_node() -> None:
-    """The measurer dies while a stranger waits for its CPU; one of the three builders gives way."""
-    workers = RayWorkers(FakeRunner, 3)
-    stranger: Any = None
-    try:
-        program = built(workers)
-        stranger = ray.remote(num_cpus=1)(FakeRunner).remote()
-        slot = workers._measure_pool._slots[0]
-        ray.kill(slot.actor)
-        ray.get(stranger.library.remote("allreduce"), timeout=PATIENCE_S)
-        [outcome] = measured(workers, request(program))
-        assert isinstance(outcome, Measurement)
-        assert workers._build_pool.size < 3
-    finally:
-        workers.close()
-        if stranger is not None:
-            ray.kill(stranger)
 
 
 class MeetingRunner(FakeRunner):
@@ -232,47 +216,12 @@ class MeetingRunner(FakeRunner):
         return None
 
 
-def test_two_measurers_work_at_once_and_everything_comes_back(tmp_path: Path) -> None:
+def test_two_measurers_work_at_once_and_everything_comes_back(kind: Any, tmp_path: Path) -> None:
     """Requests go in pairs, and one of a pair ends only once the other has begun in another process."""
-    workers = RayWorkers(partial(MeetingRunner, str(tmp_path)), 1, measurers=2)
+    workers = kind(partial(MeetingRunner, str(tmp_path)), 1, measurers=2)
     try:
         program = built(workers)
-        while not workers._measure_pool.has_all_started:
-            workers.wait([], 0.1)
         outcomes = measured(workers, *(request(program, seed=seed) for seed in range(6)))
         assert [outcome for outcome in outcomes if not isinstance(outcome, Measurement)] == []
-    finally:
-        workers.close()
-
-
-class IdentityRunner(FakeRunner):
-    """Refuses a request whose topology or baseline is another object than in the request before."""
-
-    def __init__(self) -> None:
-        super().__init__(self._others)
-        self._before: tuple[object, object] | None = None
-
-    def _others(self, request: RunRequest) -> RunFailure | None:
-        shared = request.topology, request.programs["baseline"]
-        before, self._before = self._before or shared, shared
-        same = all(now is then for now, then in zip(shared, before, strict=True))
-        return None if same else RunFailure(FailureKind.REJECTED, "it came again")
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_what_is_shared_travels_once(share: bool) -> None:
-    workers = RayWorkers(IdentityRunner, 1)
-    try:
-        ring, bfb = built(workers, "ring"), built(workers, "bfb")
-        if share:
-            workers.share(TOPOLOGY, [ring.program])
-        both = [
-            replace(request(bfb, seed=seed), programs={"candidate": bfb.program, "baseline": ring.program})
-            for seed in range(2)
-        ]
-        first, second = measured(workers, *both)
-        assert isinstance(first, Measurement)
-        assert list(first.results) == ["candidate", "baseline"]
-        assert isinstance(second, Measurement) == share
     finally:
         workers.close()

@@ -1,0 +1,107 @@
+"""What a worker process of a campaign does: it builds and measures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any
+
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, Runner, RunRequest
+from chorale.runners.api.workers import Completion, Value
+from chorale.runners.measurement.driver import measure_in_rungs
+from chorale.runners.measurement.machine import exclusive, machine_lock
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
+from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.redaction import redacted
+
+BUILD_LIMIT_S = 600.0
+MEASURE_GRACE_S = 30.0
+"""How much longer than the limit of the runner's own watchdog a measurement may take."""
+ALONE_PATIENCE_S = 600.0
+
+RETRIES: Mapping[FailureKind, int] = MappingProxyType({FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2})
+"""How often a failed measurement is tried again. A wrong result and a refusal are facts about the program."""
+
+RunnerFactory = Callable[[], Runner]
+"""A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
+
+BuilderFactory = Callable[[], CachingBuilder]
+"""A picklable call that makes a builder, with the caches that it looks into."""
+
+
+class CampaignWorker:
+    """Holds a builder and a runner, each made when it is first needed. It travels between processes without them.
+
+    alone: whether measurements wait until no other campaign measures on this machine
+    """
+
+    def __init__(self, make_runner: RunnerFactory, make_builder: BuilderFactory, alone: bool = False) -> None:
+        self._factories = make_runner, make_builder, alone
+        self._builder: CachingBuilder | None = None
+        self._runner: Runner | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CampaignWorker, self._factories
+
+    def build(self, request: BuildRequest) -> Completion[BuildResult | BuildFailure]:
+        """Synthesize, verify, lower and check a candidate."""
+        return _timed(self._built, request)
+
+    def measure(self, request: RunRequest) -> Completion[Outcome]:
+        """Measure; errors of the runner become failures."""
+        return _timed(self._measured, request)
+
+    def close(self) -> bool:
+        """Release the runner."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+        return True
+
+    def _built(self, request: BuildRequest) -> BuildResult | BuildFailure:
+        self._builder = self._builder or self._factories[1]()
+        return self._builder.build(request)
+
+    def _measured(self, request: RunRequest) -> Outcome:
+        make_runner, _, alone = self._factories
+        try:
+            with exclusive(machine_lock(), ALONE_PATIENCE_S) if alone else nullcontext():
+                self._runner = self._runner or make_runner()
+                return measure_in_rungs(self._runner, request)
+        except Unavailable as error:
+            return RunFailure(FailureKind.UNAVAILABLE, str(error))
+        except ChoraleError as error:
+            return RunFailure(FailureKind.REJECTED, str(error))
+        except Exception as error:  # a value, so that one bad run does not end the campaign
+            self._runner = None
+            return RunFailure(FailureKind.CRASH, error_line(error, f"{type(error).__name__}: "))
+
+
+def measure_limit_s(request: RunRequest, grace_s: float, alone: bool) -> float:
+    """Return the seconds after which a worker that has not answered is taken to hang."""
+    return request.timeout_s + grace_s + (ALONE_PATIENCE_S if alone else 0.0)
+
+
+def build_failure(error: BaseException) -> Completion[BuildResult | BuildFailure]:
+    """Return the completion of a build that ended with `error`."""
+    return Completion(BuildFailure(BuildFailureKind.CRASH, error_line(error)))
+
+
+def run_failure(error: BaseException) -> Completion[Outcome]:
+    """Return the completion of a measurement that ended with `error`."""
+    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.CRASH
+    return Completion(RunFailure(kind, error_line(error)))
+
+
+def error_line(error: BaseException, kind: str = "") -> str:
+    """Return the text of `error` in one line, without passwords."""
+    return redacted(" ".join(f"{kind}{error}".split()))
+
+
+def _timed(work: Callable[[Any], Value], request: Any) -> Completion[Value]:
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    value = work(request)
+    return Completion(value, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
