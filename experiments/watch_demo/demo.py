@@ -1,8 +1,9 @@
-"""The demo: a fabric, a watch and a training job as processes, and a fault between two steps."""
+"""The demo: a fabric, a watch and a training job as processes, a fault between two steps, and what it costs."""
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import threading
@@ -10,24 +11,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from chorale.experiments.job_demo.ranks import run_ranks
-from chorale.experiments.watch_demo.figures import figures, has_enough
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "demo_watch" / "train.py"
-WATCH_NAME = "demo-watch"
 SIZE_BYTES = 1 << 20
-_WAIT_LIMIT_S = 300.0
-_END_LIMIT_S = 60.0
-_POLL_S = 0.1
-_BEGINS = ("publish", "resume")
+_WAIT_LIMIT_S, _END_LIMIT_S, _POLL_S = 300.0, 60.0, 0.1
+_LEAST_STEPS = 5
 
 Json = dict[str, Any]
 
@@ -41,11 +39,13 @@ class WatchProcess:
 
     def read(self) -> None:
         """Keep the events until it ends; for a thread."""
+        from chorale.tuner.cli.watch import event_line  # noqa: PLC0415 - it imports typer
+
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
             self.events.append(event)
-            sys.stderr.write(f"watch: {_short(event)}\n")
+            sys.stderr.write(f"watch: {event_line(event)}\n")
 
 
 @dataclass(slots=True)
@@ -81,35 +81,38 @@ class WatchDemo:
             wait_until("the job has trained on the published table", lambda: len(read_steps(log)) >= steps_before)
             fault_s = time.time()
             fault()
-            wait_until("a new table is published", lambda: published(watch, fault_s) is not None)
-            table = str((published(watch, fault_s) or {})["table"])
-            wait_until("the job has trained on the new table", lambda: has_enough(read_steps(log), table))
+            self.wait_for_new_table(watch, log, fault_s)
             stop.touch()
-        return figures(read_steps(log), watch.events, fault_s, self.link_mbps, SIZE_BYTES)
+        return self.figures(read_steps(log), watch.events, fault_s)
+
+    def wait_for_new_table(self, watch: WatchProcess, log: Path, fault_s: float) -> None:
+        """Wait until a table is published after `fault_s`, and the job has trained on it."""
+        wait_until("a new table is published", lambda: published(watch, fault_s) is not None)
+        table = str((published(watch, fault_s) or {})["table"])
+        wait_until("the job has trained on the new table", lambda: has_enough(read_steps(log), table))
 
     def fresh_files(self) -> tuple[Path, Path]:
         """Remove what an earlier run has left; return the log of steps and the file that ends a job."""
         log, stop = self.folder / "steps.jsonl", self.folder / "stop"
-        for path in (log, stop, self._table, self.folder / "model.pt", self.status_path):
+        for path in (log, stop, self._table, self.folder / "model.pt", self.folder / "status.json"):
             path.unlink(missing_ok=True)
         return log, stop
 
     @contextmanager
     def watching(self) -> Iterator[WatchProcess]:
         """Give a watch of the fabric that has published a table, or goes on with one; it ends with the `with`."""
-        with self.following(["watch", str(self.write_config()), "--json"]) as watch:
-            yield watch
-
-    @contextmanager
-    def following(self, arguments: Sequence[str]) -> Iterator[WatchProcess]:
-        """Give the events that `chorale` prints with these arguments, once it has a table; end it with the `with`."""
-        command = [sys.executable, "-m", "chorale", *arguments]
+        file = self.folder / "fabric.yaml"
+        config = {"name": "demo-watch", "topology": self.topology.spec, "fabric": self.fabric.name}
+        config |= {"table": str(self._table), "sizes": [SIZE_BYTES // 4, SIZE_BYTES], **self.settings}
+        file.write_text(yaml.safe_dump(config))
+        command = [sys.executable, "-m", "chorale", "watch", str(file), "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module
         watch = WatchProcess(process)
         reader = threading.Thread(target=watch.read)
         reader.start()
         try:
-            wait_until("the watch has a table", lambda: any(e["event"] in _BEGINS for e in watch.events))
+            begins = ("publish", "resume")
+            wait_until("the watch has a table", lambda: any(event["event"] in begins for event in watch.events))
             yield watch
         finally:
             process.terminate()
@@ -119,31 +122,6 @@ class WatchDemo:
                 process.kill()
                 process.wait()
             reader.join()
-
-    def write_config(self) -> Path:
-        """Write the file of the watch; return its path."""
-        path = self.folder / "fabric.yaml"
-        path.write_text(yaml.safe_dump(self._config()))
-        return path
-
-    def _config(self) -> Json:
-        return {
-            "name": WATCH_NAME,
-            "topology": self.topology.spec,
-            "fabric": self.fabric.name,
-            "table": str(self._table),
-            "sizes": [SIZE_BYTES // 4, SIZE_BYTES],
-            **self.settings,
-        }
-
-    @property
-    def status_path(self) -> Path:
-        """The file that says what the job's calls take."""
-        return self.folder / "status.json"
-
-    @property
-    def _table(self) -> Path:
-        return self.folder / "fabric.table"
 
     @contextmanager
     def training(self, log: Path, stop: Path, members: Sequence[int] | None = None) -> Iterator[TrainingRun]:
@@ -156,11 +134,8 @@ class WatchDemo:
         arguments += ["--timeout-s", str(self.collective_limit_s)]
         if members is not None:
             arguments += ["--checkpoint", str(self.folder / "model.pt")]
-        environment = {
-            "CHORALE_TABLE": str(self._table),
-            "CHORALE_RELOAD": "0.2",
-            "CHORALE_STATUS": str(self.status_path),
-        }
+        status = str(self.folder / "status.json")
+        environment = {"CHORALE_TABLE": str(self._table), "CHORALE_RELOAD": "0.2", "CHORALE_STATUS": status}
         job = TrainingRun()
 
         def train() -> None:
@@ -179,6 +154,53 @@ class WatchDemo:
         if job.failure is not None and not job.may_fail:
             raise job.failure
 
+    def figures(
+        self, steps: Sequence[Json], events: Sequence[Json], fault_s: float, publication: Json | None = None
+    ) -> Json:
+        """Return the figures of one fault.
+
+        publication: of the table that the fault led to; None for the first one after it
+        detected_s, published_s, first_step_s: seconds from the fault until the first state of a link changed, until the
+            new table was published, and until the first step ended that ran it
+        steps_lost: that failed or had to be made again, by gaps in the numbers of steps
+        bandwidth_of_bound_*: of the checked allreduce, the least time that the links allow over the median that it
+            took; before the fault, between it and the new table, and on the new table
+        """
+        later = [event for event in events if event["time_s"] > fault_s]
+        new = publication or next(event for event in later if event["event"] == "publish")
+        before = [step for step in steps if step["end_s"] <= fault_s][1:]
+        after = [step for step in steps if step["table"] == new["table"]]
+        between = [step for step in steps if step["end_s"] > fault_s and step["table"] != new["table"]]
+        plans = [event for event in events if event["event"] == "replan" and "costs" in event]
+        bounds = {plan["spec"]: Fraction(plan["costs"]["allreduce"]["lower_bound"]) for plan in plans}
+        least_s = {
+            name: float(bound) * SIZE_BYTES * 8 / (self.link_mbps * 1e6)
+            for name, bound in (("before", next(iter(bounds.values()))), ("after", bounds[new["spec"]]))
+        }
+        medians = {"before": median_s(before), "between": median_s(between), "after": median_s(after[1:])}
+        shares = {
+            f"bandwidth_of_bound_{name}": seconds and least_s["before" if name == "before" else "after"] / seconds
+            for name, seconds in medians.items()
+        }
+        return {
+            "detected_s": next(event for event in later if event["event"] == "state")["time_s"] - fault_s,
+            "published_s": new["time_s"] - fault_s,
+            "stages_s": new["stages"],
+            "first_step_s": after[0]["end_s"] - fault_s,
+            "longest_step_s": max(step["step_s"] + step["sum_s"] for step in steps if step["end_s"] > fault_s),
+            "steps_lost": max(step["step"] for step in steps) + 1 - len(steps),
+            "steps": {"before": len(before), "between": len(between), "after": len(after)},
+            "wrong_sums": sum(step["wrong"] > 0 for step in steps),
+            "allreduce_s": medians,
+            "least_s": least_s,
+            **shares,
+            "tables": {"before": before[-1]["table"], "after": new["table"]},
+        }
+
+    @property
+    def _table(self) -> Path:
+        return self.folder / "fabric.table"
+
 
 def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMIT_S) -> None:
     """Wait for it; CheckFailed if it does not come about."""
@@ -189,9 +211,10 @@ def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMI
         time.sleep(_POLL_S)
 
 
-def published(watch: WatchProcess, after_s: float) -> Json | None:
-    """Return the first table that was published after a time, None if there is none yet."""
-    return next((e for e in watch.events if e["event"] == "publish" and e["time_s"] > after_s), None)
+def published(watch: WatchProcess, after_s: float, ranks: int | None = None) -> Json | None:
+    """Return the first table that was published after a time, of so many ranks; None if there is none yet."""
+    tables = (event for event in watch.events if event["event"] == "publish" and event["time_s"] > after_s)
+    return next((table for table in tables if ranks in (None, len(table["ranks"]))), None)
 
 
 def read_steps(log: Path) -> list[Json]:
@@ -200,7 +223,11 @@ def read_steps(log: Path) -> list[Json]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def _short(event: Json) -> str:
-    from chorale.tuner.cli.watch import event_line  # noqa: PLC0415 - it imports typer
+def has_enough(steps: Sequence[Json], table: str | None) -> bool:
+    """Return whether enough steps ran `table` for a median."""
+    return [step["table"] for step in steps].count(table) > _LEAST_STEPS
 
-    return event_line(event)
+
+def median_s(steps: Sequence[Json]) -> float | None:
+    """Return the median seconds of the checked allreduce, None without steps."""
+    return statistics.median(step["sum_s"] for step in steps) if steps else None

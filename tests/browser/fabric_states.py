@@ -33,17 +33,13 @@ def cube_state(time_s: float, is_cut: bool) -> dict[str, Any]:
 
 
 def _link(link: str, time_s: float, is_dead: bool) -> dict[str, Any]:
-    rate = None if is_dead else {"median": 0.97 * _RATE, "low": 0.96 * _RATE, "high": 0.99 * _RATE}
     return {
         "link": link,
         "state": "dead" if is_dead else "healthy",
         "since_s": time_s - (5 if is_dead else 600),
         "declared_bits_per_s": _RATE,
         "in_force_bits_per_s": 0.0 if is_dead else _RATE,
-        "rate_bits_per_s": rate,
-        "latency_s": None if is_dead else {"median": 1e-4, "low": 9e-5, "high": 1.1e-4},
-        "probes": 2400,
-        "lost": 5 if is_dead else 0,
+        "carried_bits_per_s": 0.0,
         "resume": {},
     }
 

@@ -66,19 +66,16 @@ class Canary:
     clock: Callable[[], float] = time.monotonic
     _turn: Lock = field(default_factory=Lock)
 
-    def compare(
-        self, present: Table, candidate: Table, collectives: Sequence[str], more_sizes: Sequence[int] = ()
-    ) -> CanaryReport:
+    def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
         """Return times of both tables' programs, repetition by repetition; nothing where both run the same.
 
-        Sizes at which the same two programs compete are measured together. more_sizes: in bytes, besides those of all
-        comparisons
+        Sizes at which the same two programs compete are measured together.
         """
         until_s = self.clock() + self.seconds
         rows: list[CanaryRow] = []
         failures: list[str] = []
         for collective in collectives:
-            for programs, sizes in self._contests((present, candidate), collective, more_sizes):
+            for programs, sizes in self._contests((present, candidate), collective):
                 ratios, failure = self._ratios(programs, sizes, until_s)
                 undecided = [size for size in sizes if not self._is_decided(ratios[size])]
                 rows += [
@@ -128,12 +125,12 @@ class Canary:
                 self._measured({PRESENT: lift(entry.text)}, self.sizes_bytes[:1], until_s)
 
     def _contests(
-        self, tables: tuple[Table, Table], collective: str, more_sizes: Sequence[int]
+        self, tables: tuple[Table, Table], collective: str
     ) -> Iterator[tuple[Mapping[str, Program], tuple[int, ...]]]:
         """Yield two programs and the sizes at which they compete."""
         sizes: dict[tuple[str, ...], list[int]] = {}
         entries: dict[tuple[str, ...], list[TableProgram]] = {}
-        for size in sorted({*self.sizes_bytes, *more_sizes}):
+        for size in self.sizes_bytes:
             pair = [table_entry(table, collective, size) for table in tables]
             both = [entry for entry in pair if entry is not None]
             digests = tuple(entry.digest for entry in both)

@@ -63,24 +63,11 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program.
-
-    certificate: how far it is from the bound of the network for which it is planned
-    measured:    times of it at a size, as `JobEntry` has them; None where nothing was measured
-    """
+    """A checked program. certificate: how far it is from the bound of the network for which it is planned"""
 
     entry: TableProgram
     program: Program
     certificate: Mapping[str, Any]
-    measured: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TunedProgram:
-    """A program that a campaign found to be the fastest at a size. measured: as `JobEntry` has it, at that size"""
-
-    entry: TableProgram
-    measured: Mapping[str, Any]
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
@@ -111,30 +98,9 @@ class Planner:
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
         return self._plan_of(plan.spec, topology, choice, time.perf_counter())
 
-    def with_tuned(self, plan: TablePlan, tuned: Mapping[tuple[str, int], TunedProgram]) -> TablePlan:
-        """Return `plan` with the programs of `tuned` at its collectives and sizes, which may be others than planned."""
-        topology = parse_topology(plan.spec)
-        choice = {key: _of_table(plan.table, topology, *key) for key in {*self._keys(), *_measured_keys(plan.table)}}
-        choice |= {key: _checked(each.entry, topology, each.measured) for key, each in tuned.items()}
-        return self._plan_of(plan.spec, topology, choice, time.perf_counter())
-
     def adopt(self, plan: TablePlan) -> None:
         """Give this plan for its network from now on."""
         self._plans[plan.spec] = plan
-
-    def predicted_s(self, plan: TablePlan, digest: str, collective: str, size_bytes: int) -> float | None:
-        """Return the seconds of a call, as a campaign measured them, else by the flow model.
-
-        None for a program that is not in `plan`.
-        """
-        entry = plan.table.programs.get(digest)
-        if entry is None:
-            return None
-        measured_s = _measured_s(plan.table, digest, collective, size_bytes)
-        if measured_s is not None:
-            return measured_s
-        topology = parse_topology(plan.spec)
-        return simulate_program(lift(entry.text), topology, self._request.model, size_bytes, None).end_s
 
     def _new_plan(self, spec: str) -> TablePlan:
         began_s = time.perf_counter()
@@ -160,7 +126,7 @@ class Planner:
         count = 0
         for method in self._request.methods:
             try:
-                candidate = _candidate(topology, collective, _variant(method, collective))
+                candidate = _candidate(topology, collective, method)
             except ChoraleError as error:  # the other methods may suit
                 failure = error
                 continue
@@ -175,27 +141,15 @@ class Planner:
 
     def _rows(self, collective: str, choice: Choice) -> Iterator[RangeRow]:
         """Yield a row for each range of sizes at which one program runs."""
-        sizes = sorted(size for name, size in choice if name == collective)
+        sizes = self._request.sizes_bytes
         first = 0
-        measured: list[Mapping[str, Any]] = []
-        for index, size in enumerate(sizes):
+        for size, following in zip(sizes, (*sizes[1:], None), strict=True):
             candidate = choice[collective, size]
-            is_last = index == len(sizes) - 1
-            measured += [] if candidate.measured is None else [candidate.measured]
-            if not is_last and choice[collective, sizes[index + 1]].entry.digest == candidate.entry.digest:
+            if following is not None and choice[collective, following].entry.digest == candidate.entry.digest:
                 continue
-            last = None if is_last else (size + sizes[index + 1]) // 2
-            bounds = SizeRange(first, last)
-            yield RangeRow(collective, None, bounds, candidate.entry, _joined(measured), candidate.certificate)
-            first, measured = 0 if last is None else last + 1, []
-
-
-def _variant(method: str, collective: str) -> str:
-    """Return the method that stands for `method`: programs run trees of allreduce faster in two phases than in pairs.
-
-    Pairs of trees reach the bound only where pieces flow through them without a stop, and take long to plan.
-    """
-    return "forest-phases" if (method, collective) == ("forest", "allreduce") else method
+            last = None if following is None else (size + following) // 2
+            yield RangeRow(collective, None, SizeRange(first, last), candidate.entry, None, candidate.certificate)
+            first = 0 if last is None else last + 1
 
 
 def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
@@ -207,52 +161,27 @@ def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
     """Return the program that all ranks run at a size, None where it is the library's own."""
-    entry = _job_entry(table, collective, size_bytes)
-    return None if entry is None else table.programs[str(entry.program)]
-
-
-def _job_entry(table: Table, collective: str, size_bytes: int) -> JobEntry | None:
     entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
-    return entry if isinstance(entry, JobEntry) else None
+    return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
 
 
 def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int) -> _Candidate:
-    entry = _job_entry(table, collective, size_bytes)
+    entry = table_entry(table, collective, size_bytes)
     if entry is None:
         rule = "a table that is kept at a size must have a program there"
         raise InvalidInput(rule, f"{collective} at {size_bytes} bytes", "leave the size out")
-    sizes = [row for row in (entry.measured or {}).get("sizes", []) if row["size_bytes"] == size_bytes]
-    measured = {**(entry.measured or {}), "sizes": sizes} if sizes else None
-    return _checked(table.programs[str(entry.program)], topology, measured)
-
-
-def _checked(entry: TableProgram, topology: Topology, measured: Mapping[str, Any] | None) -> _Candidate:
     program = lift(entry.text)
     achieved = program_time_per_byte(program, topology)
-    return _Candidate(entry, program, bound_certificate(topology, program.collective, achieved), measured)
-
-
-def _joined(measured: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return what was measured at several sizes as one, None for nothing."""
-    if not measured:
-        return None
-    return {**measured[0], "sizes": [row for each in measured for row in each["sizes"]]}
-
-
-def _measured_keys(table: Table) -> Iterator[tuple[str, int]]:
-    """Yield collectives and sizes at which programs of a table were measured."""
-    for entry in table.entries:
-        for row in (entry.measured or {}).get("sizes", []):
-            yield entry.collective, int(row["size_bytes"])
-
-
-def _measured_s(table: Table, digest: str, collective: str, size_bytes: int) -> float | None:
-    entry = _job_entry(table, collective, size_bytes)
-    rows = (entry.measured or {}).get("sizes", []) if entry is not None and entry.program == digest else []
-    return next((row["time_us"] / 1e6 for row in rows if row["size_bytes"] == size_bytes), None)
+    return _Candidate(entry, program, bound_certificate(topology, program.collective, achieved))
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
+    """Synthesize and lower. For allreduce two phases of trees stand for pairs of trees.
+
+    Pairs reach the bound only where pieces flow through them without a stop, and take long to plan.
+    """
+    if (method, collective) == ("forest", "allreduce"):
+        method = "forest-phases"
     built = build_schedule(ScheduleRequest(topology, parse_collective(collective), method))
     program = build_program(built.verified, LoweringOptions(TARGET))
     schedule = built.verified.schedule

@@ -53,22 +53,3 @@ def test_a_rank_is_lost_and_comes_back(tmp_path: Path) -> None:
 
 def test_the_watch_is_killed_and_publishes_nothing_twice(tmp_path: Path) -> None:
     assert _run(tmp_path, "watch", "hypercube:3")["published_twice"] == 0
-
-
-def test_mlflow_is_away_and_gets_each_version_once_it_is_back(tmp_path: Path) -> None:
-    document = _run(tmp_path, "mlflow", "hypercube:3")
-    assert sorted(document["versions"]) == sorted(document["tables"].values())
-
-
-def test_the_ray_head_is_killed_and_starts_again(tmp_path: Path) -> None:
-    document = _run(tmp_path, "ray", "hypercube:3")
-    assert document["published_twice"] == 0
-    assert document["head_away_s"] > 0
-
-
-def test_a_campaign_runs_between_two_jobs(tmp_path: Path) -> None:
-    document = _scenario(tmp_path, "retune", "hypercube:3")
-    assert document["wrong_sums"] == 0
-    assert not document["began_while_the_job_ran"]
-    assert document["departures"]
-    assert document["programs"]

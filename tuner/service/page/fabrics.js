@@ -30,7 +30,7 @@ const counts = (row) => Object.entries(row.links).map(([state, count]) => `${cou
 const COLUMNS = [
   { name: "name", text: (row) => row.name, cell: (row) => element("a", { href: `#fabrics/${encodeURIComponent(row.name)}`, "data-focus": row.name }, row.name) },
   { name: "network", text: (row) => row.topology },
-  { name: "state", text: (row) => (row.is_running ? row.state ?? "being probed" : "not watched now") },
+  { name: "state", text: (row) => (row.is_running ? row.state ?? "being looked at" : "not watched now") },
   { name: "links", text: counts },
   { name: "table", text: (row) => row.table?.slice(0, 12) ?? "none" },
   { name: "publication", text: (row) => (row.is_held ? "held" : "on") },
@@ -62,7 +62,7 @@ function headOf(head, path, now) {
   const waiting = Object.entries(now.waiting).filter(([, count]) => count).map(([receiver, count]) => `${receiver}: ${count}`).join(", ");
   head.replaceChildren(facts([
     ["network", now.topology],
-    ["state", now.is_running ? now.state ?? "being probed" : element("span", { class: "error" }, `the watch has not written since ${time(now.time_s)}`)],
+    ["state", now.is_running ? now.state ?? "being looked at" : element("span", { class: "error" }, `the watch has not written since ${time(now.time_s)}`)],
     ["publication", now.is_held ? element("span", { class: "error" }, "held: nothing is published") : "on"],
     ["not yet delivered", waiting || null],
   ]), element("div", { class: "row" }, now.is_held ? act("release", "Release") : act("hold", "Hold"), act("roll-back", "Roll back")));
@@ -75,7 +75,7 @@ function fabricDrawing(picture, name) {
   const names = picture.connections.map((line) => `${ranks.indexOf(line.src)}>${ranks.indexOf(line.dst)}`);
   const linesOf = (byEnds) => picture.connections.map((line, index) => {
     const link = byEnds.get(names[index]);
-    if (!link) return { ...line, colour: "var(--wire)", width: 0.015, title: "not probed" };
+    if (!link) return { ...line, colour: "var(--wire)", width: 0.015, title: "not watched" };
     const share = link.in_force_bits_per_s / link.declared_bits_per_s;
     const load = loadOf(link);
     const title = `${link.link} is ${link.state} since ${time(link.since_s)}: ${mbit(link.in_force_bits_per_s)} of ${mbit(link.declared_bits_per_s)}${load === null ? "" : `, ${percent(load)} of it used`}`;
@@ -110,7 +110,7 @@ function rateChart(history) {
     const declared = new Map(now.links.map((link) => [link.link, link.declared_bits_per_s]));
     for (const event of now.events.filter((one) => one.event === "state" && one.time_s > since)) {
       if (event.from === "healthy") add(event.link, event.time_s - BEFORE_S, declared.get(event.link));
-      if (event.from === "healthy") add(event.link, event.since_s ?? event.time_s, declared.get(event.link));
+      if (event.from === "healthy") add(event.link, event.time_s, declared.get(event.link));
       add(event.link, event.time_s, event.to === "healthy" ? declared.get(event.link) : event.to === "slow" ? event.rate : 0);
     }
     since = Math.max(since, ...now.events.map((event) => event.time_s));
@@ -133,17 +133,13 @@ function loadOf(link) {
   return link.carried_bits_per_s == null ? null : Math.min(1, link.carried_bits_per_s / link.declared_bits_per_s);
 }
 
-const median = (interval, scale, unit) => (interval ? `${number(interval.median * scale, 3)} [${number(interval.low * scale, 3)}, ${number(interval.high * scale, 3)}] ${unit}` : "");
-
 const LINKS = [
   { name: "link", text: (row) => row.link },
   { name: "state", text: (row) => row.state, cell: (row) => element("span", { class: row.state === "healthy" ? "good" : "error" }, row.state) },
   { name: "since", text: (row) => time(row.since_s), value: (row) => row.since_s },
-  { name: "rate", text: (row) => median(row.rate_bits_per_s, 1e-6, "Mbit/s"), value: (row) => row.rate_bits_per_s?.median ?? null, number: true },
+  { name: "rate in force", text: (row) => mbit(row.in_force_bits_per_s), value: (row) => row.in_force_bits_per_s, number: true },
   { name: "declared", text: (row) => mbit(row.declared_bits_per_s), value: (row) => row.declared_bits_per_s, number: true },
   { name: "load", text: (row) => (loadOf(row) === null ? "" : percent(loadOf(row))), value: loadOf, number: true },
-  { name: "latency", text: (row) => median(row.latency_s, 1e6, "us"), value: (row) => row.latency_s?.median ?? null, number: true },
-  { name: "probes lost", text: (row) => `${row.lost} of ${row.probes}`, value: (row) => row.lost, number: true },
 ];
 
 const EVENTS = [
@@ -157,7 +153,6 @@ function describe(event) {
   if (event.event === "replan") return event.error ?? `planned for: ${event.state}, ${number(event.seconds, 3)} s${event.ahead ? ", planned ahead" : ""}`;
   if (event.event === "canary") return event.rows.map((row) => `${row.collective} ${row.size_bytes} B: ${number(row.ratio, 3)} times the present time`).join("; ") || event.failures.join("; ");
   if (event.event === "publish") return `table ${event.table.slice(0, 12)}, ${number(event.seconds, 3)} s after the first sign: ${event.why}`;
-  if (event.event === "retune") return `campaign for ${event.collective ?? "a collective"} of ${(event.sizes_bytes ?? []).join(", ")} B: ${event.stage}${event.why ? `, ${event.why}` : ""}`;
   if (event.event === "rollback") return `back to ${event.table.slice(0, 12)}: ${event.why}`;
   return event.why ?? "";
 }

@@ -12,7 +12,7 @@ import pytest
 from chorale.tuner.files.home import Home
 from chorale.tuner.service import fabrics
 from chorale.tuner.watch import records
-from chorale.tuner.watch.assembly import watch_folder
+from chorale.tuner.watch.config import watch_folder
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.service.test_api import TOKENS, access_of

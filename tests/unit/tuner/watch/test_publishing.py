@@ -14,9 +14,16 @@ import pytest
 from chorale.job.table.layout import FORMAT
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import MetricPoint
-from chorale.tuner.watch.publishing import PublicationFiles, Publisher, ReceiverChange
-from chorale.tuner.watch.receivers import ALIAS, SIGNATURE_HEADER, Publication, WatchTracking, signature, webhook
+from chorale.tuner.watch.publishing import (
+    ALIAS,
+    SIGNATURE_HEADER,
+    MlflowTables,
+    Publication,
+    PublicationFiles,
+    Publisher,
+    signature,
+    webhook,
+)
 
 _SECRET = b"key"
 _FIRST = Publication("a" * 64, b"first", 1000.0, {"why": "link 0>1 is dead", "seconds": 1.5})
@@ -74,16 +81,16 @@ def test_a_message_is_signed(server: _Server) -> None:
 
 
 def test_what_could_not_be_delivered_is_delivered_later_in_order(server: _Server, tmp_path: Path) -> None:
-    publisher = Publisher(tmp_path / "table", {"webhook": webhook(_url(server), _SECRET)})
+    publisher = Publisher(tmp_path / "table", {"webhook": webhook(_url(server), _SECRET)}, PublicationFiles(tmp_path))
     server.status = 503
     for publication in (_FIRST, _SECOND):
         publisher.publish(publication)
         failures = publisher.deliver()  # told once
-        assert [each.receiver for each in failures] == (["webhook"] if publication is _FIRST else [])
+        assert [receiver for receiver, _ in failures] == (["webhook"] if publication is _FIRST else [])
     assert publisher.waiting() == {"webhook": 2}
     assert (tmp_path / "table").read_bytes() == b"second"
     server.status = 200
-    assert publisher.deliver() == [ReceiverChange("webhook", None)]
+    assert publisher.deliver() == [("webhook", None)]
     assert [json.loads(body)["table"] for _, body in server.posts] == ["a" * 64, "b" * 64]
     assert publisher.deliver() == []
     assert len(server.posts) == 2
@@ -103,7 +110,7 @@ def test_a_publisher_goes_on_where_one_was_killed(server: _Server, tmp_path: Pat
         dying = publisher()
         dying.resume()
         assert dying.present == first
-        dying._queue("webhook").append(second)
+        dying._waiting["webhook"].append(second)
         dying._write(second)
         if is_replaced:
             (tmp_path / "table").write_bytes(second.data)
@@ -124,7 +131,9 @@ def _table_data(digest: str) -> bytes:
 
 
 def test_nobody_there_is_no_failure_of_the_file(tmp_path: Path) -> None:
-    publisher = Publisher(tmp_path / "table", {"webhook": webhook("http://127.0.0.1:9/", _SECRET)})
+    publisher = Publisher(
+        tmp_path / "table", {"webhook": webhook("http://127.0.0.1:9/", _SECRET)}, PublicationFiles(tmp_path)
+    )
     publisher.publish(_FIRST)
     assert len(publisher.deliver()) == 1
     assert (tmp_path / "table").read_bytes() == b"first"
@@ -132,15 +141,13 @@ def test_nobody_there_is_no_failure_of_the_file(tmp_path: Path) -> None:
 
 def test_without_its_folder_nothing_is_published(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        Publisher(tmp_path / "none" / "table").publish(_FIRST)
+        Publisher(tmp_path / "none" / "table", {}, PublicationFiles(tmp_path)).publish(_FIRST)
 
 
 def test_versions_in_the_registry_have_an_alias_and_the_bytes(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for publication in (_FIRST, _SECOND, _SECOND):  # as a watch that starts again does
-        tracking = WatchTracking(uri, tmp_path / "artifacts", "cube")
-        tracking.register(publication)
-        tracking.log([MetricPoint("link/0-1/state", 3.0, 1000, 1000_000)])
+        MlflowTables(uri, tmp_path / "artifacts", "cube").register(publication)
     store = MlflowStore(uri, tmp_path / "artifacts")
     versions = store.versions("cube-table")
     assert sorted(version.tags["chorale.table"][0] for version in versions) == ["a", "b"]
@@ -152,4 +159,4 @@ def test_versions_in_the_registry_have_an_alias_and_the_bytes(tmp_path: Path) ->
 
 def test_a_registry_that_is_away_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        WatchTracking("http://127.0.0.1:9", tmp_path, "cube").register(_FIRST)
+        MlflowTables("http://127.0.0.1:9", tmp_path, "cube").register(_FIRST)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from chorale.job.settings import read_table
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from chorale.runners.api.probes import Link, ProbeOutcome
+from chorale.runners.api.link_reports import Link, LinkReport
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
-from chorale.tuner.watch.fabric_state import FabricState
 from chorale.tuner.watch.job_times import CallTimes, Key, Snapshot
-from chorale.tuner.watch.link_monitor import LinkMonitor, MonitorOptions
-from chorale.tuner.watch.probe_schedule import ProbeSchedule
-from chorale.tuner.watch.publishing import PublicationFiles, Publisher
-from chorale.tuner.watch.receivers import Publication, Receiver
+from chorale.tuner.watch.links import FabricState
+from chorale.tuner.watch.publishing import Publication, PublicationFiles, Publisher, Receiver
 from chorale.tuner.watch.records import WatchRecords
-from chorale.tuner.watch.renewal import Event, Renewal, RenewalParts
+from chorale.tuner.watch.renewal import Event, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
-from chorale.tuner.watch.watcher import Watch, WatchParts
+from chorale.tuner.watch.watcher import Watch
 
 _RATE, _SIZE = 1e8, 1 << 20
 _NET = parse_topology("complete:4")
@@ -31,30 +30,25 @@ _NET = parse_topology("complete:4")
 
 @dataclass
 class _FakeFabric:
-    """Stands in for links and clock: probes arrive at once, or are lost after a second."""
+    """Stands in for links and clock: a source of reports."""
 
-    links: tuple[Link, ...]
-    packet_bytes: int = 9000
+    declared_bits_per_s: Mapping[Link, float]
     now_s: float = 1000.0
     dead: set[Link] = field(default_factory=set)
     slow: dict[Link, float] = field(default_factory=dict)
     flapping: Link | None = None
-    outcomes: list[ProbeOutcome] = field(default_factory=list)
     is_closed: bool = False
 
-    def send(self, link: Link, packets: int) -> None:
-        is_down = link == self.flapping and int(self.now_s / 5) % 2
-        arrives = link not in self.dead and not is_down
-        rate = _RATE * self.slow.get(link, 1.0) if arrives and packets > 1 else None
-        self.outcomes.append(ProbeOutcome(link, packets, self.now_s, arrives, rate, 1e-4 if arrives else None))
+    @property
+    def links(self) -> list[Link]:
+        return list(self.declared_bits_per_s)
 
-    def receive(self, limit_s: float) -> Iterator[ProbeOutcome]:
+    def reports(self, limit_s: float) -> Iterator[LinkReport]:
         self.now_s += limit_s
-        outcomes, self.outcomes = self.outcomes, []
-        yield from outcomes
-
-    def carried_bytes(self) -> Mapping[Link, int]:
-        return {link: int(self.now_s * 1e6) for link in self.links}
+        for link in self.declared_bits_per_s:
+            is_down = link in self.dead or (link == self.flapping and int(self.now_s / 5) % 2)
+            rate = 0.0 if is_down else _RATE * self.slow.get(link, 1.0)
+            yield LinkReport(link, self.now_s, rate, int(self.now_s * 1e6))
 
     def close(self) -> None:
         self.is_closed = True
@@ -71,7 +65,7 @@ class _Inline(Executor):
 
 def _fabric() -> _FakeFabric:
     pairs = zip(_NET.links.src, _NET.links.dst, strict=True)
-    return _FakeFabric(tuple(sorted({(int(a), int(b)) for a, b in pairs})))
+    return _FakeFabric({link: _RATE for link in sorted({(int(a), int(b)) for a, b in pairs})})
 
 
 def _measured(ratio: float) -> Callable[[RunRequest], Outcome]:
@@ -100,18 +94,15 @@ def _watch(
     jobs: Callable[[], Snapshot] = dict,
     receivers: Mapping[str, Receiver] | None = None,
 ) -> Watch:
-    monitors = {link: LinkMonitor(_RATE, MonitorOptions(threshold=10.0)) for link in fabric.links}
-    schedule = ProbeSchedule(monitors, 0.25, 0.01, 36_000, fabric.now_s)
     planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
     canary = None if measure is None else Canary(_NET, measure, (_SIZE,), 6, 10.0, lambda: fabric.now_s)
     reroute = None if routes is None else routes.append
     folder = path.parent / "watch"
     folder.mkdir(exist_ok=True)
     publisher, clock = Publisher(path, receivers or {}, PublicationFiles(folder)), lambda: fabric.now_s
+    renewal = Renewal(_NET, ("allreduce",), planner, canary, publisher, jobs, clock)
     records = WatchRecords(folder, "cube")
-    parts = WatchParts(fabric, monitors, schedule, 4, reroute, records=records, clock=clock)
-    renewal = Renewal(RenewalParts(_NET, ("allreduce",), planner, canary, publisher, jobs, clock))
-    return Watch(parts, renewal, _Inline(), _Inline())
+    return Watch(fabric, renewal, records, reroute, clock=clock, pool=_Inline(), sender=_Inline())
 
 
 def _run(watch: Watch, fabric: _FakeFabric, seconds: float = 600.0) -> Iterator[Event]:
@@ -205,10 +196,10 @@ def test_a_link_that_flaps_is_planned_around_until_it_is_quiet(tmp_path: Path) -
     assert _next(events, "publish")["table"] == first["table"]
 
 
-def test_an_hour_without_a_fault_raises_no_event(tmp_path: Path) -> None:
+def test_an_hour_without_a_fault_raises_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = _fabric()
     watch = _watch(fabric, tmp_path / "table")
-    watch.parts = replace(watch.parts, records=None)  # 3600 files
+    monkeypatch.setattr(WatchRecords, "write", lambda *_: None)  # 3600 files
     events = _run(watch, fabric, 3600.0)
     _next(events, "publish")
     assert [event for event in events if event["event"] != "replan"] == []
@@ -219,7 +210,7 @@ def test_failures_planned_ahead_are_looked_up(tmp_path: Path) -> None:
     watch = _watch(fabric, tmp_path / "table")
     events = _run(watch, fabric)
     _next(events, "publish")
-    planner = watch.renewal.parts.planner
+    planner = watch.renewal.planner
     while not planner.has("without(complete:4;link=2>3;link=3>2)"):
         assert list(watch.step()) == []
     fabric.dead = {(2, 3), (3, 2)}

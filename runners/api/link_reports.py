@@ -1,0 +1,44 @@
+"""Sources of reports about links: what whoever watches a fabric listens to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+Link = tuple[int, int]
+"""From rank to rank; parallel links are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What a source says of a link.
+
+    time_s:          seconds since 1970
+    rate_bits_per_s: what the link can carry now; 0 if it is down
+    carried_bytes:   that it has carried since it is there; None if the source does not count them
+    """
+
+    link: Link
+    time_s: float
+    rate_bits_per_s: float
+    carried_bytes: int | None = None
+
+
+class LinkSource(Protocol):
+    """Reports on the links of one network of ranks. One thread.
+
+    A source may report a link again and again, or only when it changes: what matters is the latest report of a link.
+    """
+
+    declared_bits_per_s: Mapping[Link, float]
+    """The links, with the rate of each when all is well."""
+
+    def reports(self, limit_s: float) -> Iterator[LinkReport]:
+        """Yield the reports since the last call, after waiting `limit_s` at most for the first.
+
+        Raises Unavailable if there will be no more reports.
+        """
+
+    def close(self) -> None:
+        """End the source. Safe to call twice."""

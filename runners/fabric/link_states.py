@@ -1,0 +1,207 @@
+"""The links of an emulated fabric as the kernels of its nodes see them: up or down, held to which rate, bytes carried.
+
+`python -m chorale.runners.fabric.link_states` is the process that looks, since it takes to be in the networks of the
+nodes. It reads a line of JSON that says which links there are, and writes one after each look: for every link
+`[rate, bytes]`, the rate 0 for one that is down and null for one that nothing holds back. It ends when its input ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chorale.runners.api.link_reports import Link, LinkReport
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.plan import device_name, plan_fabric
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
+
+_START_LIMIT_S, _END_LIMIT_S = 60.0, 5.0
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_READ_BYTES = 1 << 18
+
+_SIOCGIFFLAGS, _SIOCGIFINDEX = 0x8913, 0x8933
+_UP_AND_RUNNING = 0x1 | 0x40
+_RTM_GETQDISC, _NLMSG_DONE = 38, 3
+_REQUEST_DUMP = 0x1 | 0x300
+_TCMSG = struct.Struct("=BxxxiIII")  # family, index of the device, handle, parent, info
+_ROOT = 0xFFFFFFFF
+_TCA_KIND, _TCA_OPTIONS, _TBF_PARAMETERS, _NETEM_RATE = 1, 2, 1, 6
+_NETEM_OPTIONS_BYTES, _ALL_LOST = 24, 0xFFFFFFFF
+
+
+class KernelLinks:
+    """A source of reports on the links between neighbouring ranks of `fabric`; see `LinkSource`.
+
+    Links to switches are left out: they are no links between ranks. period_s: between two looks at all links
+    """
+
+    def __init__(self, topology: Topology, fabric: EmulatedFabric, period_s: float = 0.25) -> None:
+        """Raises Unavailable where the process cannot start."""
+        plan = plan_fabric(topology, fabric.link_mbps, fabric.name)
+        self.declared_bits_per_s: Mapping[Link, float] = {
+            arc: float(rate)
+            for cable in plan.cables
+            for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True)
+            if rate and max(arc) < topology.compute_count
+        }
+        self._links = tuple(sorted(self.declared_bits_per_s))
+        user = [f"/proc/{fabric.pid}/ns/user"] if fabric.in_user_namespace and os.geteuid() != 0 else []
+        folder = f"/proc/{fabric.pid}/root/run/netns"
+        task = {
+            "user": user,
+            "networks": [f"{folder}/{fabric.hostname(rank)}" for rank in range(fabric.ranks)],
+            "links": [[src, device_name(dst)] for src, dst in self._links],
+            "period_s": period_s,
+        }
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "chorale.runners.fabric.link_states"]
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)  # noqa: S603 - our own module
+        self._text = b""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(task).encode() + b"\n")
+        self._process.stdin.flush()
+        self._first = list(self.reports(_START_LIMIT_S))
+        if not self._first:
+            raise self._ended()
+
+    def reports(self, limit_s: float) -> Iterator[LinkReport]:
+        """See LinkSource. Raises Unavailable if the process has ended."""
+        if getattr(self, "_first", None):
+            first, self._first = self._first, []
+            yield from first
+            return
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], limit_s)[0]:
+            return
+        chunk = os.read(self._process.stdout.fileno(), _READ_BYTES)
+        if not chunk:
+            raise self._ended()
+        *lines, self._text = (self._text + chunk).split(b"\n")
+        now_s = time.time()
+        for line in lines[-1:]:
+            for link, (rate, carried) in zip(self._links, json.loads(line), strict=True):
+                declared = self.declared_bits_per_s[link]
+                yield LinkReport(link, now_s, declared if rate is None else min(rate, declared), carried)
+
+    def close(self) -> None:
+        """See LinkSource."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _ended(self) -> Unavailable:
+        self._process.kill()
+        _, words = self._process.communicate()
+        reason = (words or b"").decode(errors="replace").strip().rsplit("\n", 1)[-1] or "it ended"
+        way_out = "it takes the rights that fabrics take: see `chorale doctor`"
+        return Unavailable("the process that looks at links must run", reason, way_out)
+
+
+class _Node:
+    """What is open in the network of one node; it stays there when the process moves on."""
+
+    def __init__(self, network: str) -> None:
+        _enter(network, _CLONE_NEWNET)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY)
+
+    def look(self) -> Mapping[str, int | None]:
+        """Return the bytes that each device has sent, and read its rates for `limit`."""
+        self._limits = dict(self._qdiscs())
+        text = b""
+        while part := os.pread(self._counters, _READ_BYTES, len(text)):
+            text += part
+        rows = (line.split(":", 1) for line in text.decode().split("\n") if ":" in line)
+        return {name.strip(): int(numbers.split()[8]) for name, numbers in rows}
+
+    def limit(self, device: str) -> float | None:
+        """Return the bits per second to which a device is held, 0 if it is down, None if nothing holds it back."""
+        request = struct.pack("16sH22x", device.encode(), 0)
+        flags = struct.unpack_from("H", fcntl.ioctl(self._socket, _SIOCGIFFLAGS, request), 16)[0]
+        if flags & _UP_AND_RUNNING != _UP_AND_RUNNING:
+            return 0.0
+        return self._limits.get(struct.unpack_from("i", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0])
+
+    def _qdiscs(self) -> Iterator[tuple[int, float]]:
+        """Yield the devices, by index, whose root discipline (tbf or netem) holds them back, with the rate."""
+        header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
+        self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))
+        while True:
+            data = self._netlink.recv(_READ_BYTES)
+            while data:
+                length, kind = struct.unpack_from("=IH", data)
+                if kind == _NLMSG_DONE:
+                    return
+                _, index, _, parent, _ = _TCMSG.unpack_from(data, 16)
+                rate = _rate(_attributes(data[16 + _TCMSG.size : length]))
+                if parent == _ROOT and rate is not None:
+                    yield index, rate
+                data = data[(length + 3) & ~3 :]
+
+
+def _rate(attributes: Mapping[int, bytes]) -> float | None:
+    """Return the bits per second that a discipline lets through, 0 if it drops all; None without a limit."""
+    kind, options = attributes.get(_TCA_KIND, b"").rstrip(b"\0"), attributes.get(_TCA_OPTIONS, b"")
+    if kind == b"tbf":
+        return 8.0 * struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0]
+    if kind == b"netem":
+        if struct.unpack_from("=8xI", options)[0] == _ALL_LOST:
+            return 0.0
+        rate = _attributes(options[_NETEM_OPTIONS_BYTES:]).get(_NETEM_RATE)
+        return None if rate is None else 8.0 * struct.unpack_from("=I", rate)[0] or None
+    return None
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    """Return the attributes of a netlink message by their type."""
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        found[kind & 0x3FFF] = data[4:length]
+        data = data[max((length + 3) & ~3, 4) :]
+    return found
+
+
+def _enter(path: str, kind: int) -> None:
+    with open(path, "rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), kind) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"the network of a node cannot be entered: {os.strerror(error)}")
+
+
+def main() -> None:
+    """Look at the links until the input ends."""
+    task: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    for path in task["user"]:
+        _enter(path, _CLONE_NEWUSER)
+    nodes = [_Node(path) for path in task["networks"]]
+    while True:
+        carried = [node.look() for node in nodes]
+        looks = [(nodes[src].limit(device), carried[src].get(device)) for src, device in task["links"]]
+        sys.stdout.write(json.dumps(looks) + "\n")
+        sys.stdout.flush()
+        if select.select([sys.stdin], [], [], task["period_s"])[0]:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The states of links by what a source reports, and what is left of a fabric: a topology spec for planning."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from chorale.runners.api.link_reports import Link
+from chorale.synth.topology.topology import Topology
+
+SLOW_BELOW = 0.85
+"""A link is slow below this part of its declared rate."""
+FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
+"""So many changes within so long make a link flapping, until it has not changed for `QUIET_S`."""
+STEPS = 20
+"""Rates of slow links are taken in twentieths of the declared one: a plan is not made anew for less."""
+
+
+class LinkState(StrEnum):
+    """healthy: at its rate; slow: at a lower one; dead: down; flapping: it changes too often to be used."""
+
+    HEALTHY = "healthy"
+    SLOW = "slow"
+    FLAPPING = "flapping"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A change of a link's state, or of the rate of a slow one. rate_bits_per_s: None for a link that is down"""
+
+    time_s: float
+    before: LinkState
+    after: LinkState
+    rate_bits_per_s: float | None
+
+
+@dataclass(slots=True)
+class LinkTracker:
+    """The state of one link. since_s: when it began; _changes: when it latest went up, slow or down"""
+
+    declared_bits_per_s: float
+    since_s: float = 0.0
+    _steady: LinkState = LinkState.HEALTHY
+    _rate: float = 0.0
+    _is_flapping: bool = False
+    _changes: deque[float] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self._rate = self._rate or self.declared_bits_per_s
+
+    @property
+    def state(self) -> LinkState:
+        """What the link is now."""
+        return LinkState.FLAPPING if self._is_flapping else self._steady
+
+    @property
+    def in_force_bits_per_s(self) -> float:
+        """The rate that plans count on: 0 for a link that is dead or flapping."""
+        return self._rate if self.state in (LinkState.HEALTHY, LinkState.SLOW) else 0.0
+
+    @property
+    def part(self) -> Fraction:
+        """The part of its declared rate that a slow link has, in twentieths, more than 0 and less than 1."""
+        steps = round(self._rate / self.declared_bits_per_s * STEPS)
+        return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
+
+    def report(self, time_s: float, rate_bits_per_s: float) -> StateChange | None:
+        """Take what a source says; return the change that it makes, None if there is none."""
+        before, part_before = self.state, self.part
+        steady = LinkState.HEALTHY
+        if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
+            steady = LinkState.SLOW if rate_bits_per_s > 0 else LinkState.DEAD
+        if steady != self._steady:
+            self._steady = steady
+            self._changes.append(time_s)
+            while self._changes[0] < time_s - FLAP_WINDOW_S:
+                self._changes.popleft()
+            self._is_flapping = self._is_flapping or len(self._changes) >= FLAPS
+        elif self._is_flapping and time_s >= self._changes[-1] + QUIET_S:
+            self._is_flapping = False
+            self._changes.clear()
+        self._rate = self.declared_bits_per_s if steady == LinkState.HEALTHY else rate_bits_per_s
+        if self.state == before and (before != LinkState.SLOW or self.part == part_before):
+            return None
+        self.since_s = time_s if self.state != before else self.since_s
+        return StateChange(time_s, before, self.state, rate_bits_per_s or None)
+
+    def saved(self) -> dict[str, Any]:
+        """Return, as plain data, what another tracker of the link needs to go on."""
+        changes, steady = list(self._changes), self._steady.value
+        return {"steady": steady, "flapping": self._is_flapping, "in_force": self._rate, "changes": changes}
+
+    def resume(self, saved: Mapping[str, Any], since_s: float) -> None:
+        """Go on as the tracker of which this was saved; since_s: when its state began."""
+        self._steady, self._is_flapping = LinkState(saved["steady"]), bool(saved["flapping"])
+        self._rate, self.since_s = float(saved["in_force"]), since_s
+        self._changes = deque(map(float, saved["changes"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FabricState:
+    """What differs from the declared fabric.
+
+    dead:  links that carry nothing
+    slow:  links with the part of their declared rate that they carry
+    nodes: ranks that are cut off
+    """
+
+    dead: frozenset[Link] = frozenset()
+    slow: frozenset[tuple[Link, Fraction]] = frozenset()
+    nodes: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(trackers: Mapping[Link, LinkTracker]) -> FabricState:
+        """Return the state that the trackers tell. A rank is cut off if all links into it, or out of it, are dead."""
+        dead = {link for link, tracker in trackers.items() if not tracker.in_force_bits_per_s}
+        alive = trackers.keys() - dead
+        ranks = {rank for link in trackers for rank in link}
+        nodes = frozenset(ranks - ({src for src, _ in alive} & {dst for _, dst in alive}))
+        slow = {
+            (link, trackers[link].part)
+            for link in alive
+            if trackers[link].state == LinkState.SLOW and not nodes & set(link)
+        }
+        return FabricState(frozenset(link for link in dead if not nodes & set(link)), frozenset(slow), nodes)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it is as declared."""
+        return not (self.dead or self.slow or self.nodes)
+
+    def ranks(self, healthy: Topology) -> tuple[int, ...]:
+        """Return the ranks that are left; those of `spec` have their numbers in this order."""
+        return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
+
+    def spec(self, healthy: Topology) -> str:
+        """Return the spec of what is left; the same text for the same state."""
+        text = healthy.spec
+        by_part: dict[Fraction, list[Link]] = {}
+        for link, part in sorted(self.slow):
+            by_part.setdefault(part, []).append(link)
+        for part, links in sorted(by_part.items()):
+            text = f"scaled({text}{_named(links)};factor={part})"
+        if self.dead or self.nodes:
+            nodes = "".join(f";node={node}" for node in sorted(self.nodes))
+            text = f"without({text}{nodes}{_named(sorted(self.dead))})"
+        return text
+
+    def __str__(self) -> str:
+        parts = [f"node {node} is lost" for node in sorted(self.nodes)]
+        parts += [f"link {src}>{dst} is dead" for src, dst in sorted(self.dead)]
+        parts += [f"link {src}>{dst} at {float(part):.0%}" for (src, dst), part in sorted(self.slow)]
+        return ", ".join(parts) or "all links are healthy"
+
+
+def single_losses(links: Iterable[Link]) -> Iterator[FabricState]:
+    """Yield the states in which two neighbours are no longer joined, in either direction; then those without a rank."""
+    present = set(links)
+    for src, dst in sorted({(min(link), max(link)) for link in present}):
+        yield FabricState(dead=frozenset({(src, dst), (dst, src)} & present))
+    for rank in sorted({rank for link in present for rank in link}):
+        yield FabricState(nodes=frozenset({rank}))
+
+
+def _named(links: Iterable[Link]) -> str:
+    return "".join(f";link={src}>{dst}" for src, dst in links)
