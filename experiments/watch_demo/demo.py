@@ -102,7 +102,7 @@ class WatchDemo:
     def watching(self) -> Iterator[WatchProcess]:
         """Give a watch of the fabric that has published a table, or goes on with one; it ends with the `with`."""
         file = self.folder / "fabric.yaml"
-        config = {"name": "demo-watch", "topology": self.topology.spec, "fabric": self.fabric.name}
+        config: Json = {"name": "demo-watch", "topology": self.topology.spec, "fabric": self.fabric.name}
         config |= {"table": str(self._table), "sizes": [SIZE_BYTES // 4, SIZE_BYTES], **self.settings}
         file.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "chorale", "watch", str(file), "--json"]

@@ -162,12 +162,12 @@ def _rate(attributes: Mapping[int, bytes]) -> float | None:
     """Return the bits per second that a discipline lets through, 0 if it drops all; None without a limit."""
     kind, options = attributes.get(_TCA_KIND, b"").rstrip(b"\0"), attributes.get(_TCA_OPTIONS, b"")
     if kind == b"tbf":
-        return 8.0 * struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0]
+        return 8.0 * int(struct.unpack_from("=8xI", _attributes(options)[_TBF_PARAMETERS])[0])
     if kind == b"netem":
         if struct.unpack_from("=8xI", options)[0] == _ALL_LOST:
             return 0.0
         rate = _attributes(options[_NETEM_OPTIONS_BYTES:]).get(_NETEM_RATE)
-        return None if rate is None else 8.0 * struct.unpack_from("=I", rate)[0] or None
+        return None if rate is None else 8.0 * int(struct.unpack_from("=I", rate)[0]) or None
     return None
 
 

@@ -52,7 +52,9 @@ class RequestLimits:
             try:
                 receive = await self._checked(scope["method"], Headers(scope=scope), receive)
             except _Refused as refused:
-                await refusal(*refused.args, headers={"Connection": "close"})(scope, receive, send)
+                status, rule, value, way_out = refused.args
+                answer = refusal(status, rule, value, way_out, {"Connection": "close"})
+                await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -70,7 +70,7 @@ class PlanningProcesses:
             try:
                 deadline_s = time.monotonic() + self._seconds
                 pid = self._within_limits(pool.submit(os.getpid), deadline_s, None)
-                value = self._within_limits(pool.submit(function, *arguments), deadline_s, pid)
+                value: Value = self._within_limits(pool.submit(function, *arguments), deadline_s, pid)
                 is_usable = resident_bytes(pid) < IMPORTED_BYTES
             except (BrokenProcessPool, MemoryError):
                 raise self._too_costly("its process ended for want of memory") from None

@@ -2,10 +2,9 @@
 
 import { address } from "./address.js";
 import { OFFLINE, events, takeToken } from "./api.js";
-import { bound } from "./bound.js";
 import { campaigns } from "./campaigns.js";
 import { compare } from "./compare.js";
-import { design } from "./design.js";
+import { bound, design } from "./design.js";
 import { fabrics } from "./fabrics.js";
 import { find } from "./find.js";
 import { jobs } from "./jobs.js";

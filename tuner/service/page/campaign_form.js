@@ -3,7 +3,6 @@
 import { hashOf } from "./address.js";
 import { catalog, pause, post } from "./api.js";
 import { choice, element, errorOf, field, panel, tell } from "./dom.js";
-import { toYaml } from "./yaml.js";
 
 const FIRST = {
   name: "first-campaign", topology: "hypercube:3", collective: "allreduce", sizes: ["64KiB", "1MiB"],
@@ -156,4 +155,27 @@ export function launchPanel(shown) {
   }).catch(shown.alert);
   const right = element("div", { class: "stack" }, element("label", {}, "Campaign, as YAML", text), element("p", { class: "hint" }, "The keys are those of a campaign file; what the form does not have is written here."), verdict, problem, launch);
   return panel("Launch a campaign", element("div", { class: "halves" }, form, right));
+}
+
+// Plain data as YAML: mappings and lists in blocks, what is short on one line.
+
+const PLAIN = /^[A-Za-z_][A-Za-z0-9_.:-]*$/;
+const RESERVED = /^(true|false|null|yes|no|on|off|y|n|~)$/i;
+
+function scalar(value) {
+  if (value === null) return "null";
+  if (typeof value !== "string") return String(value);
+  return PLAIN.test(value) && !RESERVED.test(value) && !value.endsWith(":") ? value : JSON.stringify(value);
+}
+
+const isShort = (value) => Array.isArray(value) && value.every((one) => one === null || typeof one !== "object");
+
+function toYaml(document, indent = "") {
+  return Object.entries(document).map(([key, value]) => {
+    if (isShort(value)) return `${indent}${scalar(key)}: [${value.map(scalar).join(", ")}]\n`;
+    if (Array.isArray(value)) return `${indent}${scalar(key)}: ${JSON.stringify(value)}\n`;
+    if (value === null || typeof value !== "object") return `${indent}${scalar(key)}: ${scalar(value)}\n`;
+    if (!Object.keys(value).length) return `${indent}${scalar(key)}: {}\n`;
+    return `${indent}${scalar(key)}:\n${toYaml(value, `${indent}  `)}`;
+  }).join("");
 }

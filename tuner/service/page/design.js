@@ -1,11 +1,10 @@
 // Ask for a schedule or a bound; the network is drawn while its spec is typed.
 
 import { address, hashOf, noteAddress } from "./address.js";
-import { catalog, finished, get, post, remove } from "./api.js";
-import { boundOf } from "./bound.js";
-import { bytes, choice, counted, element, errorOf, field, panel, tell } from "./dom.js";
+import { catalog, finished, get, post } from "./api.js";
+import { choice, counted, element, field, panel, stateOf, tell } from "./dom.js";
 import { network } from "./picture.js";
-import { resultOf } from "./result.js";
+import { boundOf, resultOf } from "./result.js";
 
 const KEPT = "chorale-design";
 const FIRST = { topology: "torus:4x4", method: "auto", collective: "allreduce", root: "0", k: "", chunks: "" };
@@ -15,11 +14,14 @@ const EXAMPLES = ["torus:4x4", "a100:2", "h100:2", "mi300x:1", "dragonfly:4,2,2"
 const TYPING_MS = 250;
 const count = (text) => (text ? Number(text) : null);
 
-export async function design(main, { parts: [key], query }, shown) {
+export const design = (main, address, shown) => view(main, address, shown, resultOf, examples);
+export const bound = (main, address, shown) => view(main, address, shown, boundOf, () => "");
+
+// resultView: what is shown of the result that the address names; otherwise: what is shown without one
+async function view(main, { parts: [key], query }, shown, resultView, otherwise) {
   const result = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }));
   const outcome = designPanel(main, valuesOf(query, result?.document), shown);
-  if (result) outcome.replaceChildren(await resultOf(key, result, shown));
-  else outcome.replaceChildren(examples());
+  outcome.replaceChildren(result ? await resultView(key, result, shown) : otherwise());
 }
 
 function examples() {
@@ -28,7 +30,7 @@ function examples() {
 }
 
 // What the form begins with: what the address says, else what the result is of, else what was last in it.
-export function valuesOf(query, report) {
+function valuesOf(query, report) {
   const given = Object.fromEntries(Object.entries(query).filter(([name]) => name in FIRST));
   if (!report || Object.keys(given).length) return { ...FIRST, ...(Object.keys(given).length ? given : kept()) };
   const { topology: { spec }, collective, method, parameters = {}, root } = report;
@@ -39,7 +41,7 @@ export function valuesOf(query, report) {
 const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
 
 // The form with its preview, and below it the place of what comes of it, which is returned.
-export function designPanel(main, values, shown) {
+function designPanel(main, values, shown) {
   const outcome = element("div", { class: "result" });
   const preview = element("div", { class: "preview" }, element("p", { class: "hint" }, "The network is drawn here.")), status = element("div", { role: "status" });
   const form = formOf(values, { preview, status, outcome }, shown);
@@ -155,7 +157,7 @@ async function order(form, kind, { status, outcome }, shown) {
     if (job.state !== "done" || shown.signal.aborted) return;
     noteAddress(hashOf([view, job.result], asked(form, typed(form))), true); // the form stays as it is
     const result = await get(`/v1/results/${job.result}`);
-    outcome.replaceChildren(await (kind === "bounds" ? boundOf(result) : resultOf(job.result, result, shown)));
+    outcome.replaceChildren(await (kind === "bounds" ? boundOf : resultOf)(job.result, result, shown));
     status.replaceChildren(element("p", { class: "hint" }, job.cached === "no" ? "Done." : "Done: this was computed before."));
     outcome.scrollIntoView({ block: outcome.getBoundingClientRect().top > 0.6 * innerHeight ? "start" : "nearest" });
   } catch (error) {
@@ -184,14 +186,4 @@ function refused(form, error, status) {
     tell(input, error.message);
     input.focus();
   } else status.replaceChildren(element("p", { class: "error" }, error.message));
-}
-
-// How far a job is, and a button to give it up.
-export function stateOf(job) {
-  if (job.error) return errorOf(job.error);
-  if (job.state === "done") return element("p", { class: "hint" }, "drawing");
-  if (job.state === "cancelled") return element("p", { class: "hint" }, "Cancelled.");
-  const bar = element("progress", { ...(job.progress ? { max: job.progress.total, value: job.progress.done } : {}), "aria-label": "progress" });
-  const cancel = element("button", { type: "button", class: "quiet", click: (event) => { event.target.disabled = true; return remove(`/v1/jobs/${job.id}`); } }, "Cancel");
-  return element("p", { class: "row" }, bar, `${job.state}, at most ${bytes(job.memory_bytes)} of memory`, cancel);
 }

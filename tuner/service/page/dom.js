@@ -1,6 +1,6 @@
 // Small helpers to build elements. Text is always set as text, never as markup.
 
-import { save } from "./api.js";
+import { remove, save } from "./api.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -190,4 +190,14 @@ export function timePerByte(text, unit) {
 
 export function rate(algbw, unit) {
   return unit === "link" ? `${number(algbw)} × link rate` : `${number(algbw)} ${unit}`;
+}
+
+// How far a job is, and a button to give it up.
+export function stateOf(job) {
+  if (job.error) return errorOf(job.error);
+  if (job.state === "done") return element("p", { class: "hint" }, "drawing");
+  if (job.state === "cancelled") return element("p", { class: "hint" }, "Cancelled.");
+  const bar = element("progress", { ...(job.progress ? { max: job.progress.total, value: job.progress.done } : {}), "aria-label": "progress" });
+  const cancel = element("button", { type: "button", class: "quiet", click: (event) => { event.target.disabled = true; return remove(`/v1/jobs/${job.id}`); } }, "Cancel");
+  return element("p", { class: "row" }, bar, `${job.state}, at most ${bytes(job.memory_bytes)} of memory`, cancel);
 }

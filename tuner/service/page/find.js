@@ -3,8 +3,7 @@
 import { address, hashOf, noteAddress } from "./address.js";
 import { finished, get, post } from "./api.js";
 import { chart, lineOption } from "./chart.js";
-import { stateOf } from "./design.js";
-import { dataTable, element, field, panel } from "./dom.js";
+import { dataTable, element, field, panel, stateOf } from "./dom.js";
 
 const value = (text) => { const [above, below = "1"] = text.split("/"); return Number(above) / Number(below); };
 

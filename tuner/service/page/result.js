@@ -1,12 +1,13 @@
-// What came of a synthesis: its costs, its files, and the schedule on the fabric, step by step.
+// What came of a synthesis: its costs, its files, and the schedule on the fabric, step by step. And of a bound: the least
+// time of a collective, and the cut that proves it, on the network.
 
 import { hashOf } from "./address.js";
 import { catalog, download, finished, get, post } from "./api.js";
-import { choice, counted, dataTable, duration, element, facts, field, number, panel, percent, rate, timePerByte } from "./dom.js";
-import { loadRows, loads, stepSummary, tree } from "./picture.js";
-import { stateOf } from "./design.js";
+import { choice, counted, dataTable, duration, element, facts, field, number, panel, percent, rate, stateOf, timePerByte } from "./dom.js";
+import { loadRows, loads, network, stepSummary, tree } from "./picture.js";
 
 const STEP_MS = 900;
+const SHOWN_NODES = 24;
 
 export async function resultOf(key, { document: report, files }, shown) {
   const buttons = files.map((name) => button(`Download ${name}`, () => download(`/v1/results/${key}/files/${name}`, name)));
@@ -141,4 +142,37 @@ function player(picture, { images, controls, name }, shown) {
   shown.signal.addEventListener("abort", stop);
   controls.replaceChildren(play, field("Step", slider), all, told);
   return stop;
+}
+
+export async function boundOf(_key, { document: report }) {
+  const { unit, in_network: switches, collective, topology: { spec } } = report;
+  const isFile = spec.startsWith("file:");
+  const view = isFile ? null : await get("/v1/topologies", { topology: spec });
+  const about = facts([
+    ["network", spec],
+    ["time per byte", `at least ${timePerByte(report.time_per_byte, unit)}`],
+    ["algbw", `at most ${rate(report.algbw, unit)}`],
+    ["because", report.because],
+    ["trees per root", report.k ?? report.k_optimal],
+    ["with switches that add or multicast", switches && `at least ${timePerByte(switches.time_per_byte, unit)}: algbw at most ${rate(switches.algbw, unit)}, ${gainOf(switches.algbw / report.algbw)}`],
+    ["because, with switches", switches && report.because_in_network],
+    ["certificate", "checked by separate code"],
+  ]);
+  const design = isFile ? null : element("p", {}, element("a", { href: hashOf(["design"], { topology: spec, collective }) }, "Design a schedule that is near it"));
+  const cuts = element("div", { class: "halves" }, cutOf(view, report.bottleneck_cut, switches ? "Ranks alone" : "The bottleneck"),
+    switches && cutOf(view, switches.bottleneck_cut, "With switches that add or multicast"));
+  return panel(`Bound of ${collective}`, about, design, cuts);
+}
+
+function gainOf(ratio) {
+  return ratio > 1.0005 ? `${number(ratio, 3)} times that of ranks alone` : "no more than ranks alone";
+}
+
+function cutOf(view, cut, title) {
+  const inside = new Set(cut);
+  const names = cut.length > SHOWN_NODES ? [...cut.slice(0, SHOWN_NODES), "…"] : cut;
+  const text = element("p", {}, element("strong", {}, title), `: what must cross the border of ${names.join(", ")}.`);
+  const { picture, unit, why } = view ?? {};
+  if (!picture) return element("div", {}, text, why && element("p", { class: "hint" }, why));
+  return element("div", {}, text, network(picture, unit, (node) => (inside.has(picture.nodes[node].id) ? "cut" : "")));
 }
