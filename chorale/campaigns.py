@@ -19,7 +19,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import tune as _tune
-from chorale.tuner.search.study_parts import Callback, StudyParts
+from chorale.tuner.search.study import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from chorale.tuner.launch.progress import progress_display as progress_display
     from chorale.tuner.launch.tune import TuneReport as TuneReport
     from chorale.tuner.launch.tune import tune as tune
-    from chorale.tuner.search.sizes_sampler import SizesSampler as SizesSampler
     from chorale.tuner.tracking.mlflow_store import MlflowStore as MlflowStore
     from chorale.tuner.tracking.registry_queries import RegistryEntry as RegistryEntry
     from chorale.tuner.tracking.registry_queries import load_best as load_best
@@ -35,7 +34,6 @@ _HOMES = {
     "Home": "chorale.tuner.files.home",
     "MlflowStore": "chorale.tuner.tracking.mlflow_store",
     "RegistryEntry": "chorale.tuner.tracking.registry_queries",
-    "SizesSampler": "chorale.tuner.search.sizes_sampler",
     "TrialRecord": "chorale.tuner.trials.records",
     "TuneReport": "chorale.tuner.launch.tune",
     "campaign_of": "chorale.tuner.config.campaign_file",

@@ -32,8 +32,8 @@ from chorale.tuner.launch.overhead import (
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.search_worth import SearchWorth
 from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of, size_results
-from chorale.tuner.search.failures import search_failure
 from chorale.tuner.search.search import Search, Suggestion
+from chorale.tuner.search.storage import search_failure
 from chorale.tuner.trials.records import CompleteTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 

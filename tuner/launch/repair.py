@@ -17,9 +17,8 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.search_plan import search_plan, storage_url
 from chorale.tuner.launch.tune import OPTUNA_FILE
-from chorale.tuner.search.open_search import open_search
 from chorale.tuner.search.space import search_space
-from chorale.tuner.search.storage import open_storage
+from chorale.tuner.search.storage import open_search, open_storage
 from chorale.tuner.tracking.local_database import require_finished, require_undamaged
 from chorale.tuner.tracking.tracker import Tracker
 from chorale.tuner.trials.journal import launch_folders, stored_campaign

@@ -9,7 +9,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import SearchPlan
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.study_parts import StudyParts
+from chorale.tuner.search.study import StudyParts
 from chorale.tuner.trials.journal import space_id
 from chorale.tuner.trials.records import Candidate, trial_id
 from chorale.tuner.trials.store import Store

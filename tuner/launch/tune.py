@@ -26,11 +26,11 @@ from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import Screened, screened_candidates
 from chorale.tuner.launch.search_plan import search_plan, storage_url
-from chorale.tuner.search.open_search import open_search
 from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import Search
 from chorale.tuner.search.space import SearchSpace, search_space
-from chorale.tuner.search.study_parts import StudyParts
+from chorale.tuner.search.storage import open_search
+from chorale.tuner.search.study import StudyParts
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.registry import register

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from chorale.tuner.search.size_model import Floats, axes_of
-from chorale.tuner.search.study_records import log_speedup
+from chorale.tuner.search.study import log_speedup
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 

@@ -29,12 +29,14 @@ from chorale.tuner.search.samplers import (
 )
 from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.study_parts import LaunchStudy, StudyParts, call_back
-from chorale.tuner.search.study_records import (
+from chorale.tuner.search.study import (
     BROKEN,
     REASON,
     SENSIBLE,
+    LaunchStudy,
+    StudyParts,
     attributes_of,
+    call_back,
     constraints_of,
     ended_trial,
     log_speedup,

@@ -95,19 +95,14 @@ class SizeModel:
     in octaves of the size.
     """
 
-    def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int], parameters: Floats | None = None) -> None:
+    def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
         self._axes = axes
         octaves = np.log2(np.asarray(sizes_bytes, dtype=float))
         self._octaves = np.abs(octaves[:, None] - octaves[None, :])
         count = len(axes)
         self._expected = np.log([*[_EXPECTED["scale"]] * count, *list(_EXPECTED.values())[1:]])
         self._doubt = np.array([*[_DOUBT["scale"]] * count, *list(_DOUBT.values())[1:]])
-        self._parameters = self._expected if parameters is None else parameters
-
-    @property
-    def parameters(self) -> Floats:
-        """Of the covariance, as they are: of a model along as many axes they may be the first ones."""
-        return self._parameters
+        self._parameters = self._expected
 
     @property
     def _reach(self) -> Floats:

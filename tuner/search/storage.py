@@ -1,12 +1,13 @@
-"""Where Optuna keeps studies: a database of the user's, or a file beside the journal of the launch."""
+"""Where Optuna keeps the study of a launch: a database of the user's, or a file beside the journal of the launch."""
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import optuna
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.tuner.config.address import with_password
-from chorale.tuner.search.bounded_storage import bounded_storage
+from chorale.tuner.files.damaged_files import set_file_aside
+from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.trials.journal_file import RECOVERY_S, set_torn_end_aside
+from chorale.tuner.trials.records import TrialRecord
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
@@ -32,8 +35,7 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """
     try:
         if url is not None:
-            address = with_password(url, STORAGE_VARIABLE)
-            return bounded_storage(lambda: optuna.storages.get_storage(address))
+            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
         set_torn_end_aside(journal)
         return JournalStorage(StudyJournal(str(journal)))
     except ChoraleError:
@@ -85,3 +87,57 @@ class StudyJournal(JournalFileBackend):
         except OSError:
             os.truncate(self._file_path, before)
             raise
+
+
+_log = logging.getLogger("chorale.search")
+
+
+def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
+    """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
+
+    A storage of the plan's goes first. A file that cannot be used is set aside, and another is made out of `recorded`.
+    """
+    storage = plan.parts.storage
+    try:
+        return Search(plan, open_storage(url, journal) if storage is None else storage, recorded)
+    except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
+        if url is not None or storage is not None:
+            if isinstance(error, ChoraleError):
+                raise
+            raise unreachable(error) from None
+        _log.warning("%s cannot be used (%s); a new one is made from the journal", journal, _one_line(error))
+        _log.warning("the former is now %s", set_file_aside(journal))
+    return Search(plan, open_storage(None, journal), recorded)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__
+
+
+_STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
+"""Packages whose errors come from where trials are stored."""
+
+_RULES = {
+    "sampler": "the sampler must be able to choose a point",
+    "pruner": "the pruner must be able to decide on a trial",
+}
+
+
+def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
+    """Return the error that says what failed: `error` came out of the storage, or of the `part` of a search."""
+    if _is_of_storage(error):
+        way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
+        return Unavailable("the Optuna storage must keep working", error, way_out)
+    way_out = f"choose another `{part}`, then go on with --resume: the launch's journal has every trial"
+    return CheckFailed(_RULES[part], f"{type(error).__name__}: {error}", way_out)
+
+
+def _is_of_storage(error: BaseException | None) -> bool:
+    """Whether an error, or what it was raised from, is one of files, databases or their drivers."""
+    while error is not None:
+        modules = {kind.__module__ for kind in type(error).__mro__}
+        is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)
+        if isinstance(error, OSError) or is_driver or type(error).__name__ == "StorageInternalError":
+            return True
+        error = error.__cause__
+    return False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
 from optuna.pruners import BasePruner, MedianPruner, ThresholdPruner
-from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
+from optuna.samplers import GridSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
@@ -20,10 +19,9 @@ from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuned import TuningResult
-from chorale.tuner import Home, SizesSampler
-from chorale.tuner.search.history import GAINS
+from chorale.tuner import Home
 from chorale.tuner.search.search import REPEAT_OF
-from chorale.tuner.search.study_records import REASON, SENSIBLE
+from chorale.tuner.search.study import GAINS, REASON, SENSIBLE
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial
 from tests.fakes import FakeRunner, InlineWorkers
@@ -56,16 +54,9 @@ def study_of(storage: Any) -> Study:
     return optuna.load_study(study_name=name, storage=storage)
 
 
-OBJECTS: dict[str, Callable[[], BaseSampler]] = {
-    "ours": lambda: SizesSampler(seed=0),
-    "tpe": lambda: TPESampler(seed=0),
-}
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_a_sampler_object_chooses_in_a_storage_object(name: str, tuned: Tuner) -> None:
+def test_a_sampler_object_chooses_in_a_storage_object(tuned: Tuner) -> None:
     storage = InMemoryStorage()
-    report = tuned(sampler=OBJECTS[name](), storage=storage)
+    report = tuned(sampler=TPESampler(seed=0), storage=storage)
     assert len({trial.candidate for trial in report.trials}) == 6
     assert not (report.folder / "optuna.journal").exists()
     done = [trial for trial in study_of(storage).trials if trial.state == TrialState.COMPLETE]
@@ -94,15 +85,15 @@ def test_a_sampler_object_is_asked_after_the_first_of_each_method(tuned: Tuner) 
 
 def test_a_resumed_launch_goes_on_with_objects_and_without(tuned: Tuner, home: Home) -> None:
     storage = InMemoryStorage()
-    first = tuned(4, sampler=SizesSampler(seed=0), storage=storage)
-    second = tuned(8, sampler=SizesSampler(seed=0), storage=storage, resume=True)
+    first = tuned(4, sampler=TPESampler(seed=0), storage=storage)
+    second = tuned(8, sampler=TPESampler(seed=0), storage=storage, resume=True)
     third = tuned(10, resume=True)
     assert first.launch == second.launch == third.launch
     assert [len(report.trials) for report in (first, second, third)] == [4, 8, 10]
     assert len({trial.candidate for trial in third.trials}) == 10
     assert third.tracked.problem is None
     run = load_mlflow().MlflowClient(home.mlflow_uri).get_run(first.tracked.parent_run_id)
-    assert run.data.tags["chorale.sampler"] == "SizesSampler"
+    assert run.data.tags["chorale.sampler"] == "TPESampler"
 
 
 def test_names_and_addresses_work_as_in_campaigns(tuned: Tuner, tmp_path: Path) -> None:
@@ -124,9 +115,8 @@ def test_what_is_neither_a_name_nor_an_object_is_refused(keys: dict[str, Any], t
 def test_objects_that_do_not_fit_the_campaign_are_refused(tuned: Tuner) -> None:
     with pytest.raises(InvalidInput, match="`stop` needs the sampler sizes-gp"):
         tuned(sampler=RandomSampler(), stop={"gain": "1%"})
-    for keys in ({"pruner": MedianPruner()}, {"sampler": SizesSampler(seed=0)}):
-        with pytest.raises(InvalidInput, match="one objective"):
-            tuned(**keys, second_objective="channels")
+    with pytest.raises(InvalidInput, match="one objective"):
+        tuned(pruner=MedianPruner(), second_objective="channels")
 
 
 def test_callbacks_see_every_trial_once(tuned: Tuner) -> None:

@@ -1,0 +1,189 @@
+"""The Optuna study of a launch: what others plug into it, and what it holds of each trial's record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from chorale.runners.api.base import FailureKind
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+
+Callback = Callable[[Study, FrozenTrial], object]
+"""Called with the study and the trial that ended, as Optuna does; it may call `study.stop()`."""
+
+_KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "storage": BaseStorage}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyParts:
+    """What others plug into a study. None: as the campaign says.
+
+    pruner: decides after each size of a trial, which then are measured one after the other; in place of racing
+    """
+
+    sampler: BaseSampler | None = None
+    pruner: BasePruner | None = None
+    storage: BaseStorage | None = None
+    callbacks: tuple[Callback, ...] = ()
+
+    @staticmethod
+    def of(
+        values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
+    ) -> tuple[StudyParts, dict[str, str]]:
+        """Return the objects among `values` of sampler, pruner and storage, and the names, for a campaign.
+
+        InvalidInput for what is neither.
+        """
+        names = {key: value for key, value in values.items() if isinstance(value, str)}
+        objects = {key: value for key, value in values.items() if value is not None and key not in names}
+        for key, value in objects.items():
+            if not isinstance(value, _KINDS[key]):
+                way_out = f"give a name, or an instance of a class of optuna.{key}s"
+                raise InvalidInput(f"`{key}` must be a name or an Optuna object", repr(value), way_out)
+        chosen = (callbacks,) if callable(callbacks) else tuple(callbacks)
+        for callback in chosen:
+            if not callable(callback):
+                raise InvalidInput("`callbacks` must be callable", repr(callback), "give functions of study and trial")
+        return StudyParts(**objects, callbacks=chosen), names
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The classes of sampler and pruner, where they are objects."""
+        objects = {"sampler": self.sampler, "pruner": self.pruner}
+        return {key: type(value).__name__ for key, value in objects.items() if value is not None}
+
+    @property
+    def prunes(self) -> bool:
+        """Whether a pruner decides after each size."""
+        return self.pruner is not None and not isinstance(self.pruner, NopPruner)
+
+    def check(self, campaign: Campaign) -> None:
+        """Raise InvalidInput where the objects do not fit the campaign."""
+        if self.sampler is not None and campaign.stop is not None:
+            rule = "`stop` needs the sampler sizes-gp, whose model says what to expect"
+            raise InvalidInput(rule, type(self.sampler).__name__, "leave one of them out, or stop from a callback")
+        if campaign.second_objective != "none" and self.prunes:
+            rule = "pruners decide by one objective"
+            raise InvalidInput(rule, campaign.second_objective, "leave them or `second_objective` out")
+
+
+class LaunchStudy(Study):
+    """A study whose trials a launch runs: `stop`, by callbacks and samplers, lets it start no more."""
+
+    is_stopped = False
+
+    def stop(self) -> None:
+        """End the search once the pending trials are done."""
+        self.is_stopped = True
+
+
+def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -> None:
+    """Call each of `callbacks`. CheckFailed, with its cause, where one of them fails."""
+    for callback in callbacks:
+        try:
+            callback(study, trial)
+        except Exception as error:
+            name = getattr(callback, "__name__", type(callback).__name__)
+            way_out = "mend it, then go on with resume: the launch's journal has every trial"
+            value = f"{name}: {type(error).__name__}: {error}"
+            raise CheckFailed("callbacks must not raise", value, way_out) from error
+
+
+GAINS = "chorale.gains"
+"""User attribute of a trial: size in bytes -> logarithm of the speed-up there."""
+
+REASON = "chorale.reason"
+"""User attribute of a trial without a result: why there is none."""
+
+SENSIBLE, BUILDABLE = "sensible", "buildable"
+"""Constraints that points break which are refused before anything is made, and while their programs are."""
+
+BROKEN = 1.0
+"""Value of a constraint that is broken; no more is known about how far."""
+
+_LONGEST = 400
+
+_OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
+"""Failures that would happen again; others may be the machine's."""
+
+
+def state_of(record: TrialRecord) -> TrialState:
+    """Return how a trial ended: failed where trying again might help, which samplers leave out; else pruned."""
+    if isinstance(record, CompleteTrial):
+        return TrialState.COMPLETE
+    is_infeasible = isinstance(record, PrunedTrial) or record.failure_kind in _OF_THE_PROGRAM
+    return TrialState.PRUNED if is_infeasible else TrialState.FAIL
+
+
+def values_of(record: TrialRecord, second_objective: str = "none") -> list[float] | None:
+    """Return speed-up and second objective of a trial, None where one of them is no number."""
+    if not isinstance(record, CompleteTrial):
+        return None
+    resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
+    weights = np.array([size.weight for size in record.sizes])
+    speedup = np.exp(np.average([log_speedup(size) for size in record.sizes], weights=weights))
+    values = [float(speedup), *map(float, resources)]
+    return values if np.all(np.isfinite(values)) else None
+
+
+def constraints_of(record: TrialRecord) -> dict[str, float]:
+    """Return the constraints that a trial breaks: samplers that know constraints stay away, none is set for others."""
+    if isinstance(record, FailedTrial):
+        return {record.failure_kind.value: BROKEN}
+    return {BUILDABLE: BROKEN} if isinstance(record, PrunedTrial) and not record.program_id else {}
+
+
+def attributes_of(record: TrialRecord) -> dict[str, Any]:
+    """Return the gains by size of a measured trial, or why it has none."""
+    if isinstance(record, CompleteTrial):
+        gains = {str(size.size_bytes): log_speedup(size) for size in record.sizes}
+        return {GAINS: gains} if all(map(math.isfinite, gains.values())) else {}
+    if isinstance(record, FailedTrial):
+        return {REASON: f"{record.failure_kind.value}: {record.message}"[:_LONGEST]}
+    return {REASON: record.reason[:_LONGEST]}
+
+
+def ended_trial(
+    record: TrialRecord,
+    values: list[float] | None,
+    parameters: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+) -> FrozenTrial:
+    """Return the trial of a study that does not have `record` yet."""
+    state = state_of(record)
+    return create_trial(
+        params=dict(parameters),
+        distributions=dict(distributions),
+        values=values,
+        state=TrialState.FAIL if state == TrialState.COMPLETE and values is None else state,
+        user_attrs=attributes_of(record),
+        intermediate_values=steps_of(record),
+        constraints=constraints_of(record),
+    )
+
+
+def steps_of(record: TrialRecord) -> dict[int, float]:
+    """Return the intermediate values of a trial: the speed-up at each measured size, whose steps count from 1."""
+    if isinstance(record, FailedTrial):
+        return {}
+    return {step: math.exp(log_speedup(size)) for step, size in enumerate(record.sizes, 1)}
+
+
+def log_speedup(size: SizeResult) -> float:
+    """Return the logarithm of the speed-up at a size; nan where times are none, such as zero."""
+    try:
+        return math.log(size.speedup)
+    except (ValueError, ArithmeticError):
+        return math.nan
