@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.programs.check_execution import ExecutionVerdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.message_sizes import MessageBuffer
@@ -16,7 +17,6 @@ from chorale.synth.programs.program import Op, Program, ProgramViolation
 from chorale.synth.programs.switch_processes import rank_count
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.registry import XML_TARGETS, target_named
-from chorale.synth.topology.distance import neighbours_of, reached_from
 from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
@@ -108,12 +108,13 @@ def reachability(topology: Topology) -> Connected:
     O(nodes + links) for the first question about each source.
     """
     links = topology.links
-    neighbours = neighbours_of(links.src.tolist(), links.dst.tolist(), topology.node_count)
+    graph: nx.DiGraph[int] = nx.DiGraph(zip(links.src.tolist(), links.dst.tolist(), strict=True))
+    graph.add_nodes_from(range(topology.node_count))
     reached: dict[int, frozenset[int]] = {}
 
     def connected(source: int, target: int) -> bool:
         if source not in reached:
-            reached[source] = frozenset(reached_from(source, neighbours))
+            reached[source] = frozenset({source, *nx.descendants(graph, source)})
         return target in reached[source]
 
     return connected

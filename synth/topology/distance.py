@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.topology.all_hops import search_from
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
 
-_FEW_LINKS = 2**14
-"""So many are swept in less time than it takes to load machine code."""
-_UNREACHED = 2**32 - 1
+UNREACHED = 2**16 - 1
+_FAR_SEARCHES = 64
+"""Searches after which `diameter` no longer looks for bounds on how far nodes are."""
+_AT_ONCE = 256
 
 Distances = Matrix[np.uint16] | Matrix[np.uint32]
 """Hops; uint32 only for networks of 65535 nodes or more."""
@@ -46,8 +44,6 @@ def require_strongly_connected(topology: Topology) -> None:
 
     O(nodes + links).
     """
-    if len(topology.links) <= _FEW_LINKS and _reaches_all(topology):
-        return
     if _is_balanced(topology) and _first_unreached(topology, arcs_backward(topology)) < 0:
         return
     unreached = _first_unreached(topology, arcs_forward(topology))
@@ -69,40 +65,11 @@ def _is_balanced(topology: Topology) -> bool:
     return bool(np.array_equal(src, dst))
 
 
-def _reaches_all(topology: Topology) -> bool:
-    """Whether node 0 reaches every node and is reached by every node, by sweeps over plain lists."""
-    ends = topology.links.src.tolist(), topology.links.dst.tolist()
-    return all(
-        len(reached_from(0, neighbours_of(*way, topology.node_count))) == topology.node_count
-        for way in (ends, ends[::-1])
-    )
-
-
-def neighbours_of(src: Sequence[int], dst: Sequence[int], nodes: int) -> list[list[int]]:
-    """Return, for each node, the nodes that the arcs from `src` to `dst` lead to from it."""
-    neighbours: list[list[int]] = [[] for _ in range(nodes)]
-    for source, target in zip(src, dst, strict=True):
-        neighbours[source].append(target)
-    return neighbours
-
-
-def reached_from(start: int, neighbours: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the nodes with a path from `start`, and the arcs of the shortest, the nearest first. O(nodes + arcs)."""
-    hops = {start: 0}
-    waiting = [start]
-    for node in waiting:
-        for other in neighbours[node]:
-            if other not in hops:
-                hops[other] = hops[node] + 1
-                waiting.append(other)
-    return hops
-
-
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
     """Return the first node to which no `arcs` lead from node 0, -1 if there is none. O(nodes + links)."""
-    hops = np.full((1, topology.node_count), _UNREACHED, dtype=np.uint32)
-    search_from(*arcs, np.zeros(1, dtype=np.int64), _UNREACHED, hops)
-    missing = np.flatnonzero(hops[0] == _UNREACHED)
+    hops = np.full((1, topology.node_count), np.uint32(2**32 - 1))
+    search_from(*arcs, np.zeros(1, dtype=np.int64), 2**32 - 1, hops)
+    missing = np.flatnonzero(hops[0] == 2**32 - 1)
     return int(missing[0]) if len(missing) else -1
 
 
@@ -134,22 +101,14 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
     return distances
 
 
-Bits = NDArray[np.uint64]
-
-_WORDS = 4
-_AT_ONCE = 64 * _WORDS
-
-
 def diameter(topology: Topology) -> int:
     """Return the largest distance in links between two compute nodes.
 
     Nodes that known symmetries (each checked) take to one another are equally far from their farthest node, so one
     of them is looked at. Searches there and back from chosen nodes bound how far the others can be, by the
-    triangle inequality: a handful suffice on grids and rings. They go on until they have cost as much as searching
-    from all nodes that are left would, 256 at a time as bits; then that is done. At worst O(nodes / 256 * diameter *
-    links) time; O(nodes) memory.
-    Sources: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs; Then et
-    al., "The more the merrier: efficient multi-source graph traversal".
+    triangle inequality: a handful suffice on grids and rings. Where they do not, all nodes that are left are searched
+    from: O(nodes * links) time, O(nodes) memory.
+    Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     candidates = np.unique(orbit, return_index=True)[1]
@@ -160,8 +119,10 @@ def diameter(topology: Topology) -> int:
     most[candidates[0]] = largest
     searches = 0
     while (candidates := candidates[most[candidates] > largest]).size:
-        if searches > -(-len(candidates) // _AT_ONCE) * largest:
-            return max(largest, largest_distance(topology, candidates))
+        if searches > _FAR_SEARCHES:
+            blocks = np.array_split(candidates, -(-len(candidates) // _AT_ONCE))
+            ranks = topology.compute_count
+            return max(largest, *(int(hops_along(topology, forward, block)[:, :ranks].max()) for block in blocks))
         far = searches % 4 == 0
         node = candidates[np.argmax(most[candidates])] if far else candidates[np.argmin(least[candidates])]
         there, back = _hops(topology, forward, node), _hops(topology, backward, node)
@@ -179,65 +140,38 @@ def _hops(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
     return hops_along(topology, arcs, np.array([node]))[0, : topology.compute_count].astype(np.int64)
 
 
-def largest_distance(topology: Topology, starts: NDArray[np.integer]) -> int:
-    """Return the largest distance from any of `starts` to any compute node. O(starts / 256 * diameter * links)."""
-    blocks = np.array_split(starts.astype(np.int64), -(-len(starts) // _AT_ONCE))
-    backward = arcs_backward(topology)
-    return max(int(_farthest(*backward, block, topology.compute_count)) for block in blocks)
+def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
+    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 to what it does not reach.
+
+    `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. Fewer than 65535 nodes. O(N * arcs).
+    """
+    nodes = len(offsets) - 1
+    hops = np.full((nodes, nodes), np.uint16(UNREACHED), dtype=np.uint16)
+    search_from(offsets, neighbours, np.arange(nodes), UNREACHED, hops)
+    return hops
 
 
 @compiled
-def _farthest(
-    offsets: NDArray[np.int64], sources: NDArray[np.int32], starts: NDArray[np.int64], compute_count: int
-) -> int:
-    """Return the largest distance from `starts`, at most `_AT_ONCE`, to nodes below `compute_count`.
-
-    Every node has a bit for each start: whether it is reached. A node reached in a round hands its new bits on in
-    the next. `sources[offsets[v] : offsets[v + 1]]` are the tails of the links into v.
-    """
-    nodes = len(offsets) - 1
-    everyone = np.zeros(_WORDS, dtype=np.uint64)
-    reached = np.zeros((nodes, _WORDS), dtype=np.uint64)
-    fresh = np.zeros((nodes, _WORDS), dtype=np.uint64)
-    following = np.zeros((nodes, _WORDS), dtype=np.uint64)
-    for index in range(len(starts)):
-        bit = np.uint64(1) << np.uint64(index % 64)
-        everyone[index // 64] |= bit
-        reached[starts[index], index // 64] |= bit
-        fresh[starts[index], index // 64] |= bit
-    rounds = farthest = 0
-    going = True
-    while going:
-        going = False
-        rounds += 1
-        following[:] = np.uint64(0)
-        for node in range(nodes):
-            tails = sources[offsets[node] : offsets[node + 1]]
-            if _lacks(everyone, reached[node]) and _receives(tails, fresh, reached[node], following[node]):
-                going = True
-                if node < compute_count:
-                    farthest = rounds
-        fresh, following = following, fresh
-    return farthest
-
-
-@inlined
-def _lacks(everyone: Bits, reached: Bits) -> bool:
-    missing = np.uint64(0)
-    for word in range(_WORDS):
-        missing |= everyone[word] & ~reached[word]
-    return bool(missing != np.uint64(0))
-
-
-@inlined
-def _receives(tails: NDArray[np.int32], fresh: Matrix[np.uint64], reached: Bits, following: Bits) -> bool:
-    """Write to `following`, 0 before, the nodes that newly reach a node over `tails`; return whether any do."""
-    for tail in tails:
-        for word in range(_WORDS):
-            following[word] |= fresh[tail, word]
-    any_new = np.uint64(0)
-    for word in range(_WORDS):
-        following[word] &= ~reached[word]
-        reached[word] |= following[word]
-        any_new |= following[word]
-    return bool(any_new != np.uint64(0))
+def search_from(
+    offsets: NDArray[np.int64],
+    neighbours: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    unreached: int,
+    distances: Matrix[np.uint16] | Matrix[np.uint32],
+) -> None:
+    """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
+    queue = np.empty(distances.shape[1], dtype=np.int32)
+    for row in range(len(starts)):
+        queue[0] = starts[row]
+        distances[row, starts[row]] = 0
+        head, tail = 0, 1
+        while head < tail:
+            node = queue[head]
+            head += 1
+            hops = distances[row, node] + 1
+            for position in range(offsets[node], offsets[node + 1]):
+                neighbour = neighbours[position]
+                if distances[row, neighbour] == unreached:
+                    distances[row, neighbour] = hops
+                    queue[tail] = neighbour
+                    tail += 1

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.topology.all_hops import hops_between_all
-from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.distance import distances_to, hops_between_all
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64

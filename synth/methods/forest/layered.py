@@ -21,7 +21,7 @@ from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.methods.forest.in_arc_shares import Hops, InArcShares, in_arc_shares
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees, no_trees
-from chorale.synth.topology.all_hops import hops_between_all
+from chorale.synth.topology.distance import hops_between_all
 from chorale.synth.topology.transversal import Transversal
 
 

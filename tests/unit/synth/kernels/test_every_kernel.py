@@ -49,9 +49,8 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.abilities import SwitchAbility
-from chorale.synth.topology.all_hops import hops_between_all
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.distance import diameter, largest_distance
+from chorale.synth.topology.distance import diameter, hops_between_all
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -77,7 +76,6 @@ def networks() -> None:
         is_automorphism(topology, np.arange(4))
         isomorphism(topology, topology)
         diameter(topology)
-        largest_distance(topology, np.arange(4))
         optimum(topology, ALLGATHER)
         for options in (Options(chunks=1), None):
             synthesize("bfb", topology, ALLREDUCE, options, SERIAL)

@@ -16,8 +16,8 @@ from chorale.synth.bounds.residual_graph import residual_graph
 from chorale.synth.kernels import library
 from chorale.synth.kernels.compiled import KERNELS, Kernel, in_python
 from chorale.synth.kernels.sources import kernel_modules, source_files
-from chorale.synth.topology.all_hops import search_from
 from chorale.synth.topology.automorphism import _keeps_links
+from chorale.synth.topology.distance import search_from
 from chorale.synth.topology.spec import parse_topology
 
 RING = (np.arange(9, dtype=np.int64), np.roll(np.arange(8), -1).astype(np.int32))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.topology.all_hops import UNREACHED, hops_between_all
+from chorale.synth.topology.distance import UNREACHED, hops_between_all
 
 
 def check(nodes: int, arcs: list[tuple[int, int]]) -> np.ndarray:
