@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, require_collective
-from chorale.synth.methods.grid.exchange import reduce_scatters, subcollective_for
 from chorale.synth.methods.grid.lines import (
     LineReduceScatter,
     LineStep,
@@ -19,6 +18,7 @@ from chorale.synth.methods.grid.lines import (
     synchronised_dimensions,
 )
 from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.steps import grid_collectives
 from chorale.synth.topology.topology import Topology
 
 
@@ -65,6 +65,6 @@ def _bucket(
     require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
     lines = [ring_line(size) for size in grid_shape(topology)]
     order = synchronised_dimensions if synchronised else dimension_by_dimension
-    parts = [subcollective_for(scatter, collective, method) for scatter in reduce_scatters(lines, order, all_ports)]
+    parts = grid_collectives(lines, order, all_ports, collective, method)
     parameters = {"all_ports": all_ports, "synchronised": synchronised}
-    return CollectivePattern(topology, collective, method, parameters, tuple(parts))
+    return CollectivePattern(topology, collective, method, parameters, parts)

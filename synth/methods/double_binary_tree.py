@@ -5,60 +5,16 @@ Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcas
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.reduce_scatter import full_vector_sends
-from chorale.synth.methods.grid.subcollective import (
-    InSequence,
-    Piece,
-    ShardSends,
-    StepMessages,
-    SubCollective,
-    TimeReversed,
-)
+from chorale.synth.methods.grid.steps import SubCollective, backwards, whole_vector_step
 from chorale.synth.topology.families.rings import double_tree_parents
 from chorale.synth.topology.topology import Topology
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReduceTree:
-    """A reduce of the whole vector along a tree: a rank sends to its parent when all below it have sent.
-
-    parent: int64[N], the parent of each rank, -1 for the root. height: of the tree, which is the number of steps
-    """
-
-    parent: NDArray[np.int64]
-    height: int
-    depth: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", tree_depths(self.parent))
-
-    @property
-    def step_count(self) -> int:
-        return self.height
-
-    def reduces(self, step: int) -> bool:
-        return True
-
-    def piece(self, step: int) -> Piece:
-        return Piece()
-
-    def messages(self, step: int) -> StepMessages:
-        src = np.flatnonzero(self.depth == self.height - step)
-        return StepMessages(src, self.parent[src], np.full(len(src), len(self.parent), dtype=np.int64))
-
-    def shard_sends(self, step: int) -> ShardSends:
-        return full_vector_sends(self.messages(step), len(self.parent))
-
-    def signature(self, step: int) -> Hashable:
-        return self.height - step
 
 
 def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -84,15 +40,25 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
         parents = (parents[0], _with_root(parents[1], 0))
         parents = (_turned(parents[0], collective.root), _turned(parents[1], collective.root))
     height = int(max(tree_depths(parent).max() for parent in parents))
-    trees = [ReduceTree(parent, height) for parent in parents]
-    parts = tuple(_subcollective(tree, collective) for tree in trees)
+    parts = tuple(_subcollective(parent, height, collective) for parent in parents)
     return CollectivePattern(topology, collective, "double-binary-tree", {}, parts, kind="pipelined")
 
 
-def _subcollective(tree: ReduceTree, collective: Collective) -> SubCollective:
+def _subcollective(parent: NDArray[np.int64], height: int, collective: Collective) -> SubCollective:
+    """Return what makes `collective` on a tree; a rank sends to its parent when all below it have sent.
+
+    parent: int64[N], the parent of each rank, -1 for the root. height: of the tree, which is the number of steps
+    """
+    depth = tree_depths(parent)
+
+    def ends(distance: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        src = np.flatnonzero(depth == distance)
+        return src, parent[src]
+
+    tree = [whole_vector_step(partial(ends, distance), len(parent), distance) for distance in range(height, 0, -1)]
     parts: dict[CollectiveName, SubCollective] = {
-        CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
-        CollectiveName.BROADCAST: TimeReversed(tree),
+        CollectiveName.ALLREDUCE: [*tree, *backwards(tree)],
+        CollectiveName.BROADCAST: backwards(tree),
         CollectiveName.REDUCE: tree,
     }
     require_collective("double-binary-tree", collective, parts)

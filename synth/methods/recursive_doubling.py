@@ -10,13 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.methods.grid.exchange import (
-    ExchangeRounds,
-    reduce_scatters,
-    require_allreduce,
-    subcollective_for,
-    vector_exchanges,
-)
 from chorale.synth.methods.grid.lines import (
     LineReduceScatter,
     LineStep,
@@ -27,6 +20,7 @@ from chorale.synth.methods.grid.lines import (
     round_robin,
 )
 from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.steps import ExchangeRounds, grid_collectives, require_allreduce, vector_exchanges
 from chorale.synth.topology.topology import Topology
 
 
@@ -72,11 +66,8 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
-    parts = [
-        subcollective_for(scatter, collective, "rabenseifner")
-        for scatter in reduce_scatters(lines, round_robin, all_ports)
-    ]
-    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(parts))
+    parts = grid_collectives(lines, round_robin, all_ports, collective, "rabenseifner")
+    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, parts)
 
 
 def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
@@ -92,4 +83,4 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
     require_allreduce(collective, "recursive-doubling")
     lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
     parts = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(parts))
+    return CollectivePattern(topology, collective, "recursive-doubling", parameters, parts)

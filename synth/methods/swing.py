@@ -8,13 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.collective import Collective
-from chorale.synth.methods.grid.exchange import (
-    ExchangeRounds,
-    reduce_scatters,
-    require_allreduce,
-    subcollective_for,
-    vector_exchanges,
-)
 from chorale.synth.methods.grid.lines import (
     LineReduceScatter,
     LineStep,
@@ -25,6 +18,7 @@ from chorale.synth.methods.grid.lines import (
     round_robin,
 )
 from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.steps import ExchangeRounds, grid_collectives, require_allreduce, vector_exchanges
 from chorale.synth.topology.topology import Topology
 
 
@@ -78,10 +72,8 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
     (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
-    parts = [
-        subcollective_for(scatter, collective, "swing") for scatter in reduce_scatters(lines, round_robin, all_ports)
-    ]
-    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(parts))
+    parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
+    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, parts)
 
 
 def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
@@ -97,4 +89,4 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     require_allreduce(collective, "swing-latency")
     lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
     parts = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(parts))
+    return CollectivePattern(topology, collective, "swing-latency", parameters, parts)

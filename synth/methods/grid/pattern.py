@@ -16,7 +16,7 @@ from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.routing import PairRoutes, pair_routes
-from chorale.synth.methods.grid.subcollective import SubCollective
+from chorale.synth.methods.grid.steps import Step, SubCollective
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Schedule
 from chorale.synth.topology.topology import Topology
 
@@ -91,16 +91,16 @@ class CollectivePattern:
         for step in self._steps:
             columns: list[tuple[NDArray[np.int64], ...]] = []
             for part in self._at(step):
-                src, dst, shards = part.messages(step)
-                columns.append((src, dst, shards * (self._pieces // part.piece(step).total)))
+                src, dst, shards = part.messages()
+                columns.append((src, dst, shards * (self._pieces // part.pieces)))
             src, dst, amount = map(np.concatenate, zip(*columns, strict=True))
             yield src, dst, amount
 
     @cached_property
     def _steps(self) -> list[int]:
         """The steps in which any subcollective sends."""
-        count = max(part.step_count for part in self.subcollectives)
-        return [step for step in range(count) if any(len(part.messages(step).src) for part in self._at(step))]
+        count = max(map(len, self.subcollectives))
+        return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 
     @cached_property
     def _pairs(self) -> PairRoutes:
@@ -112,7 +112,7 @@ class CollectivePattern:
                 continue
             signatures.add(signature)
             for part in self._at(step):
-                src, dst, _ = part.messages(step)
+                src, dst, _ = part.messages()
                 keys.append(src * ranks + dst)
         return pair_routes(self.topology, grid_shape(self.topology), distinct(np.concatenate(keys)))
 
@@ -127,22 +127,22 @@ class CollectivePattern:
 
     @cached_property
     def _pieces(self) -> int:
-        return lcm(*{part.piece(step).total for step in self._steps for part in self._at(step)})
+        return lcm(*{part.pieces for step in self._steps for part in self._at(step)})
 
-    def _at(self, step: int) -> Iterator[SubCollective]:
-        return (part for part in self.subcollectives if step < part.step_count)
+    def _at(self, step: int) -> Iterator[Step]:
+        return (part[step] for part in self.subcollectives if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
-        return tuple(part.signature(step) if step < part.step_count else None for part in self.subcollectives)
+        return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _traffic_step(self, step: int) -> TrafficStep:
         from chorale.synth.schedule.traffic import merged_step  # noqa: PLC0415 (as above)
 
         routes, amounts = [], []
         for part in self._at(step):
-            src, dst, shards = part.messages(step)
+            src, dst, shards = part.messages()
             first, second = self._pairs.find(src, dst)
-            amount = shards * (self._units // part.piece(step).total)
+            amount = shards * (self._units // part.pieces)
             two = second >= 0
             routes += [first, second[two]]
             amounts += [np.where(two, amount // 2, amount), amount[two] // 2]
@@ -150,15 +150,15 @@ class CollectivePattern:
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
         """Yield columns of rows of `step`, which is the `number`-th in which any subcollective sends."""
-        for index, part in enumerate(self.subcollectives):
-            if step >= part.step_count:
+        for index, steps in enumerate(self.subcollectives):
+            if step >= len(steps):
                 continue
-            piece = part.piece(step)
-            pieces, position = len(self.subcollectives) * piece.total, index * piece.total + piece.number
+            part = steps[step]
+            pieces, position = len(self.subcollectives) * part.pieces, index * part.pieces + part.piece
             lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces
             if lo == hi:
                 continue
-            src, dst, shard = part.shard_sends(step)
+            src, dst, shard = part.sends()
             first, second = self._pairs.find(src, dst)
             middle = np.where(second >= 0, (lo + hi) // 2, hi)
             for route, start, end in (
@@ -167,10 +167,10 @@ class CollectivePattern:
             ):
                 used = start < end
                 same = np.ones(int(used.sum()), dtype=np.int64)
-                yield [number * same, route[used], shard[used], start[used], end[used], part.reduces(step) * same]
+                yield [number * same, route[used], shard[used], start[used], end[used], part.reduces * same]
 
     def _check_size(self) -> None:
-        transfers = sum(int(part.messages(step).shards.sum()) for step in self._steps for part in self._at(step))
+        transfers = sum(int(part.messages()[2].sum()) for step in self._steps for part in self._at(step))
         if transfers > MAX_TRANSFERS:
             rule = f"a schedule of {self.method} holds at most {MAX_TRANSFERS} transfers"
             raise InvalidInput(rule, f"{transfers} for {self.topology.spec}", "use fewer nodes, or simulate the method")

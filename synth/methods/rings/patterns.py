@@ -3,113 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName, require_collective
+from chorale.synth.collective import Collective
 from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.subcollective import (
-    InSequence,
-    Piece,
-    ShardSends,
-    StepMessages,
-    SubCollective,
-    TimeReversed,
-)
+from chorale.synth.methods.grid.steps import Columns, Step, SubCollective, backwards, of_parts
 from chorale.synth.methods.rings.cycles import disjoint_cycles, hamiltonian_cycle
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ring:
-    """A reduce_scatter along `order`: in step t position p hands on the sum of the shard of position p - 1 - t."""
+def ring_reduce_scatter(order: NDArray[np.int64]) -> list[Step]:
+    """Return the reduce_scatter in which position p hands on the sum of the shard of position p - 1 - t in step t."""
+    following, one = np.roll(order, -1), np.ones_like(order)
 
-    order: NDArray[np.int64]
+    def sends(step: int) -> Columns:
+        return order, following, np.roll(order, 1 + step)
 
-    @property
-    def step_count(self) -> int:
-        return len(self.order) - 1
-
-    def reduces(self, step: int) -> bool:
-        return True
-
-    def piece(self, step: int) -> Piece:
-        return Piece()
-
-    def messages(self, step: int) -> StepMessages:
-        return StepMessages(self.order, np.roll(self.order, -1), np.ones_like(self.order))
-
-    def shard_sends(self, step: int) -> ShardSends:
-        return ShardSends(self.order, np.roll(self.order, -1), np.roll(self.order, 1 + step))
-
-    def signature(self, step: int) -> Hashable:
-        return "ring"  # every step sends one shard over every hop
+    return [  # every step sends one shard over every hop
+        Step(lambda: (order, following, one), partial(sends, step), lambda: "ring") for step in range(len(order) - 1)
+    ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MeetingRing:
-    """A reduce_scatter in which the sum for a position comes from `ahead` positions before it and `back` behind it.
+def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[Step]:
+    """Return a reduce_scatter in which the sum for a position comes from `ahead` positions before it and `back` behind.
 
     The time reversal of BFB on a ring: max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-Connect
     Topologies for Collective Communications", appendix F.1.
     """
 
-    order: NDArray[np.int64]
-    ahead: int
-    back: int
+    def sends(distance: int) -> Columns:
+        signs = [sign for sign, reach in ((1, ahead), (-1, back)) if distance <= reach]
+        src = [np.roll(order, -sign * distance) for sign in signs]
+        dst = [np.roll(order, -sign * (distance - 1)) for sign in signs]
+        return np.concatenate(src), np.concatenate(dst), np.tile(order, len(signs))
 
-    @property
-    def step_count(self) -> int:
-        return max(self.ahead, self.back)
+    def messages(distance: int) -> Columns:
+        src, dst, _ = sends(distance)
+        return src, dst, np.ones_like(src)
 
-    def reduces(self, step: int) -> bool:
-        return True
+    def signature(distance: int) -> Hashable:
+        return distance <= ahead, distance <= back
 
-    def piece(self, step: int) -> Piece:
-        return Piece()
-
-    def messages(self, step: int) -> StepMessages:
-        src, dst, _ = self.shard_sends(step)
-        return StepMessages(src, dst, np.ones_like(src))
-
-    def shard_sends(self, step: int) -> ShardSends:
-        distance = self.step_count - step
-        signs = [sign for sign, reach in ((1, self.ahead), (-1, self.back)) if distance <= reach]
-        src = [np.roll(self.order, -sign * distance) for sign in signs]
-        dst = [np.roll(self.order, -sign * (distance - 1)) for sign in signs]
-        return ShardSends(np.concatenate(src), np.concatenate(dst), np.tile(self.order, len(signs)))
-
-    def signature(self, step: int) -> Hashable:
-        distance = self.step_count - step
-        return distance <= self.ahead, distance <= self.back
+    return [
+        Step(partial(messages, distance), partial(sends, distance), partial(signature, distance))
+        for distance in range(max(ahead, back), 0, -1)
+    ]
 
 
-def ring_subcollective(order: NDArray[np.int64], collective: Collective, method: str) -> SubCollective:
+def ring_subcollective(order: NDArray[np.integer], collective: Collective, method: str) -> SubCollective:
     """Return the subcollective that makes `collective` around `order` in its direction only."""
     around = np.asarray(order, dtype=np.int64)
-    gather = TimeReversed(Ring(around[::-1].copy()))
-    return _of_parts(Ring(around), gather, collective, method)
-
-
-def meeting_subcollective(
-    order: NDArray[np.int64], ahead: int, back: int, collective: Collective, method: str
-) -> SubCollective:
-    """Return the subcollective that makes `collective` around `order` in both directions, meeting half-way."""
-    ring = MeetingRing(np.asarray(order, dtype=np.int64), ahead, back)
-    return _of_parts(ring, TimeReversed(ring), collective, method)
-
-
-def _of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
-    parts: dict[CollectiveName, SubCollective] = {
-        CollectiveName.ALLGATHER: gather,
-        CollectiveName.REDUCE_SCATTER: scatter,
-        CollectiveName.ALLREDUCE: InSequence(scatter, gather),
-    }
-    require_collective(method, collective, parts)
-    return parts[collective.name]
+    gather = backwards(ring_reduce_scatter(around[::-1].copy()))
+    return of_parts(ring_reduce_scatter(around), gather, collective, method)
 
 
 def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePattern:
@@ -134,11 +83,10 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
-    parts: list[SubCollective] = [
-        meeting_subcollective(order, ahead, back, collective, "bfb-ring")
-        for order in disjoint_cycles(topology)
-        for ahead, back in reaches
+    scatters = [
+        meeting_reduce_scatter(order, ahead, back) for order in disjoint_cycles(topology) for ahead, back in reaches
     ]
+    parts = [of_parts(scatter, backwards(scatter), collective, "bfb-ring") for scatter in scatters]
     return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(parts))
 
 

@@ -81,7 +81,7 @@ def _senders_by_receiver(ports, step) -> dict:
     """Return the ports that send between each pair of neighbours in `step`."""
     users: dict = {}
     for number, port in enumerate(ports):
-        src, dst, _ = port.messages(step)
+        src, dst, _ = port[step].messages()
         for pair in zip(src.tolist(), dst.tolist(), strict=True):
             users.setdefault(pair, set()).add(number)
     return users

@@ -17,8 +17,7 @@ from chorale.synth.methods.grid.lines import (
     round_robin,
     synchronised_dimensions,
 )
-from chorale.synth.methods.grid.reduce_scatter import GridReduceScatter, ReduceToRoot
-from chorale.synth.methods.grid.subcollective import TimeReversed
+from chorale.synth.methods.grid.steps import backwards, grid_reduce_scatter, reduce_to_root
 from chorale.synth.methods.recursive_doubling import halving_line
 from chorale.synth.methods.swing import swing_line
 
@@ -69,19 +68,14 @@ def test_mirror_images_turn_back(line):
 )
 def test_messages_are_the_cells_counted(chosen, order, data):
     counts = [len(line.steps) for line in chosen]
-    scatter = GridReduceScatter(tuple(chosen), tuple(order(counts, data.draw(st.integers(0, len(chosen) - 1)))))
-    root = data.draw(st.integers(0, int(np.prod([line.size for line in chosen])) - 1))
-    for port in (scatter, TimeReversed(scatter), ReduceToRoot(scatter, root)):
-        for step in range(port.step_count):
-            cells, messages = port.shard_sends(step), port.messages(step)
-            counted = Counter(zip(cells.src.tolist(), cells.dst.tolist(), strict=True))
-            assert counted == dict(
-                zip(
-                    zip(messages.src.tolist(), messages.dst.tolist(), strict=True),
-                    messages.shards.tolist(),
-                    strict=True,
-                )
-            )
+    scatter = grid_reduce_scatter(chosen, order(counts, data.draw(st.integers(0, len(chosen) - 1))))
+    ranks = int(np.prod([line.size for line in chosen]))
+    root = data.draw(st.integers(0, ranks - 1))
+    for port in (scatter, backwards(scatter), reduce_to_root(scatter, root, ranks)):
+        for step in port:
+            cells, (src, dst, shards) = step.sends(), step.messages()
+            counted = Counter(zip(cells[0].tolist(), cells[1].tolist(), strict=True))
+            assert counted == dict(zip(zip(src.tolist(), dst.tolist(), strict=True), shards.tolist(), strict=True))
 
 
 @given(
@@ -89,11 +83,10 @@ def test_messages_are_the_cells_counted(chosen, order, data):
     st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
 )
 def test_steps_of_equal_signature_send_the_same(chosen, order):
-    scatter = GridReduceScatter(tuple(chosen), tuple(order([len(line.steps) for line in chosen], 0)))
     seen: dict = {}
-    for step in range(scatter.step_count):
-        messages = [part.tolist() for part in scatter.messages(step)]
-        assert seen.setdefault(scatter.signature(step), messages) == messages
+    for step in grid_reduce_scatter(chosen, order([len(line.steps) for line in chosen], 0)):
+        messages = [part.tolist() for part in step.messages()]
+        assert seen.setdefault(step.signature(), messages) == messages
 
 
 def test_turns_skip_dimensions_that_are_through():

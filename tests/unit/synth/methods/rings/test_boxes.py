@@ -51,7 +51,7 @@ def test_boxes_with_links_inside_are_crossed_along_them():
     topology = parse_topology("mi250:2")
     pattern = box_ring(topology, ALLGATHER)
     links = set(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
-    src, dst, _ = pattern.subcollectives[3].messages(0)
+    src, dst, _ = pattern.subcollectives[3][0].messages()
     inside = src // 16 == dst // 16
     assert np.count_nonzero(~inside) == 2
     assert set(zip(src[inside].tolist(), dst[inside].tolist(), strict=True)) <= links

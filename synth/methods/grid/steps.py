@@ -1,0 +1,313 @@
+"""Steps of subcollectives, which run side by side, each on its part of every shard: on grids and of whole vectors.
+
+A reduce_scatter on a grid is the product of those along its lines; an exchange sends the whole vector in every
+message (fewest steps, most bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import STANDARD, Collective, CollectiveName, require_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.grid.lines import LineReduceScatter, Positions, Turn, round_robin
+
+Numbers = NDArray[np.int64]
+Columns = tuple[Numbers, Numbers, Numbers]
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+class Step(NamedTuple):
+    """What a subcollective sends in one step, computed when it is asked for.
+
+    messages:      return (src, dst, shards): `shards[i]` shards from `src[i]` to `dst[i]`, each pair once
+    sends:         return (src, dst, shard): the shards of these messages, one by one
+    signature:     return a value that is equal for steps of equal messages (it may differ for some that are equal)
+    reduces:       whether the receiver adds what is sent to what it holds
+    piece, pieces: only this one of so many equal pieces of the data is sent
+    """
+
+    messages: Callable[[], Columns]
+    sends: Callable[[], Columns]
+    signature: Callable[[], Hashable]
+    reduces: bool = True
+    piece: int = 0
+    pieces: int = 1
+
+
+SubCollective: TypeAlias = Sequence[Step]
+
+
+def backwards(steps: SubCollective) -> list[Step]:
+    """Return `steps` backwards in time: what was summed up along a tree is copied down the same tree."""
+    return [
+        step._replace(
+            messages=partial(_turned, step.messages),
+            sends=partial(_turned, step.sends),
+            signature=partial(_marked, step.signature),
+            reduces=False,
+        )
+        for step in reversed(steps)
+    ]
+
+
+def _turned(columns: Callable[[], Columns]) -> Columns:
+    src, dst, amount = columns()
+    return dst, src, amount
+
+
+def _marked(signature: Callable[[], Hashable]) -> Hashable:
+    return "backwards", signature()
+
+
+def whole_vector_step(
+    ends: Callable[[], tuple[Numbers, Numbers]], ranks: int, signature: Hashable, reduces: bool = True
+) -> Step:
+    """Return the step in which all shards go from each of the first `ends` to the second."""
+
+    def messages() -> Columns:
+        src, dst = ends()
+        return src, dst, np.full(len(src), ranks, dtype=np.int64)
+
+    def sends() -> Columns:
+        src, dst = ends()
+        return np.repeat(src, ranks), np.repeat(dst, ranks), np.tile(np.arange(ranks), len(src))
+
+    return Step(messages, sends, lambda: signature, reduces)
+
+
+def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[Step]:
+    """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order of `turns`.
+
+    A turn of None waits. A shard is a block in every dimension, those of its owner's coordinates. A rank holds a
+    partial sum of it as long as its position holds the block in all dimensions; in a turn of dimension d it hands on
+    what its line hands on there. So steps are products, and sums over them are cheap: O(N) per step, whatever the
+    number of shards.
+    """
+    steps, done = [], [0] * len(lines)
+    for turn in turns:
+        if turn is None:
+            steps.append(Step(_no_columns, _no_columns, lambda: None))
+            continue
+        at = _GridStep(lines, turn, tuple(done))
+        steps.append(Step(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
+        done[turn.axis] = max(done[turn.axis], turn.number + 1)
+    return steps
+
+
+def _no_columns() -> Columns:
+    return _NOTHING, _NOTHING, _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class _GridStep:
+    """A turn on a grid; `done[d]` steps of the lines of dimension d are through."""
+
+    lines: Sequence[LineReduceScatter]
+    turn: Turn
+    done: tuple[int, ...]
+
+    def messages(self) -> Columns:
+        src, dst, shards = [], [], []
+        for axis, line in enumerate(self.lines):
+            if axis == self.turn.axis:
+                here, there, blocks = line.steps[self.turn.number].pairs(line.size)
+            else:
+                blocks = line.held(self.done[axis]).sum(axis=1)
+                here = there = np.flatnonzero(blocks)
+                blocks = blocks[here]
+            src.append(here * self._stride(axis))
+            dst.append(there * self._stride(axis))
+            shards.append(blocks)
+        return outer_sum(src), outer_sum(dst), _outer_product(shards)
+
+    def sends(self) -> Columns:
+        columns: tuple[list[Numbers], ...] = ([], [], [])
+        for axis, line in enumerate(self.lines):
+            if axis == self.turn.axis:
+                moved = line.steps[self.turn.number]
+                parts = (moved.src, moved.dst, moved.block)
+            else:
+                here, block = np.nonzero(line.held(self.done[axis]))
+                parts = (here, here, block)
+            for numbers, part in zip(columns, parts, strict=True):
+                numbers.append(part * self._stride(axis))
+        src, dst, shard = map(outer_sum, columns)
+        return src, dst, shard
+
+    def signature(self) -> Hashable:
+        axis, line = self.turn.axis, self.lines[self.turn.axis]
+        moved = b"".join(part.tobytes() for part in line.steps[self.turn.number].pairs(line.size))
+        held = (line.held(done).sum(axis=1).tobytes() for line, done in zip(self.lines, self.done, strict=True))
+        return axis, self.turn.pieces, moved, *(part for number, part in enumerate(held) if number != axis)
+
+    def _stride(self, axis: int) -> int:
+        return prod(line.size for line in self.lines[axis + 1 :])
+
+
+def outer_sum(parts: Iterable[Numbers]) -> Numbers:
+    """Return all sums of one number of each part, the last part fastest."""
+    result = np.zeros(1, dtype=np.int64)
+    for part in parts:
+        result = np.add.outer(result, part).ravel()
+    return result
+
+
+def _outer_product(parts: Iterable[Numbers]) -> Numbers:
+    result = np.ones(1, dtype=np.int64)
+    for part in parts:
+        result = np.multiply.outer(result, part).ravel()
+    return result
+
+
+def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[Step]:
+    """Return the reduce in which every rank sends the whole vector where it hands on the shard of `root`."""
+
+    def ends(step: Step) -> tuple[Numbers, Numbers]:
+        src, dst, shard = step.sends()
+        return src[shard == root], dst[shard == root]
+
+    return [
+        whole_vector_step(partial(ends, step), ranks, ("tree", number, root))._replace(
+            piece=step.piece, pieces=step.pieces
+        )
+        for number, step in enumerate(scatter)
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangeRounds:
+    """The rounds of one line: the largest power of two of them exchange, the others are folded onto them.
+
+    active: the positions that exchange
+    folded: the others; `onto[i]` takes the vector of `folded[i]` before and hands it the sum afterwards
+    peers:  `peers[s][i]` is the position with which `active[i]` exchanges in round s
+    """
+
+    size: int
+    active: Positions
+    folded: Positions
+    onto: Positions
+    peers: tuple[Positions, ...]
+
+    @staticmethod
+    def of(size: int, peers: Sequence[Positions]) -> ExchangeRounds:
+        """Return the rounds in which positions 0 to 2^k - 1 of `size` exchange with `peers`."""
+        active = np.arange(1 << len(peers))
+        folded = np.arange(len(active), size)
+        return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
+
+    def mirrored(self) -> ExchangeRounds:
+        """Return the rounds in which position -a modulo size does what a does here."""
+        active, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
+        return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
+
+
+def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[Step]:
+    """Return an allreduce in which every message holds the whole vector of the subcollective.
+
+    Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of
+    `turns`, then the folded ranks are given the result. The latency-optimal algorithms of the Swing paper
+    (sections 2.3.2 and 3.1.2) on sizes that are powers of two.
+    """
+    ranks = prod(line.size for line in lines)
+
+    def ranks_at(axis: int, positions: Positions, others: Sequence[Positions]) -> Positions:
+        parts = [positions if number == axis else other for number, other in enumerate(others)]
+        strides = [prod(line.size for line in lines[number + 1 :]) for number in range(len(parts))]
+        return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
+
+    def fold(axis: int) -> tuple[Positions, Positions]:
+        """Return (ranks that are folded along `axis`, onto which): earlier dimensions are folded already."""
+        others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
+        return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
+
+    def turn_ends(turn: Turn | None) -> tuple[Positions, Positions]:
+        if turn is None:
+            return _NOTHING, _NOTHING
+        others, line = [line.active for line in lines], lines[turn.axis]
+        return ranks_at(turn.axis, line.active, others), ranks_at(turn.axis, line.peers[turn.number], others)
+
+    folds = [axis for axis, line in enumerate(lines) if len(line.folded)]
+    ends: list[Callable[[], tuple[Positions, Positions]]] = [
+        *(partial(fold, axis) for axis in folds),
+        *(partial(turn_ends, turn) for turn in turns),
+        *(lambda axis=axis: fold(axis)[::-1] for axis in reversed(folds)),
+    ]
+    summed = len(folds) + len(turns)
+    return [
+        whole_vector_step(of_step, ranks, ("exchange", number), reduces=number < summed)
+        for number, of_step in enumerate(ends)
+    ]
+
+
+LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
+
+Order = Callable[[Sequence[int], int], list[Turn | None]]
+"""From the number of steps of each dimension and the dimension to begin with to the order of all steps."""
+
+
+def grid_collectives(
+    lines: Sequence[LineReduceScatter], order: Order, all_ports: bool, collective: Collective, method: str
+) -> tuple[SubCollective, ...]:
+    """Return the subcollectives that make `collective` from reduce_scatters (Swing paper, section 4.1).
+
+    With `all_ports` one begins in each dimension, and each has a mirror image, which goes the other way around; a
+    grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
+
+    allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
+    the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.
+    """
+    counts, ranks = [len(line.steps) for line in lines], prod(line.size for line in lines)
+    require_collective(method, collective, [name for name in STANDARD if name != CollectiveName.ALLTOALL])
+    parts: list[SubCollective] = []
+    for first, port_lines in _beginnings(lines, all_ports):
+        scatter = grid_reduce_scatter(port_lines, order(counts, first))
+        if collective.root is not None:
+            tree = reduce_to_root(scatter, collective.root, ranks)
+            parts.append(tree if collective.reduces else backwards(tree))
+        else:
+            parts.append(of_parts(scatter, backwards(scatter), collective, method))
+    return tuple(parts)
+
+
+def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
+    """Return what makes `collective` from a reduce_scatter and an allgather; InvalidInput for any but these two and
+    allreduce."""
+    parts: dict[CollectiveName, SubCollective] = {
+        CollectiveName.ALLGATHER: gather,
+        CollectiveName.REDUCE_SCATTER: scatter,
+        CollectiveName.ALLREDUCE: [*scatter, *gather],
+    }
+    require_collective(method, collective, parts)
+    return parts[collective.name]
+
+
+def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[SubCollective, ...]:
+    """Return the exchanges of whole vectors that run side by side, beginning as in `grid_collectives`."""
+    counts = [len(line.peers) for line in lines]
+    return tuple(
+        exchange_steps(port_lines, round_robin(counts, first)) for first, port_lines in _beginnings(lines, all_ports)
+    )
+
+
+def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
+    """Yield the dimension that each subcollective begins in, and its lines: plain, then mirrored."""
+    mirrored = [line.mirrored() for line in lines]
+    for first in range(len(lines) if all_ports else 1):
+        yield first, lines
+        if all_ports and any(line.size > 2 for line in lines):
+            yield first, mirrored
+
+
+def require_allreduce(collective: Collective, method: str) -> None:
+    """Raise InvalidInput unless `collective` is allreduce."""
+    if collective.name != CollectiveName.ALLREDUCE:
+        raise InvalidInput(f"{method} makes allreduce, broadcast or reduce", collective.name.value, "choose allreduce")
