@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.bfb.joined_columns import JoinedColumns
 from chorale.synth.methods.bfb.network import MAX_CHUNKS, MAX_TIMED_CHUNKS, BfbNetwork, problems_of, steps_of
 from chorale.synth.methods.bfb.node_batches import assign_chunks, integral_chunk_times, least_loads
 
@@ -259,9 +258,8 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
     """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
     shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
-    columns = JoinedColumns(_column_types(shared), plan.network.nodes * plan.network.shards)
-    executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress, columns.add)
-    joined = columns.joined()
+    parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
+    joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     return [*joined, np.zeros(len(joined[0]), dtype=np.uint8)]
 
 

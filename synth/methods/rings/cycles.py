@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import is_among
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.rings.matching import maximum_matching
 from chorale.synth.topology.families.rings import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.topology import Topology
@@ -39,9 +39,12 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
 
 def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
-    matched = maximum_matching([sorted(following) for following in neighbours], len(neighbours))
-    successors = [dst for dst in matched if dst is not None]
-    return successors if len(successors) == len(neighbours) else None
+    ends = [(rank, target) for rank, following in enumerate(neighbours) for target in sorted(following)]
+    rank, target = np.array(ends, dtype=np.int32).reshape(-1, 2).T
+    count = len(neighbours)
+    graph = sparse.csr_array((np.ones(len(rank), dtype=np.int8), (rank, target)), shape=(count, count))
+    matched = csgraph.maximum_bipartite_matching(graph, perm_type="column")
+    return None if np.any(matched < 0) else [int(target) for target in matched]
 
 
 @dataclass(slots=True)
