@@ -15,8 +15,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.methods.bfb.network import MAX_HOPS, BfbNetwork, network_of, problems_of, steps_of
 from chorale.synth.methods.bfb.node_batches import least_loads
+from chorale.synth.methods.bfb.plan import MAX_HOPS, BfbNetwork, network_of, problems_of, steps_of
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology

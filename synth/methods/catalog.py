@@ -27,7 +27,7 @@ def _bfb(topology: Topology, options: Options, executor: Executor, progress: Pro
 
 
 def _ring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.rings.ring import ring_allgather  # noqa: PLC0415 (as above)
+    from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415 (as above)
 
     over_boxes = pattern_of("ring", topology, ALLGATHER)
     if over_boxes is not None:
@@ -36,7 +36,7 @@ def _ring(topology: Topology, options: Options, _executor: Executor, _progress: 
 
 
 def _biring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.rings.ring import ring_allgather  # noqa: PLC0415 (as above)
+    from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415 (as above)
 
     return ring_allgather(topology, bidirectional=True, chunks=options.chunks)
 

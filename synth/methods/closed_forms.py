@@ -41,35 +41,35 @@ class Algorithm:
 
 _ALL = (
     Algorithm(
-        "swing", "Swing, bandwidth-optimal, on grids of any sizes", (*_SCATTERED, *_ROOTED), "swing", "swing"
+        "swing", "Swing, bandwidth-optimal, on grids of any sizes", (*_SCATTERED, *_ROOTED), "grid.algorithms", "swing"
     ),
-    Algorithm("swing-latency", "Swing with whole vectors, log2 N steps", _WHOLE, "swing", "swing_latency"),
+    Algorithm("swing-latency", "Swing with whole vectors, log2 N steps", _WHOLE, "grid.algorithms", "swing_latency"),
     Algorithm(
         "hamiltonian-ring", "rings around edge-disjoint cycles, all ports", _SCATTERED,
-        "rings.patterns", "hamiltonian_ring",
+        "rings.rings", "hamiltonian_ring",
     ),
-    Algorithm("bfb-ring", "the same cycles, both ways to meet half-way", _SCATTERED, "rings.patterns", "bfb_ring"),
+    Algorithm("bfb-ring", "the same cycles, both ways to meet half-way", _SCATTERED, "rings.rings", "bfb_ring"),
     Algorithm(
-        "bucket", "rings along one dimension after the other, all ports in step", _SCATTERED, "bucket", "bucket"
+        "bucket", "rings along one dimension after the other, all ports in step", _SCATTERED, "grid.algorithms", "bucket"
     ),
     Algorithm(
-        "traditional-torus", "bucket in which no port waits for others", _SCATTERED, "bucket", "traditional_torus"
+        "traditional-torus", "bucket in which no port waits for others", _SCATTERED, "grid.algorithms", "traditional_torus"
     ),
     Algorithm(
         "recursive-doubling", "exchange of whole vectors, one port", _WHOLE,
-        "recursive_doubling", "recursive_doubling",
+        "grid.algorithms", "recursive_doubling",
     ),
     Algorithm(
         "mirrored-recursive-doubling", "the same, mirrored onto all ports", _WHOLE,
-        "recursive_doubling", "recursive_doubling", all_ports=True,
+        "grid.algorithms", "recursive_doubling", all_ports=True,
     ),
     Algorithm(
         "rabenseifner", "recursive halving and doubling, one port", (*_SCATTERED, *_ROOTED),
-        "recursive_doubling", "rabenseifner",
+        "grid.algorithms", "rabenseifner",
     ),
     Algorithm(
         "mirrored-rabenseifner", "the same, mirrored onto all ports", (*_SCATTERED, *_ROOTED),
-        "recursive_doubling", "rabenseifner", all_ports=True,
+        "grid.algorithms", "rabenseifner", all_ports=True,
     ),
     Algorithm(
         "double-binary-tree", "two trees, half of the data each, pipelined", _WHOLE,
@@ -84,11 +84,11 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 def pattern_of(method: str, topology: Topology, collective: Collective) -> CollectivePattern | None:
     """Return the pattern of `method` if it has a closed form on `topology`, else None.
 
-    That is so for `ALGORITHMS`, and for ring on networks of boxes (`chorale.synth.methods.rings.patterns`). Raises
+    That is so for `ALGORITHMS`, and for ring on networks of boxes (`chorale.synth.methods.rings.rings`). Raises
     InvalidInput where the algorithm cannot make the collective or does not suit the topology.
     """
     if method == "ring" and topology.switch_count:
-        from chorale.synth.methods.rings.patterns import box_ring, count_boxes  # noqa: PLC0415 (few wait for it)
+        from chorale.synth.methods.rings.rings import box_ring, count_boxes  # noqa: PLC0415 (few wait for it)
 
         if count_boxes(topology) > 1:
             return box_ring(topology, collective)

@@ -10,8 +10,7 @@ import typer
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.groups.group import Group
-from chorale.synth.methods.groups.packing import pack_groups
-from chorale.synth.methods.groups.schedule import CHUNK_COUNTS, shared_schedules
+from chorale.synth.methods.groups.packing import CHUNK_COUNTS, pack_groups, shared_schedules
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, progress_bar, results

@@ -185,7 +185,7 @@ def traffic_of_method(
     if pattern is not None:
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
-        from chorale.synth.methods.rings.ring import ring_traffic  # noqa: PLC0415 (as above)
+        from chorale.synth.methods.rings.rings import ring_traffic  # noqa: PLC0415 (as above)
 
         return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, target, method)

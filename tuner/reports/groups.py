@@ -10,8 +10,14 @@ from chorale.synth.executor.base import Progress
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
-from chorale.synth.methods.groups.packing import GroupPacking, pack_groups
-from chorale.synth.methods.groups.schedule import GroupSchedule, SharedSchedules, shared_schedules, time_together
+from chorale.synth.methods.groups.packing import (
+    GroupPacking,
+    GroupSchedule,
+    SharedSchedules,
+    pack_groups,
+    shared_schedules,
+    time_together,
+)
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports.lazy_rich import Table
 

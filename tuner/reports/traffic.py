@@ -12,8 +12,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.methods.traffic.baselines import BASELINES, baseline_times
 from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
-from chorale.synth.methods.traffic.planner import TrafficPlan, replan
-from chorale.synth.methods.traffic.schedule import traffic_schedule
+from chorale.synth.methods.traffic.planner import TrafficPlan, replan, traffic_schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.reports.lazy_rich import Table

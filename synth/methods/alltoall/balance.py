@@ -1,18 +1,20 @@
 """Flows in whole units that do not wait for narrow links: what links get too much of is cut down, round by round.
 
 A solver is right up to a part of the widest link, which may be many times what a narrow one carries; and a whole chunk
-may be more than a narrow link should get. What the flows of a network should take is known from its upper bound.
+may be more than a narrow link should get. What the flows of a network should take is known from its upper bound. Also
+how many chunks per shard an all-to-all schedule has, and which flows it rounds to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall.reduction import Reduction
 from chorale.synth.methods.alltoall.routing import Flows, Router
 
@@ -83,3 +85,45 @@ def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
     before = np.maximum(1.0, np.divide(lateness, arrived, out=np.ones(problem.node_count), where=arrived > 0))
     excess: NDArray[np.float64] = late * before[problem.src]
     return excess
+
+
+MAX_DENOMINATOR = 4096
+FEW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
+MORE_COUNTS = (96, 128, 192, 256, 384, 512, 720, 1024, 2048, 4096)
+_NEARLY_BEST = Fraction(201, 200)
+
+
+def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
+    """Return the smallest listed number of chunks whose rate is nearly the best of all listed, and its flows.
+
+    The first of `starts` is preferred. Numbers up to 64, and that which makes all its flows whole; where none of them
+    comes within 1 % of `upper`, which bounds the rate, all flows are balanced for these and for more chunks.
+    """
+    first = starts[0]
+    exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
+    counts = sorted({*FEW_COUNTS, exact})
+    rates = {count: (first.routed(count).rate(), first) for count in counts}
+    if max(rate for rate, _ in rates.values()) * ENOUGH < upper:
+        more = sorted({*counts, *MORE_COUNTS, *_denominators_of_capacities(first)})
+        rates = {count: best_of(starts, count, upper) for count in more}
+    best = max(rate for rate, _ in rates.values())
+    count = next(count for count, (rate, _) in rates.items() if rate * _NEARLY_BEST >= best)
+    return count, rates[count][1]
+
+
+def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
+    """Return the best rate of `starts`, balanced, in `count` chunks per shard, and its flows."""
+    best = balanced(starts[0], count, upper)
+    for start in starts[1:]:
+        if best[0] * ENOUGH < upper:
+            best = max(best, balanced(start, count, upper), key=lambda pair: pair[0])
+    return best
+
+
+def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
+    """Return the numbers of chunks that make whole what nodes share out among their in-links by capacity."""
+    problem = flows.reduction.full
+    capacity = problem.class_capacity[problem.link_class]
+    inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]
+    common = int(np.gcd.reduce(problem.class_capacity))
+    return [total // common for total in sorted(set(inwards)) if 0 < total // common <= MAX_DENOMINATOR]

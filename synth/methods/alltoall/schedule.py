@@ -16,8 +16,7 @@ from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
-from chorale.synth.methods.alltoall.balance import SharedFlows
-from chorale.synth.methods.alltoall.chunk_counts import best_of, chosen_flows
+from chorale.synth.methods.alltoall.balance import SharedFlows, best_of, chosen_flows
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.bfb.network import network_of, network_of_rank_0
-from chorale.synth.methods.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
+from chorale.synth.methods.bfb.plan import (
+    certificate_of,
+    make_plan,
+    network_of,
+    network_of_rank_0,
+    parameters_of,
+    transfer_columns,
+)
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology, transpose_with_links

@@ -1,44 +1,252 @@
 """Expansion: the schedule of a large network from the schedule of the small network that it is expanded from.
 
-Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
+From a topology spec to the expansions that it consists of, down to its base, whose allgather is stored in the database,
+the mirror image of a stored one, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+Collective Communications", section 5, appendices A.6, D.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.expand.base_allgather import base_allgather, stored_allgather
-from chorale.synth.methods.expand.expansion_plan import (
-    BaseNetwork,
-    BidirectionalUnion,
-    CartesianPower,
-    DegreeExpansion,
-    ExpansionPlan,
-    LineGraph,
-    expansion_plan,
-    is_expansion,
-)
-from chorale.synth.methods.expand.line_graph import line_schedule
+from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.expand.schedules import (
     allgather_from_columns,
     bidirectional_schedule,
     degree_schedule,
+    line_schedule,
     power_schedule,
     require_size,
 )
-from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import renamed_schedule
+from chorale.synth.topology.bases.database import StoredSends, base_entry, load_bases
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
-from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, transpose, transpose_with_links
+
+
+def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
+    """Return the allgather that the database stores for the base `name`, on `topology` or on base:NAME.
+
+    `topology` is for a network of another spec, such as diamond; it must be the same as that of the base. Nothing is
+    verified here. Raises InvalidInput for an unknown base, one without a schedule of its own, and another network.
+    """
+    entry = base_entry(name)
+    if entry.schedule is None:
+        rule = "a base must have a schedule of its own to be expanded"
+        raise InvalidInput(
+            rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
+        )
+    base = base_topology(entry, f"base:{name}")
+    _require_same(topology, base, f"that of the base {name}")
+    return _allgather(name, entry.schedule, topology or base)
+
+
+def transposed_base_schedule(name: str, topology: Topology | None = None) -> Schedule:
+    """Return the allgather that the database stores for the transpose of the base `name`, on `topology` or on that.
+
+    Only bases with a schedule of their own that are not reverse-symmetric have one; on the others, theirs runs under
+    other names of the nodes. Nothing is verified here. Raises InvalidInput as `base_schedule` does.
+    """
+    entry = base_entry(name)
+    if entry.transposed_schedule is None:
+        rule = "a base must have a schedule stored for its transpose"
+        raise InvalidInput(
+            rule, f"{name}, which has none", "use the method expand, which makes one from the stored schedule or by bfb"
+        )
+    base = transpose(base_topology(entry, f"base:{name}"))
+    _require_same(topology, base, f"the transpose of the base {name}")
+    return _allgather(name, entry.transposed_schedule, topology or base)
+
+
+def _require_same(topology: Topology | None, base: Topology, what: str) -> None:
+    if topology is not None and topology.id != base.id:
+        raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {base.spec}")
+
+
+def _allgather(name: str, sends: StoredSends, topology: Topology) -> Schedule:
+    columns = np.array(sends.rows, dtype=np.int64).T
+    steps = int(columns[0].max()) + 1
+    bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, sends.chunks_per_shard)
+    return Schedule(
+        topology=topology,
+        collective=ALLGATHER,
+        kind="stepped",
+        steps=steps,
+        chunks_per_shard=sends.chunks_per_shard,
+        transfers=bounds.pack((*columns, np.zeros(columns.shape[1], dtype=np.int64))),
+        routes=Routes.direct(len(topology.links)),
+        method="expand",
+        parameters={"base": name},
+    )
+
+
+Origin = Literal["own", "mirrored", "bfb"]
+
+
+def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
+    """Return the allgather of a base: `parameters` say which base, and by what method its schedule was made.
+
+    "own" where the database stores one for this network, whatever its spec; "mirrored" where it stores one for the
+    transpose only and the network is reverse-symmetric (found by search), so that the same schedule
+    runs under other names of the nodes; else "bfb".
+    """
+    schedule = stored_allgather(topology)
+    if schedule is not None:
+        return _with_origin(schedule, topology, "own")
+    mirrored = transpose(topology)
+    schedule = stored_allgather(mirrored)
+    image = None if schedule is None else isomorphism(mirrored, topology)
+    if schedule is None or image is None:
+        return _with_origin(bfb_allgather(topology, executor, None, progress), topology, "bfb")
+    return _with_origin(renamed_schedule(schedule, image, topology), topology, "mirrored")
+
+
+def stored_allgather(topology: Topology) -> Schedule | None:
+    """Return the allgather that the database stores for exactly this network, a base or its transpose; else None."""
+    for name, entry in load_bases().items():
+        if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
+            continue
+        base = base_topology(entry, f"base:{name}")
+        if base.id == topology.id:
+            return base_schedule(name, topology)
+        if entry.transposed_schedule is not None and transpose(base).id == topology.id:
+            return transposed_base_schedule(name, topology)
+    return None
+
+
+def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
+    parameters = {"base": topology.spec, "base_method": origin}
+    return replace(schedule, method="expand", parameters=parameters, certificate={})
+
+
+@dataclass(frozen=True, slots=True)
+class BaseNetwork:
+    """A network that is no expansion, or the transpose of it if `flipped`."""
+
+    spec: str
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LineGraph:
+    """Line graph of `inner`. If `flipped`, ranked as the transpose of the line graph of its transpose is."""
+
+    inner: ExpansionPlan
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DegreeExpansion:
+    """`copies` of every node of `inner`."""
+
+    inner: ExpansionPlan
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class CartesianPower:
+    """Product of `times` copies of `inner`."""
+
+    inner: ExpansionPlan
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class BidirectionalUnion:
+    """Union of `forwards` and `backwards`, which are each other's transpose."""
+
+    forwards: ExpansionPlan
+    backwards: ExpansionPlan
+
+
+ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | CartesianPower | BidirectionalUnion
+
+
+def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
+    """Return the plan of the network that `tree` describes, or of its transpose if `flipped`.
+
+    A product of equal factors is a power; one of unequal factors is a base: the paper defines no schedule for it but
+    BFB (theorem 13), and neither has anything else an expansion. Raises InvalidInput for a base in a file and for
+    arguments that a topology would not take either.
+    """
+    if isinstance(tree, FileCall):
+        rule, way_out = "expand must be given a base by its name", "use bfb, or a base of the database"
+        raise InvalidInput(rule, str(tree), way_out)
+    if isinstance(tree, FamilyCall) or tree.name not in _FUNCTIONS:
+        return BaseNetwork(str(tree), transposed)
+    return _FUNCTIONS[tree.name](tree, transposed)
+
+
+def is_expansion(plan: ExpansionPlan) -> bool:
+    """Whether `plan` has anything beyond a base that is neither a product nor known by its own schedule."""
+    return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
+
+
+def _transpose(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return expansion_plan(_inner(call), not flipped)
+
+
+def _line(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    plan = expansion_plan(_inner(call), flipped)
+    for _ in range(_number(call) if len(call.arguments) > 1 else 1):
+        plan = LineGraph(plan, flipped)
+    return plan
+
+
+def _degree(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return DegreeExpansion(expansion_plan(_inner(call), flipped), _number(call))
+
+
+def _power(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return CartesianPower(expansion_plan(_inner(call), flipped), _number(call))
+
+
+def _product(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    if len(set(map(str, call.arguments))) > 1:
+        return BaseNetwork(str(call), flipped)
+    return CartesianPower(expansion_plan(_inner(call), flipped), len(call.arguments))
+
+
+def _bidirectional(call: FunctionCall, _flipped: bool) -> ExpansionPlan:
+    return BidirectionalUnion(expansion_plan(_inner(call)), expansion_plan(_inner(call), transposed=True))
+
+
+_FUNCTIONS = {
+    "transpose": _transpose,
+    "line": _line,
+    "degree": _degree,
+    "power": _power,
+    "product": _product,
+    "bidirectional": _bidirectional,
+}
+
+
+def _inner(call: FunctionCall) -> SpecTree:
+    first = call.arguments[0]
+    if not isinstance(first, SpecTree):
+        raise InvalidInput(f"the first argument of {call.name} must be a topology spec", str(first), "write one")
+    return first
+
+
+def _number(call: FunctionCall) -> int:
+    last = call.arguments[-1]
+    if not isinstance(last, Number):
+        raise InvalidInput(f"the last argument of {call.name} must be a whole number", str(last), "write one")
+    return int(last.text)
+
 
 ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
 

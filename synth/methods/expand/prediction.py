@@ -17,17 +17,19 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
-from chorale.synth.methods.expand.expand import ScheduleOfBase, base_schedule_builder, expanded_schedule
-from chorale.synth.methods.expand.expansion_plan import (
+from chorale.synth.methods.expand.expand import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
     DegreeExpansion,
     ExpansionPlan,
     LineGraph,
+    ScheduleOfBase,
+    base_schedule_builder,
+    expanded_schedule,
     expansion_plan,
 )
-from chorale.synth.methods.expand.line_graph import line_graph_loads
+from chorale.synth.methods.expand.schedules import line_graph_loads
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.distance import distances_to

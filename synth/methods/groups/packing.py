@@ -3,26 +3,173 @@
 The least T such that each commodity (a root of trees, a source of an all-to-all) is split over ways to move it, and no
 link carries more than T times its bandwidth. Solved by column generation: prices of links from the linear program over
 the ways so far, then the cheapest way of every commodity at these prices. Prices are also the proof: in time T links
-earn at most T * price * bandwidth, and every commodity pays at least what its cheapest way costs.
+earn at most T * price * bandwidth, and every commodity pays at least what its cheapest way costs. Schedules follow the
+ways in whole chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.bounds.cheapest_tree import cheapest_tree
 from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
-from chorale.synth.methods.groups.group import Group, require_groups
-from chorale.synth.methods.groups.trees import Floats, PricedPaths, Routing, cheapest_way
+from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group, require_groups
+from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.sparse_matrix import of_entries
 from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PricedPaths:
+    """Cheapest paths. distance: float64[nodes, nodes];  last: the last link of each path, -1 for none."""
+
+    distance: Floats
+    last: NDArray[np.int64]
+    source: NDArray[np.int32]
+
+    @staticmethod
+    def of(topology: Topology, prices: Floats) -> PricedPaths:
+        """Return the paths by `prices` > 0, one per link. O(nodes^3)."""
+        nodes, links = topology.node_count, topology.links
+        distance = np.full((nodes, nodes), np.inf)
+        last = np.full((nodes, nodes), -1, dtype=np.int64)
+        for link in np.argsort(-prices, kind="stable").tolist():  # the cheapest of parallel links is written last
+            src, dst = int(links.src[link]), int(links.dst[link])
+            if src != dst:
+                distance[src, dst], last[src, dst] = prices[link], link
+        np.fill_diagonal(distance, 0.0)
+        for middle in range(nodes):
+            through = distance[:, middle, None] + distance[middle]
+            better = through < distance
+            distance[better] = through[better]
+            last[better] = np.broadcast_to(last[middle], last.shape)[better]
+        return PricedPaths(distance, last, links.src)
+
+    def path(self, source: int, target: int) -> list[int]:
+        """Return the links from `source` to `target` in travel order."""
+        links: list[int] = []
+        while target != source:
+            link = int(self.last[source, target])
+            links.append(link)
+            target = int(self.source[link])
+        return links[::-1]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Members of a group by place in it, the depth of the sender, and the path of links between them.
+
+    target: for whom the data of an all-to-all are, -1 for all;  reduces: whether the receiver adds
+    """
+
+    depth: int
+    sender: int
+    receiver: int
+    path: tuple[int, ...]
+    reduces: bool = False
+    target: int = -1
+
+
+@dataclass(frozen=True)
+class Routing:
+    """One way to move a unit of a commodity. levels: steps that its edges are in."""
+
+    edges: tuple[Edge, ...]
+
+    @cached_property
+    def links(self) -> NDArray[np.int64]:
+        """The links of all edges, as often as they are crossed."""
+        return np.array([link for edge in self.edges for link in edge.path], dtype=np.int64)
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(edge.depth for edge in self.edges)
+
+
+def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Routing:
+    """Return the cheapest way for the root or source at place `root` of `group`. O(ranks^3), for allreduce to ^4."""
+    members = np.array(group.ranks)
+    cost = paths.distance[np.ix_(members, members)]
+    name = group.collective.name
+    if name == CollectiveName.ALLTOALL:
+        others = [place for place in range(len(members)) if place != root]
+        return Routing(tuple(Edge(0, root, place, _path(paths, group, root, place), target=place) for place in others))
+    if name == CollectiveName.ALLGATHER:
+        return Routing(tuple(_outward(group, paths, cheapest_tree(cost, root), root, 0)))
+    if name == CollectiveName.REDUCE_SCATTER:
+        return Routing(tuple(_inward(group, paths, cheapest_tree(cost.T, root), root)))
+    up, down, root = _cheapest_pair(cost)
+    inward = _inward(group, paths, up, root)
+    height = 1 + max(edge.depth for edge in inward)
+    return Routing((*inward, *_outward(group, paths, down, root, height)))
+
+
+def _cheapest_pair(cost: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Return the parents of a tree into and of one out of the same root, and the root, with the least cost of all."""
+    if np.allclose(cost, cost.T, rtol=1e-12, atol=0):
+        tree = cheapest_tree(cost, 0)
+        return tree, tree, 0
+    pairs = [(cheapest_tree(cost.T, root), cheapest_tree(cost, root), root) for root in range(len(cost))]
+    return min(pairs, key=lambda pair: tree_cost(cost.T, pair[0]) + tree_cost(cost, pair[1]))
+
+
+def tree_cost(cost: Floats, parent: NDArray[np.int64]) -> float:
+    """Return what the edges from the parents of all nodes cost."""
+    nodes = np.flatnonzero(parent >= 0)
+    return float(cost[parent[nodes], nodes].sum())
+
+
+def _outward(group: Group, paths: PricedPaths, parent: NDArray[np.int64], root: int, first: int) -> list[Edge]:
+    depths = _depths(parent, root)
+    return [
+        Edge(first + depths[above], above, place, _path(paths, group, above, place))
+        for place, above in enumerate(parent.tolist())
+        if above >= 0
+    ]
+
+
+def _inward(group: Group, paths: PricedPaths, parent: NDArray[np.int64], root: int) -> list[Edge]:
+    depths = _depths(parent, root)
+    last = max(depths) - 1
+    return [
+        Edge(last - depths[above], place, above, _path(paths, group, place, above), reduces=True)
+        for place, above in enumerate(parent.tolist())
+        if above >= 0
+    ]
+
+
+def _depths(parent: NDArray[np.int64], root: int) -> list[int]:
+    depths = {root: 0}
+
+    def depth(node: int) -> int:
+        chain = []
+        while node not in depths:
+            chain.append(node)
+            node = int(parent[node])
+        for step, below in enumerate(reversed(chain), 1):
+            depths[below] = depths[node] + step
+        return depths[chain[0]] if chain else depths[node]
+
+    return [depth(node) for node in range(len(parent))]
+
+
+def _path(paths: PricedPaths, group: Group, sender: int, receiver: int) -> tuple[int, ...]:
+    return tuple(paths.path(group.ranks[sender], group.ranks[receiver]))
+
 
 MAX_ROUNDS = 80
 _CLOSE = 1e-4
@@ -153,3 +300,151 @@ def _used(
         kept_ways.append(tuple(merged))
         kept_shares.append(np.array(list(merged.values())) / sum(merged.values()))
     return tuple(kept_ways), tuple(kept_shares)
+
+
+CHUNK_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_NEARLY_BEST = Fraction(1001, 1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSchedule:
+    """network: the fabric as the group sees it;  loads: per link of the fabric, in the units of amounts."""
+
+    group: Group
+    network: GroupNetwork
+    verified: VerifiedSchedule
+    loads: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedSchedules:
+    """Schedules of all groups. time: the busiest link needs it for all of them together, in amount / bandwidth."""
+
+    topology: Topology
+    members: tuple[GroupSchedule, ...]
+    time: Fraction
+    lower: Fraction
+    chunks: int
+
+    @property
+    def gap(self) -> Fraction:
+        return self.time / self.lower - 1
+
+
+def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
+    """Return verified schedules for all groups of `packing`, with so many chunks per shard, or few that suffice.
+
+    Loads are those of the verified rows; CheckFailed if they are not what the packing promised.
+    """
+    counts = [chunks] if chunks is not None else list(CHUNK_COUNTS)
+    times = [(_time_in_chunks(topology, packing, count), count) for count in counts]
+    best = min(time for time, _ in times)
+    time, count = next(pair for pair in times if pair[0] <= best * _NEARLY_BEST)
+    members = tuple(_member(topology, packing, number, count) for number in range(len(packing.groups)))
+    together = time_together(topology, [member.loads for member in members])
+    if together != time:
+        raise CheckFailed(
+            "schedules of groups must load links as planned", f"{together} instead of {time}", "report it"
+        )
+    return SharedSchedules(topology, members, together, packing.lower, count)
+
+
+def time_together(topology: Topology, loads: Sequence[Sequence[Fraction]]) -> Fraction:
+    """Return the time in which the busiest link carries the loads of all groups, in amount / bandwidth."""
+    sums = [sum(of_link, Fraction(0)) for of_link in zip(*loads, strict=True)]
+    return max(load / link.bandwidth for load, link in zip(sums, topology.links, strict=True))
+
+
+def _time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
+    totals = [Fraction(0)] * len(topology.links)
+    for number, commodity in enumerate(packing.commodities):
+        units = _units(packing, commodity, chunks)
+        for way, count in zip(packing.ways[number], _counts(packing.shares[number], units), strict=True):
+            for link in way.links.tolist() if count else ():
+                totals[link] += commodity.amount * count / units
+    return max(load / link.bandwidth for load, link in zip(totals, topology.links, strict=True))
+
+
+def _units(packing: GroupPacking, commodity: Commodity, chunks: int) -> int:
+    group = packing.groups[commodity.group]
+    return chunks * (len(group.ranks) if group.collective.name == CollectiveName.ALLREDUCE else 1)
+
+
+def _counts(shares: NDArray[np.float64], units: int) -> list[int]:
+    """Return whole units near `shares` of them: the largest remainders are rounded up."""
+    exact = shares * units
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.argsort(counts - exact, kind="stable")
+    counts[order[: units - int(counts.sum())]] += 1
+    result: list[int] = counts.tolist()
+    return result
+
+
+def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int) -> GroupSchedule:
+    group = packing.groups[number]
+    network = network_of_group(topology, group)
+    schedule = _schedule(network, group, list(_pieces(packing, number, chunks)), chunks)
+    verified = verify(schedule)
+    rows, routes = schedule.transfers, schedule.routes
+    loads = np.zeros(len(topology.links), dtype=np.int64)
+    for route, size in zip(rows.route.tolist(), (rows.hi.astype(np.int64) - rows.lo).tolist(), strict=True):
+        np.add.at(loads, routes.path(route), size)
+    part = group.amount * schedule.chunk_part
+    return GroupSchedule(group, network, verified, tuple(part * int(load) for load in loads[network.link].tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Units `first` to `last` - 1 of the commodity of `root` take a way."""
+
+    root: int
+    way: Routing
+    first: int
+    last: int
+
+
+def _pieces(packing: GroupPacking, number: int, chunks: int) -> Iterator[_Piece]:
+    for index, commodity in enumerate(packing.commodities):
+        if commodity.group != number:
+            continue
+        first = 0
+        counts = _counts(packing.shares[index], _units(packing, commodity, chunks))
+        for way, count in zip(packing.ways[index], counts, strict=True):
+            if count:
+                yield _Piece(commodity.root, way, first, first + count)
+            first += count
+
+
+def _schedule(network: GroupNetwork, group: Group, pieces: Sequence[_Piece], chunks: int) -> Schedule:
+    """Return the schedule on the network as the group sees it. Sums come before copies in every tree."""
+    topology = network.topology
+    routes: dict[tuple[int, ...], int] = {}
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for piece in pieces:
+        for edge in piece.way.edges:
+            path = tuple(int(network.link[link]) for link in edge.path)
+            route = routes.setdefault(path, len(routes))
+            for shard, low, high in _intervals(group, piece, edge, chunks):
+                rows.append((edge.depth, route, shard, low, high, int(edge.reduces)))
+    table = np.array(sorted(rows), dtype=np.int64).T
+    steps = 1 + int(table[0].max())
+    ranks = topology.compute_count
+    shards = ranks * ranks if group.collective.is_alltoall else ranks
+    bounds = ColumnBounds(steps, len(routes), shards, chunks)
+    return Schedule(
+        topology, group.collective, "pipelined", steps, chunks, bounds.pack(list(table)), Routes.of_paths(routes),
+        "groups", {"group": group.name},
+    )  # fmt: skip
+
+
+def _intervals(group: Group, piece: _Piece, edge: Edge, chunks: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (shard, first chunk, the one after the last) of what an edge moves."""
+    name, ranks = group.collective.name, len(group.ranks)
+    if name == CollectiveName.ALLTOALL:
+        yield piece.root * ranks + edge.target, piece.first, piece.last
+        return
+    if name != CollectiveName.ALLREDUCE:
+        yield piece.root, piece.first, piece.last
+        return
+    for shard in range(piece.first // chunks, (piece.last - 1) // chunks + 1):
+        yield shard, max(0, piece.first - shard * chunks), min(chunks, piece.last - shard * chunks)

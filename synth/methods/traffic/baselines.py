@@ -16,8 +16,7 @@ from chorale.synth.methods.alltoall.rate import distances_by
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.methods.alltoall.routing import Router
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
-from chorale.synth.methods.traffic.planner import longest_time
-from chorale.synth.methods.traffic.price_bounds import widths_of
+from chorale.synth.methods.traffic.planner import longest_time, widths_of
 from chorale.synth.topology.topology import Topology
 
 BASELINES: Mapping[str, str] = {

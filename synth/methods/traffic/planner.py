@@ -2,41 +2,114 @@
 
 The first plan solves the linear program or, on large networks, descends in link prices. A later one sends the new
 traffic along the flows that there were, in their proportions, and descends in prices where that is not close enough to
-the bound.
+the bound. Bounds follow from prices: what s sends to t pays at least the price distance for each unit, and in time T
+links earn at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices.
+Equal prices on the links into a set of nodes make the bound of that cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.methods.alltoall.alltoall import approximate, choose_method
-from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
-from chorale.synth.methods.alltoall.chunk_counts import best_of
+from chorale.synth.methods.alltoall.balance import SharedFlows, balanced, best_of
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, integer_prices
+from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, distances_by, integer_prices
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.methods.alltoall.routing import Flows, IntegralFlows, Router
-from chorale.synth.methods.alltoall.schedule import require_schedule_size, shortened
+from chorale.synth.methods.alltoall.schedule import flow_paths_of, require_schedule_size, shortened
 from chorale.synth.methods.traffic.matrix import (
+    Amounts,
     ChunkCounts,
     TrafficMatrix,
     chunk_counts,
     parts_of_chunks,
     require_ranks,
 )
-from chorale.synth.methods.traffic.price_bounds import (
-    PriceBound,
-    Prices,
-    best_bound,
-    cut_bounds,
-    widths_of,
-)
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
+
+Prices = NDArray[np.int64]
+
+
+class PriceBound(NamedTuple):
+    """time: no plan is faster, in amount / bandwidth;  prices: int64 per link of the problem, which prove it."""
+
+    time: Fraction
+    prices: Prices
+
+
+def best_bound(problem: Commodities, sent: Amounts, candidates: Iterable[Prices]) -> PriceBound:
+    """Return the largest of the bounds by `candidates`, prices of links. O(candidates * sources * links log links)."""
+    bounds = [PriceBound(bound_of(problem, sent, prices), prices) for prices in candidates]
+    return max(bounds, key=lambda bound: bound.time)
+
+
+def bound_of(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
+    """Return the time that `prices` prove; 0 for prices that prove none."""
+    distances = distances_by(problem, prices)[:, : len(sent)]
+    paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
+    earned = sum(int(price) * int(width) for price, width in zip(prices, widths_of(problem), strict=True) if price)
+    return Fraction(paid * problem.scale, earned) if paid else Fraction(0)
+
+
+def widths_of(problem: Commodities) -> NDArray[np.int64]:
+    """Return the bandwidth of every link, in units of 1 / `scale`."""
+    return problem.class_capacity[problem.link_class]
+
+
+def cut_bounds(topology: Topology, problem: Commodities, sent: Amounts) -> PriceBound:
+    """Return the best bound by cuts around a rank or around the ranks of a box, into it or out of it.
+
+    O(boxes * links + ranks^2).
+    """
+    best = PriceBound(Fraction(0), np.zeros(problem.link_count, dtype=np.int64))
+    chosen: tuple[NDArray[np.bool_], bool] | None = None
+    widths = widths_of(problem).astype(np.float64)
+    for inside in _regions(topology, problem):
+        ranks = inside[: len(sent)]
+        for into in (True, False):
+            crossing = sent[~ranks][:, ranks] if into else sent[ranks][:, ~ranks]
+            width = int(widths[_crossing(problem, inside, into)].sum())
+            time = Fraction(int(crossing.sum()) * problem.scale, width) if width else Fraction(0)
+            if time > best.time:
+                best, chosen = PriceBound(time, best.prices), (inside, into)
+    if chosen is None:
+        return best
+    return PriceBound(best.time, _crossing(problem, *chosen).astype(np.int64))
+
+
+def _crossing(problem: Commodities, inside: NDArray[np.bool_], into: bool) -> NDArray[np.bool_]:
+    first, last = inside[problem.src], inside[problem.dst]
+    return ~first & last if into else first & ~last
+
+
+def _regions(topology: Topology, problem: Commodities) -> Iterator[NDArray[np.bool_]]:
+    """Yield bool[nodes]: each rank alone, then the ranks of each box with the switches that only they are linked to."""
+    ranks, nodes = topology.compute_count, problem.node_count
+    for rank in range(ranks):
+        yield np.arange(nodes) == rank
+    box = np.full(nodes, -1, dtype=np.int64)
+    box[:ranks] = boxes_of(topology)
+    count = int(box.max()) + 1
+    if not 1 < count < ranks:
+        return
+    joined = np.zeros((nodes, count + 1), dtype=np.bool_)
+    joined[problem.src, box[problem.dst]] = joined[problem.dst, box[problem.src]] = True
+    for number in range(count):
+        inside = box == number
+        alone = joined[:, number] & (joined.sum(axis=1) == 1)
+        inside[ranks:] = alone[ranks:]
+        yield inside
+
 
 DEFAULT_GAP = Fraction(1, 200)
 _LARGEST_LOAD = 2**58
@@ -193,3 +266,37 @@ def _fine_units(problem: Commodities) -> int:
     """Return into how many parts to cut chunks so that rounding loses little and loads stay within 64 bits."""
     most = int(problem.demand.sum()) * problem.node_count
     return max(1, min(_FINE_UNITS, _LARGEST_LOAD // most))
+
+
+def traffic_schedule(plan: TrafficPlan) -> Schedule:
+    """Return the alltoallv of `plan`: shard source * N + target has as many chunks as the plan gives that pair.
+
+    `steps` is the number of links of the longest path. The certificate holds the prices that prove the bound on the
+    time; `chorale.synth.methods.traffic.certificate` checks it. Not verified. O(rows * longest path).
+    """
+    topology, ranks = plan.topology, plan.topology.compute_count
+    paths = flow_paths_of(plan.problem, slice(0, ranks), plan.flows)
+    routes = Routes(paths.offsets.astype(np.int64), plan.problem.link_ids[paths.links])
+    counts = plan.chunks.counts
+    steps, most = int(np.diff(paths.offsets).max()), int(counts.max())
+    at_once = np.zeros(len(paths.source), dtype=np.uint8)
+    bounds = ColumnBounds(steps, len(routes), ranks * ranks, most)
+    shard = paths.source * ranks + paths.target
+    transfers = bounds.pack((at_once, np.arange(len(shard)), shard, paths.lo, paths.lo + paths.amount, at_once))
+    collective = uneven_collective(CollectiveName.ALLTOALLV, counts.ravel().tolist())
+    parameters: dict[str, Parameter] = {"chunks": most, "solver": plan.method, "traffic": plan.matrix.name}
+    return Schedule(
+        topology, collective, "pipelined", steps, most, transfers, routes, "alltoall", parameters, certificate_of(plan)
+    )
+
+
+def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
+    """Return the claim that no plan of the matrix needs less time than the bound of `plan`."""
+    prices = np.zeros(len(plan.topology.links), dtype=np.int64)
+    prices[plan.problem.link_ids] = plan.bound.prices
+    return {
+        "kind": "traffic-prices",
+        "time_lower": str(plan.bound.time),
+        "prices": prices.tolist(),
+        "amounts": plan.matrix.sent.tolist(),
+    }

@@ -10,7 +10,7 @@ from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import content_id
-from chorale.synth.methods.bfb.network import MAX_CHUNKS
+from chorale.synth.methods.bfb.plan import MAX_CHUNKS
 from chorale.synth.methods.catalog import form_of, method_named
 from chorale.synth.methods.method import Method
 from chorale.synth.targets.registry import target_named

@@ -37,8 +37,8 @@ from chorale.synth.methods.forest.split.cut_table import cut_table
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_trees
 from chorale.synth.methods.forest.warm_start import reused_trees
+from chorale.synth.methods.grid.algorithms import swing_latency
 from chorale.synth.methods.method import Options
-from chorale.synth.methods.swing import swing_latency
 from chorale.synth.methods.traffic.matrix import zipf_matrix
 from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.programs.plans.translate import plan_of

@@ -7,10 +7,15 @@ import pytest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.bucket import bucket, traditional_torus
-from chorale.synth.methods.recursive_doubling import rabenseifner, recursive_doubling
-from chorale.synth.methods.rings.patterns import bfb_ring, box_ring, hamiltonian_ring
-from chorale.synth.methods.swing import swing, swing_latency
+from chorale.synth.methods.grid.algorithms import (
+    bucket,
+    rabenseifner,
+    recursive_doubling,
+    swing,
+    swing_latency,
+    traditional_torus,
+)
+from chorale.synth.methods.rings.rings import bfb_ring, box_ring, hamiltonian_ring
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology

@@ -12,8 +12,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import rechunked
 from chorale.synth.methods.forest.uneven import uneven_forest
 from chorale.synth.methods.traffic.matrix import traffic_matrix
-from chorale.synth.methods.traffic.planner import plan_traffic
-from chorale.synth.methods.traffic.schedule import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic, traffic_schedule
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

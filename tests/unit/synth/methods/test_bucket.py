@@ -8,7 +8,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.bucket import bucket, ring_line, traditional_torus
+from chorale.synth.methods.grid.algorithms import bucket, ring_line, traditional_torus
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic

@@ -10,8 +10,8 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.grid.algorithms import doubling_peers, halving_line, rabenseifner, recursive_doubling
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.recursive_doubling import doubling_peers, halving_line, rabenseifner, recursive_doubling
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 from tests.shapes import node_counts, torus_specs

@@ -10,8 +10,8 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.grid.algorithms import swing, swing_distance, swing_latency, swing_line, swing_peers
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.swing import swing, swing_distance, swing_latency, swing_line, swing_peers
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

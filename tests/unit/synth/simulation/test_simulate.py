@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.swing import swing
+from chorale.synth.methods.grid.algorithms import swing
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.network_model import NetworkModel

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from chorale.synth.methods.alltoall import mixed_flows
+from chorale.synth.methods.alltoall import price_descent
 from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.alltoall.mixed_flows import MixedFlows, Mixture
+from chorale.synth.methods.alltoall.price_descent import MixedFlows, Mixture
 from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
@@ -24,8 +24,8 @@ from tests.unit.synth.methods.alltoall.flows import assert_all_arrives
 def test_rows_told_in_rounds_give_the_optimum_of_the_whole_program(links, count, seed):
     times = np.random.default_rng(seed).uniform(0.0, 2.0, (links, count))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixed_flows, "_ROWS_AT_ONCE", 3)
-        weights, duals = mixed_flows._least_maximum(times)
+        patch.setattr(price_descent, "_ROWS_AT_ONCE", 3)
+        weights, duals = price_descent._least_maximum(times)
     whole = linprog(
         np.append(np.zeros(count), 1.0), np.column_stack([times, -np.ones(links)]), np.zeros(links),
         np.append(np.ones(count), 0.0)[np.newaxis], [1.0],

@@ -15,8 +15,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, symmetric_bfb
-from chorale.synth.methods.bfb.network import network_of
-from chorale.synth.methods.bfb.plan import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads
+from chorale.synth.methods.bfb.plan import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads, network_of
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.links import Link, Links

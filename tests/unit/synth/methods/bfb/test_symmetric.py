@@ -12,8 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb, uses_symmetries
-from chorale.synth.methods.bfb.network import network_of
-from chorale.synth.methods.bfb.plan import certificate_of, make_plan
+from chorale.synth.methods.bfb.plan import certificate_of, make_plan, network_of
 from chorale.synth.methods.catalog import form_of, synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology

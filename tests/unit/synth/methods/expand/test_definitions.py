@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from chorale.synth.collective import REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import synthesize_unverified
-from chorale.synth.methods.expand.line_graph import line_schedule
-from chorale.synth.methods.expand.schedules import bidirectional_schedule, degree_schedule, power_schedule
+from chorale.synth.methods.expand.schedules import (
+    bidirectional_schedule,
+    degree_schedule,
+    line_schedule,
+    power_schedule,
+)
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
 from chorale.synth.topology.spec import parse_topology

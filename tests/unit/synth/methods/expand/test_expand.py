@@ -11,9 +11,14 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.expand import schedules
-from chorale.synth.methods.expand.base_allgather import base_allgather, stored_allgather
-from chorale.synth.methods.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
-from chorale.synth.methods.expand.expansion_plan import expansion_plan
+from chorale.synth.methods.expand.expand import (
+    base_allgather,
+    base_schedule_builder,
+    expand_allgather,
+    expanded_schedule,
+    expansion_plan,
+    stored_allgather,
+)
 from chorale.synth.methods.expand.prediction import predict_allgather
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.grammar import parse_spec

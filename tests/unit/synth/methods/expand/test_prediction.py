@@ -9,18 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
-from chorale.synth.methods.expand.expansion_plan import (
+from chorale.synth.methods.expand.expand import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
     DegreeExpansion,
     ExpansionPlan,
     LineGraph,
+    base_schedule_builder,
+    expand_allgather,
+    expanded_schedule,
     expansion_plan,
 )
-from chorale.synth.methods.expand.line_graph import line_schedule
 from chorale.synth.methods.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
+from chorale.synth.methods.expand.schedules import line_schedule
 from chorale.synth.topology.expansions import line_graph
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.expand.base_allgather import base_schedule, transposed_base_schedule
+from chorale.synth.methods.expand.expand import base_schedule, transposed_base_schedule
 from chorale.synth.methods.expand.prediction import prediction_of
 from chorale.synth.topology.bases.database import base_entry
 from chorale.synth.topology.spec import parse_topology

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.methods.grid.routing import minimal_paths
+from chorale.synth.methods.grid.pattern import minimal_paths
 from chorale.synth.topology.spec import parse_topology
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.grid.routing import PairRoutes, TorusLinks, pair_routes
+from chorale.synth.methods.grid.pattern import PairRoutes, TorusLinks, pair_routes
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.methods.bucket import ring_line
+from chorale.synth.methods.grid.algorithms import halving_line, ring_line, swing_line
 from chorale.synth.methods.grid.lines import (
     LineReduceScatter,
     Turn,
@@ -18,8 +18,6 @@ from chorale.synth.methods.grid.lines import (
     synchronised_dimensions,
 )
 from chorale.synth.methods.grid.steps import backwards, grid_reduce_scatter, reduce_to_root
-from chorale.synth.methods.recursive_doubling import halving_line
-from chorale.synth.methods.swing import swing_line
 
 MAKERS = [swing_line, ring_line, lambda size: halving_line(size, returns=True)]
 lines = st.builds(lambda make, size: make(size), st.sampled_from(MAKERS), st.integers(2, 7))

@@ -17,9 +17,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group, network_of_group
-from chorale.synth.methods.groups.packing import pack_groups
-from chorale.synth.methods.groups.schedule import shared_schedules, time_together
-from chorale.synth.methods.groups.trees import cheapest_tree, tree_cost
+from chorale.synth.methods.groups.packing import cheapest_tree, pack_groups, shared_schedules, time_together, tree_cost
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from chorale.synth.methods.rings.patterns import box_ring, count_boxes
+from chorale.synth.methods.rings.rings import box_ring, count_boxes
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 

@@ -10,8 +10,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.rings.cycles import disjoint_cycles, torus_has_disjoint_cycles
-from chorale.synth.methods.rings.patterns import bfb_ring, hamiltonian_ring
+from chorale.synth.methods.rings.rings import bfb_ring, disjoint_cycles, hamiltonian_ring, torus_has_disjoint_cycles
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 from tests.shapes import node_counts, shapes

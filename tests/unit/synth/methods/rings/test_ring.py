@@ -12,8 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
-from chorale.synth.methods.rings.cycles import hamiltonian_cycle
-from chorale.synth.methods.rings.ring import ring_allgather, ring_traffic
+from chorale.synth.methods.rings.rings import hamiltonian_cycle, ring_allgather, ring_traffic
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

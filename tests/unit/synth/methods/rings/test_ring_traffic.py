@@ -11,7 +11,7 @@ from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Colle
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.rings.ring import ring_traffic
+from chorale.synth.methods.rings.rings import ring_traffic
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel

@@ -13,8 +13,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.matrix import traffic_matrix, zipf_matrix
-from chorale.synth.methods.traffic.planner import plan_traffic, replan
-from chorale.synth.methods.traffic.schedule import certificate_of, traffic_schedule
+from chorale.synth.methods.traffic.planner import certificate_of, plan_traffic, replan, traffic_schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.reference.simple_paths import least_time

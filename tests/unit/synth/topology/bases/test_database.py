@@ -12,7 +12,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.expand.base_allgather import base_schedule
+from chorale.synth.methods.expand.expand import base_schedule
 from chorale.synth.topology.bases import database
 from chorale.synth.topology.bases.database import BaseEntry, read_entries
 from chorale.synth.topology.check import check_topology

@@ -1,0 +1,219 @@
+"""Algorithms on grids: Swing, bucket (rings along dimensions), recursive halving and doubling.
+
+Swing: peers swing from one side to the other, so that they stay close on a torus. Source: De Sensi et al., "Swing:
+Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356), "the Swing paper" below.
+
+Bucket: rings along one dimension after the other; on each line every position passes partial sums on to the next.
+Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
+
+Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori: peers
+are at distance 1, 2, 4, …, and each step of the halving moves half as many blocks as the step before. Sources: Thakur,
+Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    REDUCE_SCATTER,
+    Collective,
+    CollectiveName,
+    require_collective,
+)
+from chorale.synth.methods.grid.lines import (
+    LineReduceScatter,
+    LineStep,
+    Positions,
+    dimension_by_dimension,
+    grid_shape,
+    halving_steps,
+    require_line_size,
+    round_robin,
+    synchronised_dimensions,
+)
+from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.steps import ExchangeRounds, grid_collectives, require_allreduce, vector_exchanges
+from chorale.synth.topology.topology import Topology
+
+
+def swing_distance(step: int) -> int:
+    """Return rho(step) = 1 - 2 + 4 - … = (1 - (-2)^(step + 1)) / 3; its absolute value is the distance delta.
+
+    Source: Swing paper, section 3.1.1.
+    """
+    return int((1 - (-2) ** (step + 1)) // 3)
+
+
+def swing_peers(size: int) -> list[Positions]:
+    """Return the peer of each of `size` positions (an even number) in each of ceil(log2 size) steps.
+
+    Even positions go rho(s) ahead, odd ones rho(s) back, modulo size (equation 2).
+    """
+    position = np.arange(size)
+    sign = np.where(position % 2 == 0, 1, -1)
+    return [(position + sign * swing_distance(step)) % size for step in range((size - 1).bit_length())]
+
+
+def swing_line(size: int) -> LineReduceScatter:
+    """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
+
+    On an odd size the last position stays outside: it hands about half of the remaining blocks, in every step,
+    directly to their positions, which hand it theirs (section 3.2, figure 4). O(size^2).
+    """
+    require_line_size(size)
+    even = size - size % 2
+    steps = halving_steps(swing_peers(even), np.arange(even))
+    return LineReduceScatter(size, tuple(_with_odd_position(steps, even) if size % 2 else steps))
+
+
+def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
+    result, first = [], 0
+    for number, step in enumerate(steps):
+        remaining = odd - first
+        end = first + (remaining + 1) // 2 if number + 1 < len(steps) else odd
+        group, odd_position = np.arange(first, end), np.full(end - first, odd)
+        columns = ((step.src, odd_position, group), (step.dst, group, odd_position), (step.block, group, odd_position))
+        result.append(LineStep(*(np.concatenate(parts) for parts in columns)))
+        first = end
+    return result
+
+
+def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
+    """Return bandwidth-optimal Swing on the grid of `topology`: reduce_scatter, allgather or both.
+
+    Any number of dimensions of any sizes; the sum over dimensions of ceil(log2 size) steps for reduce_scatter (of
+    size - 1 where a size is odd). With `all_ports` a plain and a mirrored collective begin in each dimension
+    (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
+    """
+    lines = [swing_line(size) for size in grid_shape(topology)]
+    parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
+    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, parts)
+
+
+def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
+    """Return latency-optimal Swing: an allreduce that exchanges whole vectors, log2 N steps for powers of two.
+
+    Dimensions of other sizes are folded onto the largest power of two first, one step each, and unfolded at the
+    end. broadcast and reduce are those of `swing`, which take as few steps. Source: section 3.1.2.
+    """
+    parameters = {"all_ports": all_ports}
+    if collective.root is not None:
+        pattern = swing(topology, collective, all_ports)
+        return CollectivePattern(topology, collective, "swing-latency", parameters, pattern.subcollectives)
+    require_allreduce(collective, "swing-latency")
+    lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "swing-latency", parameters, parts)
+
+
+def ring_line(size: int) -> LineReduceScatter:
+    """Return the reduce_scatter around a line of `size` >= 2 positions in size - 1 steps.
+
+    In step t position a hands the sum of block a - 1 - t on to a + 1, modulo size. O(size^2).
+    """
+    require_line_size(size)
+    position = np.arange(size)
+    following = (position + 1) % size
+    return LineReduceScatter(
+        size, tuple(LineStep(position, following, (position - 1 - step) % size) for step in range(size - 1))
+    )
+
+
+def bucket(
+    topology: Topology, collective: Collective, synchronised: bool = True, all_ports: bool = True
+) -> CollectivePattern:
+    """Return the bucket reduce_scatter, allgather or allreduce on the grid of `topology`.
+
+    With `all_ports` one collective in each direction begins in each dimension, and moves to the next dimension when
+    it is through. `synchronised`: none moves before those in the longest dimension are through, so that no link is
+    shared; D (d_max - 1) steps for reduce_scatter, in which shorter dimensions send their blocks in pieces. Otherwise
+    each moves at once, the sum of d - 1 steps, and where sizes differ it meets those that are still there: both
+    then share links. Bandwidth-optimal on tori of equal sizes >= 3.
+    """
+    return _bucket(topology, collective, "bucket", synchronised, all_ports)
+
+
+def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
+    """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
+
+    Rings on all dimensions in parallel, each part of the data going through them in turn: the sum of d - 1 steps,
+    bandwidth-optimal only where sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+    Collective Communications", section 5.3.
+    """
+    return _bucket(topology, collective, "traditional-torus", synchronised=False, all_ports=True)
+
+
+def _bucket(
+    topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool
+) -> CollectivePattern:
+    require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
+    lines = [ring_line(size) for size in grid_shape(topology)]
+    order = synchronised_dimensions if synchronised else dimension_by_dimension
+    parts = grid_collectives(lines, order, all_ports, collective, method)
+    parameters = {"all_ports": all_ports, "synchronised": synchronised}
+    return CollectivePattern(topology, collective, method, parameters, parts)
+
+
+def doubling_peers(size: int) -> list[Positions]:
+    """Return the peer of each of `size` positions (a power of two) in each of log2 size steps: a XOR 2^s."""
+    return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
+
+
+def halving_line(size: int, returns: bool) -> LineReduceScatter:
+    """Return the reduce_scatter by recursive halving on a line of `size` >= 2 positions.
+
+    Where size is no power of two, positions from the largest one p' on hand everything to the position p' before
+    them in a first step, which then acts for both. With `returns` it hands them their own block in a last step;
+    without, it keeps it, which an allreduce need not mind. O(size^2).
+
+    Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
+    paper, section 2.3.3.
+    """
+    require_line_size(size)
+    active = 1 << size.bit_length() - 1
+    block = np.arange(size)
+    steps = halving_steps(doubling_peers(active), np.where(block < active, block, block - active))
+    if active < size:
+        folded = np.arange(active, size)
+        steps = [_fold(size, folded, keep_home_block=returns), *steps]
+        steps += [LineStep(folded - active, folded, folded)] if returns else []
+    return LineReduceScatter(size, tuple(steps))
+
+
+def _fold(size: int, folded: Positions, keep_home_block: bool) -> LineStep:
+    src, block = (part.ravel() for part in np.meshgrid(folded, np.arange(size), indexing="ij"))
+    sent = (block != src) | (not keep_home_block)
+    return LineStep(src[sent], src[sent] - folded[0], block[sent])
+
+
+def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
+    """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the grid of `topology`.
+
+    A peer at distance 1, 2, 4, … in one dimension after the other; log2 N steps each way for powers of two, one
+    more for each other size (two for reduce_scatter and allgather alone). One port, as in the literature, or with
+    `all_ports` mirrored: plain and mirrored collectives from every dimension. broadcast and reduce go along the
+    tree of the root's shard.
+    """
+    returns = collective.name != CollectiveName.ALLREDUCE
+    lines = [halving_line(size, returns) for size in grid_shape(topology)]
+    parts = grid_collectives(lines, round_robin, all_ports, collective, "rabenseifner")
+    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, parts)
+
+
+def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
+    """Return the allreduce that exchanges whole vectors with the peers of `rabenseifner`: log2 N steps.
+
+    Dimensions that are no powers of two are folded onto the largest power of two first, one step each, and unfolded
+    at the end. broadcast and reduce are those of `rabenseifner`. `all_ports`: mirrored, as there.
+    """
+    parameters = {"all_ports": all_ports}
+    if collective.root is not None:
+        pattern = rabenseifner(topology, collective, all_ports)
+        return CollectivePattern(topology, collective, "recursive-doubling", parameters, pattern.subcollectives)
+    require_allreduce(collective, "recursive-doubling")
+    lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "recursive-doubling", parameters, parts)
