@@ -50,10 +50,12 @@ _ALL = (
     ),
     Algorithm("bfb-ring", "the same cycles, both ways to meet half-way", _SCATTERED, "rings.rings", "bfb_ring"),
     Algorithm(
-        "bucket", "rings along one dimension after the other, all ports in step", _SCATTERED, "grid.algorithms", "bucket"
+        "bucket", "rings along one dimension after the other, all ports in step", _SCATTERED,
+        "grid.algorithms", "bucket",
     ),
     Algorithm(
-        "traditional-torus", "bucket in which no port waits for others", _SCATTERED, "grid.algorithms", "traditional_torus"
+        "traditional-torus", "bucket in which no port waits for others", _SCATTERED,
+        "grid.algorithms", "traditional_torus",
     ),
     Algorithm(
         "recursive-doubling", "exchange of whole vectors, one port", _WHOLE,
