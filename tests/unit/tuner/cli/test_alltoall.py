@@ -69,7 +69,7 @@ def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
     [
         (["ring:3", "--gap", "-1"], "the gap of an all-to-all rate must not be negative; got -1; choose 0.005 or so"),
         (["ring:3", "--gap", "little"], "--gap must be a rational number; got 'little'"),
-        (["ring:3", "--method", "x"], "unknown all-to-all method 'x'; choose from lp, pdhg"),
+        (["ring:3", "--method", "x"], "unknown all-to-all method 'x'; choose from lp, prices"),
         (["ring:3", "-o", "a.txt"], "a schedule file must end in .parquet or .json; got a.txt"),
         (["ring:3", "--chunks", "2"], "--chunks is for a schedule; got --chunks 2 without a file"),
         (["ring:3", "-o", "a.json", "--chunks", "0"], "chunks per shard must be 1 to 4096; got 0"),

@@ -238,7 +238,7 @@ def test_symmetries_that_are_searched_change_no_bound(monkeypatch):
 def test_the_report_hears_bounds_that_close_in():
     heard = []
     rate = alltoall_rate(
-        parse_topology("genkautz:2,30"), Fraction(1, 100), "pdhg", lambda lower, upper: heard.append((lower, upper))
+        parse_topology("genkautz:2,30"), Fraction(1, 100), "prices", lambda lower, upper: heard.append((lower, upper))
     )
     assert len(heard) > 1
     assert all(lower <= upper for lower, upper in heard)
@@ -249,13 +249,13 @@ def test_the_report_hears_bounds_that_close_in():
 
 def test_the_same_input_gives_the_same_bounds():
     topology = parse_topology("genkautz:2,30")
-    assert alltoall_rate(topology, method="pdhg") == alltoall_rate(topology, method="pdhg")
+    assert alltoall_rate(topology, method="prices") == alltoall_rate(topology, method="prices")
 
 
 def test_refusals():
     with pytest.raises(InvalidInput, match="must not be negative; got -1"):
         alltoall_rate(parse_topology("ring:3"), gap=Fraction(-1))
-    with pytest.raises(InvalidInput, match="unknown all-to-all method 'simplex'; choose from lp, pdhg, prices"):
+    with pytest.raises(InvalidInput, match="unknown all-to-all method 'simplex'; choose from lp, prices"):
         parse_method("simplex")
     with pytest.raises(InvalidInput, match=r"9999 sources x 39992 links in without.*; choose a smaller"):
         commodities_of(parse_topology("without(torus:100x100;node=0)"))
