@@ -18,7 +18,7 @@ import numpy as np
 from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES, BfbScore
 from chorale.synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits, least_bandwidth_factor
 from chorale.synth.finder.score_cache import ScoreCache
-from chorale.synth.topology.bases.database import BaseEntry, load_bases
+from chorale.synth.topology.bases.database import BaseEntry, load_bases, names_of
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.topology.topology import Topology
 
@@ -156,11 +156,10 @@ def circulants(nodes: int, degree: int, scores: ScoreCache) -> Iterator[Topology
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
     """Yield the entries of the base database, with their own schedule where they have one and with BFB."""
-    stored = load_bases()
-    for name in stored.names_of(nodes, degree):
+    for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
-        entry = stored[name]
+        entry = load_bases()[name]
         spec = _spec_of(entry)
         traits = _traits_of_entry(entry.name)
         claimed = BfbScore(entry.claim.steps, entry.claim.bandwidth_factor)

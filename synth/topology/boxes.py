@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
@@ -52,15 +53,6 @@ def _by_bandwidth(topology: Topology) -> tuple[int, ...]:
 
 def _parts(topology: Topology, kept: NDArray[np.bool_]) -> tuple[int, ...]:
     """Return the number of the part of each rank in the network of the links that are kept."""
-    parent = list(range(topology.node_count))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for src, dst in zip(topology.links.src[kept].tolist(), topology.links.dst[kept].tolist(), strict=True):
-        parent[root(src)] = root(dst)
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(root(rank), len(numbers)) for rank in range(topology.compute_count))
+    links, ranks = topology.links, topology.compute_count
+    labels = connected_labels(topology.node_count, links.src[kept], links.dst[kept])
+    return tuple(labels[:ranks].tolist())

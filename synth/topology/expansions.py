@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -48,15 +49,7 @@ def bidirectional(topology: Topology, spec: str) -> Topology:
         np.tile(links.bandwidth_class, 2), links.bandwidths, np.tile(links.latency_class, 2), links.latencies_s
     )
     both_src, both_dst = np.concatenate([links.src, links.dst]), np.concatenate([links.dst, links.src])
-    return Topology(
-        spec=spec,
-        node_ids=topology.node_ids,
-        compute_count=topology.compute_count,
-        links=sorted_links(both_src, both_dst, rates),
-        bandwidth_unit=topology.bandwidth_unit,
-        automorphisms=topology.automorphisms,
-        abilities=topology.abilities,
-    )
+    return replace(topology, spec=spec, links=sorted_links(both_src, both_dst, rates))
 
 
 def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:

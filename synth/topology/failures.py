@@ -6,7 +6,7 @@ Also the single failures of a topology: every node or link that may be lost, one
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -113,19 +113,14 @@ def _survivors(topology: Topology, node_alive: Mask, link_alive: Mask, spec: str
     compute_count = int(np.count_nonzero(node_alive[: topology.compute_count]))
     bandwidths, bandwidth_class = _reencode(links.bandwidths, links.bandwidth_class[link_alive])
     latencies_s, latency_class = _reencode(links.latencies_s, links.latency_class[link_alive])
-    return Topology(
+    src, dst = new_index[links.src[link_alive]], new_index[links.dst[link_alive]]
+    return replace(
+        topology,
         spec=spec,
         node_ids=_renumbered_ids(topology, node_alive, compute_count),
         compute_count=compute_count,
-        links=Links(
-            src=new_index[links.src[link_alive]],
-            dst=new_index[links.dst[link_alive]],
-            bandwidth_class=bandwidth_class,
-            bandwidths=bandwidths,
-            latency_class=latency_class,
-            latencies_s=latencies_s,
-        ),
-        bandwidth_unit=topology.bandwidth_unit,
+        links=Links(src, dst, bandwidth_class, bandwidths, latency_class, latencies_s),
+        automorphisms=(),
         abilities=moved_abilities(topology.abilities, new_index, node_alive),
     )
 
@@ -156,22 +151,18 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
     mask = np.zeros(len(links), dtype=bool)
     for pair in chosen:
         mask |= parallel_links(links, names, pair, "scaled")
-    plain, slowed = set(links.bandwidth_class[~mask].tolist()), set(links.bandwidth_class[mask].tolist())
-    values = {links.bandwidths[index] for index in plain} | {links.bandwidths[index] * factor for index in slowed}
-    table = tuple(sorted(values))
-    position = {value: index for index, value in enumerate(table)}
-    unchanged = np.array([position.get(value, -1) for value in links.bandwidths])
-    changed = np.array([position.get(value * factor, -1) for value in links.bandwidths])
-    classes = np.where(mask, changed[links.bandwidth_class], unchanged[links.bandwidth_class])
+    return replace(rescaled(topology, mask, factor, spec), automorphisms=())
+
+
+def rescaled(topology: Topology, chosen: Mask, factor: Fraction, spec: str) -> Topology:
+    """Return `topology` with the bandwidth of `chosen` links multiplied by `factor`; its symmetries are not checked."""
+    links = topology.links
+    kinds, place = np.unique(links.bandwidth_class.astype(np.int64) * 2 + chosen, return_inverse=True)
+    values = [links.bandwidths[kind // 2] * (factor if kind % 2 else 1) for kind in kinds.tolist()]
+    table = tuple(sorted(set(values)))
+    classes = np.array([table.index(value) for value in values], dtype=np.int32)[place]
     rates = Rates(classes, table, links.latency_class, links.latencies_s)
-    return Topology(
-        spec=spec,
-        node_ids=topology.node_ids,
-        compute_count=topology.compute_count,
-        links=sorted_links(links.src, links.dst, rates),
-        bandwidth_unit=topology.bandwidth_unit,
-        abilities=topology.abilities,
-    )
+    return replace(topology, spec=spec, links=sorted_links(links.src, links.dst, rates))
 
 
 FailureKind = Literal["node", "link"]

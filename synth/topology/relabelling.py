@@ -82,20 +82,14 @@ def _relabelled(
         tuple(links.latencies_s[index] for index in timed.tolist()),
     )
     nodes = len(names)
-    network = Topology(
-        spec=topology.spec,
-        node_ids=names,
-        compute_count=compute_count,
-        links=sorted_links(src, dst, rates),
-        bandwidth_unit=topology.bandwidth_unit,
-    )
+    moved_links = sorted_links(src, dst, rates)
+    network = Topology(topology.spec, names, compute_count, moved_links, topology.bandwidth_unit)
     symmetries = tuple(
         moved
         for moved in (_moved(symmetry, label, nodes) for symmetry in topology.automorphisms)
         if moved is not None and is_automorphism(network, moved)
     )
-    network = Topology(network.spec, network.node_ids, compute_count, network.links, network.bandwidth_unit, symmetries)
-    return Relabelled(network, label, useful[order].astype(np.int32), roots)
+    return Relabelled(replace(network, automorphisms=symmetries), label, useful[order].astype(np.int32), roots)
 
 
 def _moved(symmetry: NDArray[np.int32], label: NDArray[np.int64], nodes: int) -> NDArray[np.int32] | None:

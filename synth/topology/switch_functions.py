@@ -10,11 +10,11 @@ import numpy as np
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
-from chorale.synth.topology.abilities import Abilities, SwitchAbility, read_ability
+from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.failures import rescaled
 from chorale.synth.topology.functions import inner_plan
 from chorale.synth.topology.grammar import FunctionCall, Option
-from chorale.synth.topology.links import Rates, sorted_links
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan
 from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
@@ -84,20 +84,7 @@ def with_ability(topology: Topology, names: Iterable[str], ability: SwitchAbilit
         abilities.pop(node, None)
         if ability.is_able:
             abilities[node] = ability
-    return _changed(replace_abilities(topology, abilities, spec))
-
-
-def replace_abilities(topology: Topology, abilities: Abilities, spec: str) -> Topology:
-    """Return `topology` with these abilities in place of its own, its symmetries unchecked."""
-    return Topology(
-        spec=spec,
-        node_ids=topology.node_ids,
-        compute_count=topology.compute_count,
-        links=topology.links,
-        bandwidth_unit=topology.bandwidth_unit,
-        automorphisms=topology.automorphisms,
-        abilities=abilities,
-    )
+    return _changed(replace(topology, abilities=abilities, spec=spec))
 
 
 def with_usable_share(topology: Topology, names: list[str], share: Fraction, spec: str) -> Topology:
@@ -105,22 +92,7 @@ def with_usable_share(topology: Topology, names: list[str], share: Fraction, spe
     links = topology.links
     chosen = np.zeros(topology.node_count, dtype=np.bool_)
     chosen[_switches(topology, names) if names else slice(None)] = True
-    mask = chosen[links.src] | chosen[links.dst]
-    bandwidths = [links.bandwidths[index] for index in links.bandwidth_class.tolist()]
-    values = [value * share if slow else value for value, slow in zip(bandwidths, mask.tolist(), strict=True)]
-    table = tuple(sorted(set(values)))
-    position = {value: index for index, value in enumerate(table)}
-    classes = np.array([position[value] for value in values], dtype=np.int32)
-    result = Topology(
-        spec=spec,
-        node_ids=topology.node_ids,
-        compute_count=topology.compute_count,
-        links=sorted_links(links.src, links.dst, Rates(classes, table, links.latency_class, links.latencies_s)),
-        bandwidth_unit=topology.bandwidth_unit,
-        automorphisms=topology.automorphisms,
-        abilities=topology.abilities,
-    )
-    return _changed(result)
+    return _changed(rescaled(topology, chosen[links.src] | chosen[links.dst], share, spec))
 
 
 def _changed(topology: Topology) -> Topology:

@@ -6,7 +6,7 @@ Also its transpose (every link reversed) and what a unit of bandwidth means in b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -111,24 +111,14 @@ def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32
     """
     links = topology.links
     origin = np.lexsort((links.dst, links.src)).astype(np.int32)
-    turned = Links(
+    turned = replace(
+        links,
         src=links.dst[origin],
         dst=links.src[origin],
         bandwidth_class=links.bandwidth_class[origin],
-        bandwidths=links.bandwidths,
         latency_class=links.latency_class[origin],
-        latencies_s=links.latencies_s,
     )
-    result = Topology(
-        spec=f"transpose({topology.spec})",
-        node_ids=topology.node_ids,
-        compute_count=topology.compute_count,
-        links=turned,
-        bandwidth_unit=topology.bandwidth_unit,
-        automorphisms=topology.automorphisms,
-        abilities=topology.abilities,
-    )
-    return result, origin
+    return replace(topology, spec=f"transpose({topology.spec})", links=turned), origin
 
 
 _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}

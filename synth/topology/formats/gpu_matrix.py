@@ -11,8 +11,11 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
+import numpy as np
+
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NVLINK_GB_PER_S, NVLINK_5_GB_PER_S = Fraction(25), Fraction(50)
@@ -105,13 +108,8 @@ def _pci_links(count: int, pairs: Pairs) -> list[NamedLink]:
 
 
 def _connected(count: int, pairs: Mapping[tuple[int, int], object]) -> bool:
-    reached, border = {0}, [0]
-    while border:
-        here = border.pop()
-        fresh = {b for a, b in pairs if a == here} - reached
-        reached |= fresh
-        border += fresh
-    return len(reached) == count
+    ends = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    return not connected_labels(count, ends[:, 0], ends[:, 1]).any()
 
 
 def _both(src: str, dst: str, bandwidth: Fraction) -> NamedLink:

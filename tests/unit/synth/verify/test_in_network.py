@@ -20,7 +20,6 @@ from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_t
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.switch_functions import replace_abilities
 from chorale.synth.verify.verify import inspect, verify
 from tests.reference.in_network_replay import is_right
 
@@ -112,7 +111,7 @@ def test_two_switches_cannot_feed_each_other():
     links = [Link(*ends, Fraction(1)) for wire in wires for ends in (wire, wire[::-1])]
     ids = ("0", "1", "s:2", "s:3")
     two = replace(topology, node_ids=ids, links=Links.build(links), automorphisms=(), spec="two")
-    two = replace_abilities(two, {2: topology.abilities[2], 3: topology.abilities[2]}, "two")
+    two = replace(two, abilities={2: topology.abilities[2], 3: topology.abilities[2]})
     around = [(0, (0, 2), 1), (0, (2, 3), 1), (0, (3, 2), 1)]
     assert rule_of(around, topology=two, collective=REDUCE) == "switch-circle"
     results = [(0, (2, 3), 0), (0, (3, 2), 0), (0, (2, 1), 0)]

@@ -33,28 +33,6 @@ def altered(**changes: object) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_an_entry_is_made_when_it_is_asked_for_and_then_checked(monkeypatch):
-    made = []
-
-    def noted(item):
-        made.append(item["name"])
-        return parsed(item)
-
-    parsed = database._entry
-    monkeypatch.setattr(database, "_entry", noted)
-    content = altered(source="somebody")
-    stored = database.StoredEntries(database._named_items(content, "special.json"))
-    names = stored.names_of(16, 4)
-    assert names
-    assert set(names) < set(stored)
-    assert made == []
-    assert stored[names[0]].nodes == 16
-    assert stored[names[0]] is stored[names[0]]
-    assert made == [names[0]]
-    with pytest.raises(InvalidInput, match=r"entry diamond of special\.json"):
-        stored["diamond"]
-
-
 def test_unchanged_is_accepted():
     assert list(read_entries(altered(), "x.json")) == list(
         read_entries(database.base_file_content("special.json"), "x.json")
