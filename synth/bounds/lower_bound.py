@@ -28,7 +28,7 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.distinct import distinct
-from chorale.synth.topology.components import connected_labels
+from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.components import connected_labels
+from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.abilities import moved_abilities
-from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.automorphism import connected_labels, is_automorphism, orbits
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.components import connected_labels
 from chorale.synth.topology.links import Links, Rates, sorted_links
 from chorale.synth.topology.topology import Topology
 

@@ -37,7 +37,7 @@ FUNCTIONS: Mapping[str, Function] = SpecForms(
     {
         "functions.EXPANSION_FUNCTIONS": "line degree power product bidirectional scaled",
         "functions.TRANSFORM_FUNCTIONS": "transpose without",
-        "switch_functions.SWITCH_FUNCTIONS": "able usable processes",
+        "functions.SWITCH_FUNCTIONS": "able usable processes",
     }
 )
 FILE_FORM = SpecForm(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.synth.errors import ChoraleError
-from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix
-from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover
+from chorale.synth.topology.formats.tool_outputs import from_gpu_matrix, from_ibnetdiscover
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.topology_specs import load_topology
 

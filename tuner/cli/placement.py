@@ -9,7 +9,7 @@ import typer
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.slurm_tree import expanded_names
+from chorale.synth.topology.formats.slurm import expanded_names
 from chorale.tuner.cli.options import AsJson, CollectiveName, Root
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.slurm_network import MachineDump, NicRate, Oversubscription, slurm_network

@@ -12,8 +12,13 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.formats.files import dumped_machine
 from chorale.synth.topology.formats.machine_network import Machine
-from chorale.synth.topology.formats.slurm_gpus import slurm_gpu_topology
-from chorale.synth.topology.formats.slurm_tree import SlurmNodes, SlurmTree, parse_slurm_tree, slurm_topology
+from chorale.synth.topology.formats.slurm import (
+    SlurmNodes,
+    SlurmTree,
+    parse_slurm_tree,
+    slurm_gpu_topology,
+    slurm_topology,
+)
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.read_write import read_file
 

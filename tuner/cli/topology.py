@@ -15,7 +15,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.topology.formats.files import dumped_machine, from_bytes
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
-from chorale.synth.topology.formats.slurm_tree import expanded_names, is_slurm_tree
+from chorale.synth.topology.formats.slurm import expanded_names, is_slurm_tree
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import Topology

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix, is_gpu_matrix
-from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover, is_ibnetdiscover
 from chorale.synth.topology.formats.json_document import from_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
+from chorale.synth.topology.formats.tool_outputs import (
+    from_gpu_matrix,
+    from_ibnetdiscover,
+    is_gpu_matrix,
+    is_ibnetdiscover,
+)
 from chorale.synth.topology.topology import Topology
 
 if TYPE_CHECKING:

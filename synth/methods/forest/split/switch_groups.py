@@ -14,7 +14,7 @@ from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.distinct import distinct
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.arc_lengths import Distances, Wiring, spreading_lengths
-from chorale.synth.topology.components import connected_labels
+from chorale.synth.topology.automorphism import connected_labels
 
 
 def levels(network: ForestNetwork) -> Integers:

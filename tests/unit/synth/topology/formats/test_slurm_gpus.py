@@ -12,8 +12,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import dumped_machine, from_bytes
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
-from chorale.synth.topology.formats.slurm_gpus import slurm_gpu_topology
-from chorale.synth.topology.formats.slurm_tree import SlurmNodes, parse_slurm_tree
+from chorale.synth.topology.formats.slurm import SlurmNodes, parse_slurm_tree, slurm_gpu_topology
 from chorale.synth.topology.topology import Topology
 from tests.dumps import nvswitch_machine
 

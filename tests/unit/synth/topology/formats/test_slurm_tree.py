@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.slurm_tree import SlurmNodes, expanded_names, parse_slurm_tree, slurm_topology
+from chorale.synth.topology.formats.slurm import SlurmNodes, expanded_names, parse_slurm_tree, slurm_topology
 
 CONF = b"""\
 # two leaves

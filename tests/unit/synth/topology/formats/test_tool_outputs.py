@@ -10,9 +10,13 @@ import pytest
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import dumped_machine, from_bytes
-from chorale.synth.topology.formats.gpu_matrix import from_gpu_matrix, is_gpu_matrix
-from chorale.synth.topology.formats.ibnetdiscover import from_ibnetdiscover, is_ibnetdiscover
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
+from chorale.synth.topology.formats.tool_outputs import (
+    from_gpu_matrix,
+    from_ibnetdiscover,
+    is_gpu_matrix,
+    is_ibnetdiscover,
+)
 from chorale.synth.topology.topology import Topology
 
 DATA = Path(__file__).parents[4] / "data" / "fabric_tools"
