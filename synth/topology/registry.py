@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree
@@ -67,31 +66,6 @@ class Function(SpecForm):
     """A function `name(arguments)` of other topologies; `plan` reads its arguments."""
 
     plan: Callable[[FunctionCall, PlanOf], TopologyPlan]
-
-
-SpecFormT = TypeVar("SpecFormT", bound=SpecForm)
-
-
-class SpecForms(Mapping[str, SpecFormT]):
-    """Forms of spec by name; the module that declares one is imported when it is looked up.
-
-    tables: the tuples of forms, as "module.TUPLE" below this package, and the names in each, separated by spaces
-    """
-
-    def __init__(self, tables: Mapping[str, str]) -> None:
-        self.tables = tables
-        self._table_of = {name: table for table, names in tables.items() for name in names.split()}
-
-    def __getitem__(self, name: str) -> SpecFormT:
-        module, _, variable = self._table_of[name].rpartition(".")
-        forms: tuple[SpecFormT, ...] = getattr(importlib.import_module(f".{module}", __package__), variable)
-        return next(form for form in forms if form.name == name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table_of)
-
-    def __len__(self) -> int:
-        return len(self._table_of)
 
 
 def require_size(spec: str, nodes: int, links: int) -> None:

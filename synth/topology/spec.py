@@ -10,36 +10,41 @@ from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
+from chorale.synth.topology.families.bases import BASE_FAMILIES
+from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_FAMILIES, HAMMINGMESH_FAMILIES
+from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
+from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
+from chorale.synth.topology.families.grids import GRID_FAMILIES, TWISTED_FAMILIES
+from chorale.synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
+from chorale.synth.topology.families.rings import BASELINE_FAMILIES, RING_FAMILIES
+from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
+from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.registry import Family, Function, SpecForm, SpecForms, TopologyPlan
+from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Topology
 
-FAMILIES: Mapping[str, Family] = SpecForms(
-    {
-        "families.rings.RING_FAMILIES": "ring biring uniring circulant",
-        "families.grids.GRID_FAMILIES": "torus mesh hypercube",
-        "families.grids.TWISTED_FAMILIES": "twisted-torus twisted-hypercube",
-        "families.complete.COMPLETE_FAMILIES": "complete bipartite",
-        "families.complete.HAMMING_FAMILIES": "hamming hyperx",
-        "families.directed.KAUTZ_FAMILIES": "kautz genkautz debruijn",
-        "families.bases.BASE_FAMILIES": "diamond dbjmod base",
-        "families.directed.CAYLEY_FAMILIES": "dicirculant cayley",
-        "families.distance_regular.DISTANCE_REGULAR_FAMILIES": "distreg",
-        "families.rings.BASELINE_FAMILIES": "shiftedring dbt",
-        "families.complete.HAMMINGMESH_FAMILIES": "hxmesh",
-        "families.switched.SWITCH_FAMILIES": "switch",
-        "families.nvidia_boxes.NVIDIA_FAMILIES": "a100 h100 h200 b200 nvl72 railclos",
-        "families.amd_boxes.AMD_FAMILIES": "mi250 mi250half mi300x mi355x",
-        "families.switched.DATACENTRE_FAMILIES": "fattree dragonfly",
-    }
+_FAMILIES = (
+    *RING_FAMILIES,
+    *GRID_FAMILIES,
+    *TWISTED_FAMILIES,
+    *COMPLETE_FAMILIES,
+    *HAMMING_FAMILIES,
+    *KAUTZ_FAMILIES,
+    *BASE_FAMILIES,
+    *CAYLEY_FAMILIES,
+    *DISTANCE_REGULAR_FAMILIES,
+    *BASELINE_FAMILIES,
+    *HAMMINGMESH_FAMILIES,
+    *SWITCH_FAMILIES,
+    *NVIDIA_FAMILIES,
+    *AMD_FAMILIES,
+    *DATACENTRE_FAMILIES,
 )
-FUNCTIONS: Mapping[str, Function] = SpecForms(
-    {
-        "functions.EXPANSION_FUNCTIONS": "line degree power product bidirectional scaled",
-        "functions.TRANSFORM_FUNCTIONS": "transpose without",
-        "functions.SWITCH_FUNCTIONS": "able usable processes",
-    }
-)
+FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
+FUNCTIONS: Mapping[str, Function] = {
+    function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS, *SWITCH_FUNCTIONS)
+}
 FILE_FORM = SpecForm(
     "file",
     "file:PATH",
