@@ -19,7 +19,7 @@ from chorale.synth.collective import Collective
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.grid.steps import Step, SubCollective
+from chorale.synth.methods.grid.steps import SendStep, SubCollective
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Routes, Schedule
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.links import Links
@@ -361,7 +361,7 @@ class CollectivePattern:
     def _pieces(self) -> int:
         return lcm(*{part.pieces for step in self._steps for part in self._at(step)})
 
-    def _at(self, step: int) -> Iterator[Step]:
+    def _at(self, step: int) -> Iterator[SendStep]:
         return (part[step] for part in self.subcollectives if step < len(part))
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:

@@ -24,7 +24,7 @@ Columns = tuple[Numbers, Numbers, Numbers]
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
-class Step(NamedTuple):
+class SendStep(NamedTuple):
     """What a subcollective sends in one step, computed when it is asked for.
 
     messages:      return (src, dst, shards): `shards[i]` shards from `src[i]` to `dst[i]`, each pair once
@@ -42,10 +42,10 @@ class Step(NamedTuple):
     pieces: int = 1
 
 
-SubCollective: TypeAlias = Sequence[Step]
+SubCollective: TypeAlias = Sequence[SendStep]
 
 
-def backwards(steps: SubCollective) -> list[Step]:
+def backwards(steps: SubCollective) -> list[SendStep]:
     """Return `steps` backwards in time: what was summed up along a tree is copied down the same tree."""
     return [
         step._replace(
@@ -69,7 +69,7 @@ def _marked(signature: Callable[[], Hashable]) -> Hashable:
 
 def whole_vector_step(
     ends: Callable[[], tuple[Numbers, Numbers]], ranks: int, signature: Hashable, reduces: bool = True
-) -> Step:
+) -> SendStep:
     """Return the step in which all shards go from each of the first `ends` to the second."""
 
     def messages() -> Columns:
@@ -80,10 +80,10 @@ def whole_vector_step(
         src, dst = ends()
         return np.repeat(src, ranks), np.repeat(dst, ranks), np.tile(np.arange(ranks), len(src))
 
-    return Step(messages, sends, lambda: signature, reduces)
+    return SendStep(messages, sends, lambda: signature, reduces)
 
 
-def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[Step]:
+def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order of `turns`.
 
     A turn of None waits. A shard is a block in every dimension, those of its owner's coordinates. A rank holds a
@@ -94,10 +94,10 @@ def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn
     steps, done = [], [0] * len(lines)
     for turn in turns:
         if turn is None:
-            steps.append(Step(_no_columns, _no_columns, lambda: None))
+            steps.append(SendStep(_no_columns, _no_columns, lambda: None))
             continue
         at = _GridStep(lines, turn, tuple(done))
-        steps.append(Step(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
+        steps.append(SendStep(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
         done[turn.axis] = max(done[turn.axis], turn.number + 1)
     return steps
 
@@ -167,10 +167,10 @@ def _outer_product(parts: Iterable[Numbers]) -> Numbers:
     return result
 
 
-def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[Step]:
+def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
     """Return the reduce in which every rank sends the whole vector where it hands on the shard of `root`."""
 
-    def ends(step: Step) -> tuple[Numbers, Numbers]:
+    def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
         return src[shard == root], dst[shard == root]
 
@@ -210,7 +210,7 @@ class ExchangeRounds:
         return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
 
-def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[Step]:
+def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return an allreduce in which every message holds the whole vector of the subcollective.
 
     Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of

@@ -29,7 +29,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.steps import Columns, Step, SubCollective, backwards, of_parts
+from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, of_parts
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.families.rings import shifted_stride
@@ -205,7 +205,7 @@ def _refuse(topology: Topology) -> list[Order]:
     raise InvalidInput(rule, topology.spec, "use biring or bucket")
 
 
-def ring_reduce_scatter(order: NDArray[np.int64]) -> list[Step]:
+def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
     """Return the reduce_scatter in which position p hands on the sum of the shard of position p - 1 - t in step t."""
     following, one = np.roll(order, -1), np.ones_like(order)
 
@@ -213,11 +213,12 @@ def ring_reduce_scatter(order: NDArray[np.int64]) -> list[Step]:
         return order, following, np.roll(order, 1 + step)
 
     return [  # every step sends one shard over every hop
-        Step(lambda: (order, following, one), partial(sends, step), lambda: "ring") for step in range(len(order) - 1)
+        SendStep(lambda: (order, following, one), partial(sends, step), lambda: "ring")
+        for step in range(len(order) - 1)
     ]
 
 
-def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[Step]:
+def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[SendStep]:
     """Return a reduce_scatter in which the sum for a position comes from `ahead` positions before it and `back` behind.
 
     The time reversal of BFB on a ring: max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-Connect
@@ -238,7 +239,7 @@ def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> l
         return distance <= ahead, distance <= back
 
     return [
-        Step(partial(messages, distance), partial(sends, distance), partial(signature, distance))
+        SendStep(partial(messages, distance), partial(sends, distance), partial(signature, distance))
         for distance in range(max(ahead, back), 0, -1)
     ]
 
