@@ -9,8 +9,16 @@ from chorale.job import current_report
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, Table
 from chorale.job.table.packing import unpack
-from chorale.runners.engine.library import DataType, Engine, Execution, ReduceOp, Work
-from chorale.runners.engine.meeting import TOKEN_BYTES, addresses_for, listen
+from chorale.runners.engine.library import (
+    TOKEN_BYTES,
+    DataType,
+    Engine,
+    Execution,
+    ReduceOp,
+    Work,
+    addresses_for,
+    listen,
+)
 from chorale.synth.errors import InvalidInput
 
 Exchange = Callable[[list[str]], list[list[str]]]

@@ -9,8 +9,18 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
-from chorale.runners.api.trace import ExecutionTrace, RankTrace, StepSpan
+from chorale.runners.api.base import (
+    ExecutionTrace,
+    FailureKind,
+    Measurement,
+    Outcome,
+    RankTrace,
+    RunFailure,
+    Runner,
+    RunRequest,
+    SizeMeasurement,
+    StepSpan,
+)
 from chorale.runners.api.workers import Completion
 from chorale.runners.measurement.driver import measure_in_rungs
 from chorale.synth.build.cache import CachingBuilder

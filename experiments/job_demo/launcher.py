@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from chorale.runners.local.namespaces import enter_namespaces
+from chorale.runners.local.rank import enter_namespaces
 
 _IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim")
 _PR_SET_PDEATHSIG = 1

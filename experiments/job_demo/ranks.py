@@ -13,8 +13,8 @@ from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.local.placement import placement_of
-from chorale.runners.process_launch.base import FABRIC
+from chorale.runners.local.ranks import placement_of
+from chorale.runners.process_launch.processes import FABRIC
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.experiments.framework.live import LiveRun, measure_on_fabric
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
-from chorale.runners.api.connections import busiest_share
+from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
-from chorale.runners.fabric.link_shape import WIRE_MTU_BYTES, carried_bytes
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE

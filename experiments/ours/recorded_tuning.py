@@ -11,8 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.recorded.reader import RecordedConfiguration
-from chorale.runners.recorded.table import RecordedTable, mi250_table
+from chorale.runners.recorded.table import RecordedConfiguration, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.space import SearchSpace

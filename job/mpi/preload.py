@@ -19,7 +19,7 @@ from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home, print_library
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.mpi.mpiexec import find_mpiexec
+from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import Unavailable
 
 NATIVE = Path(__file__).parent / "native"

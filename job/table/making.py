@@ -8,7 +8,7 @@ from typing import Any
 
 from chorale.job.table.model import TableProgram
 from chorale.job.table.packing import pack
-from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import encode_rank
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.program import QUEUE_DEPTH
 from chorale.synth.targets.lift import lift

@@ -56,7 +56,7 @@ class TableProgram:
 
     digest:  SHA-256 of the text
     ranks:   how many
-    words:   for each rank those of `chorale.runners.engine.encoding`
+    words:   for each rank those of `chorale.runners.engine.library`
     order_of_additions: what `chorale.synth.programs.additions` proves of it; None where nothing is added, or not proved
     """
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
 
+from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.plans.moves import pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
+from chorale.synth.topology.topology import Topology
 
 PLAN_ALIGNMENT_BYTES = 16
 """What the executor of MSCCL++ moves at once: pieces of the chunks of plans are multiples of it."""
@@ -40,3 +45,87 @@ def instruction_name(program: AnyProgram, position: tuple[int, int, int]) -> str
         return program.ranks[rank].blocks[block].operations[step].action.value
     assert isinstance(program, Program)
     return str(program.ranks[rank].blocks[block].instructions[step].op)
+
+
+class Connection(NamedTuple):
+    """A one-way queue of messages between two ranks on one channel."""
+
+    src: int
+    dst: int
+    channel: int
+
+
+def program_connections(program: Program) -> list[Connection]:
+    """Return every connection of `program`, sorted; also those with one end only. O(instructions)."""
+    sent, received = message_counts(program)
+    return [Connection(*ends) for ends in sorted(sent.keys() | received.keys())]
+
+
+def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
+    """Return the chunks that every connection of `program` carries. O(messages)."""
+    found: Counter[Connection] = Counter()
+    for src, dst, channel, chunks in program.messages():
+        found[Connection(src, dst, channel)] += chunks
+    return found
+
+
+class ConnectionPaths:
+    """Where messages travel: over the direct link, or by a fixed shortest path that other nodes forward.
+
+    Of parallel links, channel c takes the one with parallel index c modulo their number. Of several shortest
+    paths, one is chosen by source, destination and channel, so that traffic spreads without any randomness.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._parallel: dict[tuple[int, int], list[int]] = {}
+        self._sources: list[list[int]] = [[] for _ in range(topology.node_count)]
+        self._targets: list[list[int]] = [[] for _ in range(topology.node_count)]
+        for link_id, (src, dst) in enumerate(
+            zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)
+        ):
+            if src == dst:
+                continue
+            links = self._parallel.setdefault((src, dst), [])
+            links.append(link_id)
+            if len(links) == 1:
+                self._sources[dst].append(src)
+                self._targets[src].append(dst)
+        self._hops_from: dict[int, list[int]] = {}
+
+    def path(self, connection: Connection) -> tuple[int, ...] | None:
+        """Return the link ids that `connection` uses in travel order, None if there is no way. O(L) once per source."""
+        hops = self._hops(connection.src)
+        if hops[connection.dst] < 0:
+            return None
+        node, links = connection.dst, []
+        while node != connection.src:
+            before = [source for source in self._sources[node] if hops[source] == hops[node] - 1]
+            source = before[sum(connection) % len(before)]
+            parallel = self._parallel[source, node]
+            links.append(parallel[connection.channel % len(parallel)])
+            node = source
+        return tuple(reversed(links))
+
+    def _hops(self, src: int) -> list[int]:
+        """Return the number of links from `src` to every node, -1 where there is no path."""
+        if src not in self._hops_from:
+            hops = [-1] * len(self._sources)
+            hops[src] = 0
+            queue = deque([src])
+            while queue:
+                node = queue.popleft()
+                for target in self._targets[node]:
+                    if hops[target] < 0:
+                        hops[target] = hops[node] + 1
+                        queue.append(target)
+            self._hops_from[src] = hops
+        return self._hops_from[src]
+
+
+def busiest_share(program: Program, topology: Topology) -> Fraction:
+    """Return how much of the vector passes the link that most passes; connections without a path count nowhere."""
+    paths, chunks = ConnectionPaths(topology), Counter[int]()
+    for connection, count in sent_chunks(program).items():
+        for link in paths.path(connection) or ():
+            chunks[link] += count
+    return Fraction(max(chunks.values(), default=0), program.chunks)

@@ -135,7 +135,7 @@ def _hash_of_sources(target: NativeTarget, digest: hashlib._Hash) -> str:
 
 
 def _build_once(target: NativeTarget, compiler: Command, path: Path) -> None:
-    from chorale.runners.measurement.file_lock import acquire_lock  # noqa: PLC0415 - only who builds pays for it
+    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - only who builds pays for it
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

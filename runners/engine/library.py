@@ -6,15 +6,86 @@ The interface is that of native/chorale_engine.h. Calls let other threads of Pyt
 from __future__ import annotations
 
 import ctypes
+import os
+import secrets
+import socket
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Instruction, Op, RankProgram, Wait
+
+_VERSION = 1
+_COLLECTIVES = (
+    CollectiveName.ALLGATHER,
+    CollectiveName.REDUCE_SCATTER,
+    CollectiveName.ALLREDUCE,
+    CollectiveName.BROADCAST,
+    CollectiveName.REDUCE,
+    CollectiveName.ALLTOALL,
+)
+_SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
+"""Collectives that the engine does not know, and what has the same buffers: it executes instructions, whatever for."""
+_OPS = {
+    Op.SEND: 0,
+    Op.RECV: 1,
+    Op.RECV_COPY_SEND: 2,
+    Op.RECV_REDUCE_SEND: 3,
+    Op.RECV_REDUCE_COPY: 4,
+    Op.RECV_REDUCE_COPY_SEND: 5,
+    Op.COPY: 6,
+    Op.REDUCE: 7,
+}
+_BUFFERS = {"i": 0, "o": 1, "s": 2}
+
+
+def encode_rank(
+    collective: Collective, ranks: int, chunks: int, in_place: bool, depth: int, part: RankProgram
+) -> array[int]:
+    """Return the part of a rank as 64-bit integers.
+
+    depth: how many messages a sender may be ahead of its receiver on a connection
+    """
+    root = -1 if collective.root is None else collective.root
+    words = array(
+        "q",
+        [
+            _VERSION,
+            _COLLECTIVES.index(_SAME_BUFFERS.get(collective.name, collective.name)),
+            root,
+            ranks,
+            chunks,
+            int(in_place),
+        ],
+    )
+    words.extend((part.scratch_chunks, depth, len(part.blocks)))
+    for block in part.blocks:
+        peers = (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))
+        words.extend((*peers, block.channel, len(block.instructions)))
+        for step in block.instructions:
+            words.extend(_step(step))
+    return words
+
+
+def _step(step: Instruction) -> Iterator[int]:
+    yield _OPS[step.op]
+    yield from (_BUFFERS[step.src.buffer], step.src.offset, _BUFFERS[step.dst.buffer], step.dst.offset, step.count)
+    yield len(step.waits)
+    for wait in step.waits:
+        yield from _wait(wait)
+
+
+def _wait(wait: Wait) -> tuple[int, int]:
+    return wait.block, wait.step
+
 
 NATIVE = Path(__file__).parent / "native"
 _LIBRARY = "libchorale_engine.so"
@@ -282,3 +353,45 @@ def load_library(path: Path) -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+TOKEN_BYTES = 16
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
+
+
+def listen(engine: Engine, interface: str | None = None) -> list[str]:
+    """Have `engine` listen; return what the others must know: this network of this machine, and two addresses in it.
+
+    interface: the device by which others reach this rank; by default the first that is up and not loopback
+
+    Raises InvalidInput for a device that is not there, EngineError where the engine cannot listen.
+    """
+    name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
+    return [_network_id(), engine.listen(name), engine.listen(f"tcp:{own_address(interface)}")]
+
+
+def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
+    """Return for each rank the address at which the one that said `said` reaches it: by shared memory where it can."""
+    return [shared if network == said[0] else tcp for network, shared, tcp in of_all]
+
+
+def own_address(interface: str | None = None) -> str:
+    """Return the IPv4 address of `interface`, by default of the first that is up and not loopback, else loopback."""
+    usable = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    addresses = {
+        name: entry.address
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET and name in usable
+    }
+    if interface is not None and interface not in addresses:
+        known = ", ".join(sorted(addresses)) or "none"
+        raise InvalidInput("a network device must be up and have an IPv4 address", interface, f"choose from {known}")
+    outside = [address for address in addresses.values() if not address.startswith("127.")]
+    return addresses[interface] if interface is not None else next(iter(outside), "127.0.0.1")
+
+
+def _network_id() -> str:
+    """Return the same on two ranks if they can share memory and do so without leaving an emulated network."""
+    return f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from chorale.runners.api.base import FailureKind, RunFailure, RunRequest, SizeMeasurement, library_result
+from chorale.runners.api.base import (
+    ExecutionTrace,
+    FailureKind,
+    RankTrace,
+    RunFailure,
+    RunRequest,
+    SizeMeasurement,
+    library_result,
+    median_trace,
+)
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
-from chorale.runners.api.trace import ExecutionTrace, RankTrace, median_trace
 from chorale.runners.api.units import divisible_size
 from chorale.runners.measurement.machine import Facts
+from chorale.synth.programs.program import Program
+from chorale.synth.programs.switch_processes import with_idle_switches
+from chorale.synth.topology.relabelling import process_network
 
 StuckInstruction = tuple[int, int, str]
 """A block that does not get on, the instruction that it is at, and what it waits for."""
@@ -144,3 +156,27 @@ def prepare_task(
     """Return the command to ranks to lay out the data of one run of the program of that number."""
     task: dict[str, Any] = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
     return task | {"run": run, "seed": seed, "products": products, "trace": False}
+
+
+SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"
+
+
+def on_switch_processes(request: RunRequest) -> RunRequest:
+    """Return `request` on the network of processes where a program has some of switches, else `request` itself.
+
+    Programs of ranks alone run beside them with idle switches. InvalidInput for one that is not in place.
+    """
+    switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
+    if not switches:
+        return request
+    programs = {
+        name: with_idle_switches(program, switches) if isinstance(program, Program) else program
+        for name, program in request.programs.items()
+    }
+    return replace(request, topology=process_network(request.topology), programs=programs)
+
+
+def switch_facts(request: RunRequest) -> Facts:
+    """Return what stands for switches that act, for the environment of a measurement; nothing where none does."""
+    acting = {len(program.switches) for program in request.without_plans.values()}
+    return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

@@ -11,13 +11,10 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from statistics import median
 
-from chorale.runners.fabric.exchanges import TimedExchange, run_exchanges
 from chorale.runners.fabric.fabric import temporary_fabric
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions
-from chorale.runners.fabric.paths import Stream
-from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.self_test import highest_speed
-from chorale.runners.fabric.streams import busy_streams, needed_s
+from chorale.runners.fabric.links import LinkKind, LinkOptions
+from chorale.runners.fabric.plan import FabricPlan, Stream, plan_fabric
+from chorale.runners.fabric.self_test import TimedExchange, busy_streams, highest_speed, needed_s, run_exchanges
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.spec import parse_topology
 

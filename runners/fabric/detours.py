@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.fabric.holder import enter_command
-from chorale.runners.fabric.link_shape import bucket_burst_bytes, bucket_limit_bytes, window_frames
+from chorale.runners.fabric.fabric import EmulatedFabric, enter_command
+from chorale.runners.fabric.links import bucket_burst_bytes, bucket_limit_bytes, window_frames
 from chorale.runners.fabric.plan import device_name, namespace_name, next_hops, rank_address
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology

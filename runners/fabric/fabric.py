@@ -5,28 +5,314 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
+import shutil
+import signal
 import socket
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import psutil
 
-from chorale.runners.fabric.holder import NamespaceHolder, detached_states, end_process, enter_command
-from chorale.runners.fabric.link_facts import FabricLinks
-from chorale.runners.fabric.link_options import LinkOptions
-from chorale.runners.fabric.links import lay_links
-from chorale.runners.fabric.plan import namespace_name, plan_fabric, rank_address
-from chorale.runners.fabric.setup_script import namespaces_script, nodes_script
-from chorale.runners.fabric.wire import is_wire_running
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, bucket_honest_bytes, wire_queue_bytes
+from chorale.runners.fabric.plan import (
+    Cable,
+    FabricPlan,
+    cables_script,
+    device_name,
+    namespace_name,
+    namespaces_script,
+    nodes_script,
+    plan_fabric,
+    rank_address,
+)
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.process_launch.base import FABRIC
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.processes import FABRIC, LocalHost
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
+
+_MARK = "chorale-fabric"
+_STATE = "run/chorale/fabric.json"
+_END_LIMIT_S = 10.0
+
+# It ends with the pipe on its standard input, unless it was handed the state of a finished fabric to keep. From then
+# on it waits for a line that nobody writes.
+_HOLD = f"""
+mount -t tmpfs none /run && mkdir /run/netns /run/chorale && mkfifo /run/chorale/never || exit 1
+ip netns add trial && ip netns delete trial || exit 1
+echo $$
+read -r state && [ -n "$state" ] || exit 1
+printf '%s\\n' "$state" > /run/chorale/new && mv /run/chorale/new /{_STATE} || exit 1
+echo kept
+exec </dev/null >/dev/null 2>&1
+read -r state <>/run/chorale/never
+"""
+
+_TOOLS = ("ip", "tc", "unshare", "nsenter", "setsid", "mount")
+_WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a container: with CAP_SYS_ADMIN)"
+
+
+class NamespaceHolder:
+    """A holder that still belongs to this process: it ends with it, or with `close`, unless `keep` was called.
+
+    Raises Unavailable where a tool is missing, or this user may make namespaces in no way.
+    """
+
+    def __init__(self, name: str) -> None:
+        require_tools()
+        self.is_detached = False
+        refusals = []
+        for in_user_namespace in (True, False) if os.geteuid() == 0 else (True,):
+            self.in_user_namespace = in_user_namespace
+            self._process = _start(name, in_user_namespace)
+            answer = self._answer()
+            if answer.isdigit():
+                self.pid = int(answer)
+                return
+            refusals.append(self._complaint())
+        raise Unavailable("a fabric needs network namespaces", "; ".join(refusals), _WAY_OUT)
+
+    def run(self, script: str) -> str:
+        """Run a shell script inside and return its output; raises Unavailable with what it said if it fails."""
+        command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
+        done = subprocess.run(  # noqa: S603 - the script is our own
+            command, input=script, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            rule = "a fabric needs veth devices, tbf queues and routes of the kernel"
+            raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
+        return done.stdout
+
+    def detach(self, state: str) -> None:
+        """Hand over the fabric: from now on the holder stays, with `state` (one line) for those who look for it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{state}\n")
+            self._process.stdin.flush()
+        if self._answer() != "kept":
+            raise Unavailable("the holder of a fabric must stay alive", self._complaint(), "bring it up again")
+        self.is_detached = True
+        self._close_pipes()
+
+    def close(self) -> None:
+        """End the holder if it was not kept. Safe to call twice."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            end_process(self.pid)
+            self._close_pipes()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def _complaint(self) -> str:
+        """Return the last line that a holder wrote before it ended."""
+        assert self._process.stderr is not None
+        lines = self._process.stderr.read().split("\n")
+        self._close_pipes()
+        return next((line for line in reversed(lines) if line.strip()), "the holder ended")
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def require_tools() -> None:
+    """Raise Unavailable if a program that sets up fabrics is missing."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        way_out = "install iproute2 and util-linux, on Debian: apt-get install iproute2 util-linux"
+        raise Unavailable(f"a fabric needs the commands {', '.join(_TOOLS)}", f"no {', '.join(missing)}", way_out)
+
+
+def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
+    """Return the command that starts the command after it in `namespaces` (options of nsenter) of holder `pid`."""
+    user = ("--user", "--preserve-credentials") if in_user_namespace else ()
+    return ("nsenter", f"--target={pid}", *user, *namespaces)
+
+
+def detached_states() -> Iterator[tuple[int, str]]:
+    """Yield (pid, state) of every holder of this user that has been kept."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if _is_holder(process):
+                yield process.pid, Path(f"/proc/{process.pid}/root/{_STATE}").read_text()
+
+
+def end_process(pid: int) -> None:
+    """Kill process `pid`, if it still runs, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _END_LIMIT_S
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
+    """Start a holder that is nobody's child, so that whoever ends it need not be the one who started it."""
+    user: Sequence[str] = ("--user", "--map-root-user") if in_user_namespace else ()
+    command = ["setsid", "--fork", "unshare", *user, "--mount", "--net", "sh", "-c", _HOLD, _MARK, name]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd="/")  # noqa: S603
+    process.wait()
+    return process
+
+
+def _is_holder(process: psutil.Process) -> bool:
+    arguments = process.cmdline()
+    return arguments[:1] == ["sh"] and arguments[3:4] == [_MARK] and process.uids().effective == os.geteuid()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+LINKS = NativeTarget("chorale-links", (Path(__file__).parent / "native" / "links.cpp",), flags=("-pthread",))
+"""The program of the process."""
+
+_TUN = Path("/dev/net/tun")
+_START_LIMIT_S = 60.0
+_BITS_PER_S_A_THREAD = 300_000_000
+_WIRE_WAY_OUT = "use root, or --links bucket, which is dishonest for small messages"
+
+
+def require_wire() -> Path:
+    """Return the program of the process; raises Unavailable with the reason where links cannot be a process."""
+    require_tun()
+    return build_native(LINKS, native_home())
+
+
+def require_tun() -> None:
+    """Raise Unavailable if this user may not open the device from which links are made."""
+    try:
+        os.close(os.open(_TUN, os.O_RDWR))
+    except OSError as error:
+        raise Unavailable(f"honest links need the device {_TUN}", error.strerror, _WIRE_WAY_OUT) from error
+
+
+def thread_count(bits_per_s: int, cores: int) -> int:
+    """Return how many threads carry `bits_per_s`: one as long as it can, then up to one for each core."""
+    return min(cores, -(-bits_per_s // _BITS_PER_S_A_THREAD)) or 1
+
+
+def start_wire(
+    program: Path, plan: FabricPlan, holder_pid: int, threads: int, seed: int, enter: Sequence[str] = ()
+) -> int:
+    """Start the process for a fabric whose namespaces are there and return its id once all devices are.
+
+    enter: command that starts it where it has rights on the namespaces
+
+    It is nobody's child and ends with the holder. Raises Unavailable with what it said if it cannot start.
+    """
+    command = ["setsid", "--fork", *enter, str(program.resolve()), plan.name, str(holder_pid)]
+    text = "\n".join([*wire_lines(plan, f"/proc/{holder_pid}/root/run/netns", threads, seed), ""])
+    rule = "honest links need TUN devices in namespaces"
+    try:
+        done = subprocess.run(  # noqa: S603 - a program of our own
+            command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(rule, error, _WIRE_WAY_OUT) from error
+    words = done.stdout.split()
+    if words[:1] != ["ready"]:
+        raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
+    return int(words[1])
+
+
+def is_wire_running(pid: int, holder_pid: int) -> bool:
+    """Return whether process `pid` carries the packets of the fabric of that holder."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        arguments = process.cmdline()
+        is_it = Path(arguments[0]).name == LINKS.name and arguments[2:] == [str(holder_pid)] if arguments else False
+        return is_it and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterator[str]:
+    """Yield the lines that tell the process what to make; `folder` is where the namespaces are."""
+    yield f"threads {threads}"
+    numbers: dict[tuple[int, int], int] = {}
+    lossless = {arc: not loss for cable in plan.cables for arc, loss in zip(cable.arcs, cable.loss, strict=True)}
+    for node in range(len(plan.routes)):
+        yield f"namespace {folder}/{namespace_name(plan.name, node)}"
+        for peer in sorted(dst for src, dst in lossless if src == node):
+            # Where packets are lost, each is a frame: what is lost together would be lost too often or too rarely.
+            yield f"device {len(numbers)} {device_name(peer)} {int(lossless[node, peer])}"
+            numbers[node, peer] = len(numbers)
+    draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
+    directions = [(cable, way_back) for cable in plan.cables for way_back in (0, 1)]
+    for index, (cable, way_back) in enumerate(directions):
+        ends = f"{numbers[cable.arcs[way_back]]} {numbers[cable.arcs[1 - way_back]]}"
+        yield f"link {ends} {_link_numbers(cable, way_back)} {index % threads} {draw.getrandbits(63)}"
+    yield "go"
+
+
+def _link_numbers(cable: Cable, way_back: int) -> str:
+    latency_us, loss = cable.latency_us[way_back], cable.loss[way_back]
+    acknowledgements_only = not cable.bits_per_s[way_back]
+    bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
+    numbers = (bits_per_s, int(latency_us * 1000), int(loss * 2**32), wire_queue_bytes(bits_per_s, latency_us))
+    return " ".join(map(str, (*numbers, int(acknowledgements_only))))
+
+
+def processor_s(pid: int) -> float:
+    """Return the seconds of processors that all threads of process `pid` have used."""
+    used = 0
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            used += int((task / "schedstat").read_text().split()[0])
+    return used / 1e9
+
+
+_CHOSEN = "chosen with --links bucket"
+
+
+def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
+    """Return the new links between the namespaces of `holder`.
+
+    Raises Unavailable where honest links cannot be had and the options insist on them, by kind, latency or loss.
+    """
+    if options.kind == LinkKind.BUCKET:
+        return _lay_buckets(plan, holder, options, _CHOSEN)
+    try:
+        return _lay_wires(plan, holder, options)
+    except Unavailable as missing:
+        if options.kind == LinkKind.WIRE or options.needs_wire:
+            raise
+        return _lay_buckets(plan, holder, options, str(missing))
+
+
+def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
+    threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
+    enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
+    pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed, enter)
+    return FabricLinks(
+        LinkKind.WIRE,
+        latency_us=rational_text(options.latency_us),
+        loss=rational_text(options.loss),
+        overrides=options.overrides_text,
+        seed=options.seed,
+        threads=threads,
+        wire_pid=pid,
+    )
+
+
+def _lay_buckets(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions, why: str) -> FabricLinks:
+    holder.run(cables_script(plan))
+    honest_bytes = max(bucket_honest_bytes(rate) for cable in plan.cables for rate in cable.bits_per_s if rate)
+    return FabricLinks(why_bucket=why, overrides=options.overrides_text, seed=options.seed, honest_bytes=honest_bytes)
+
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
@@ -141,9 +427,6 @@ def processes_in(networks: frozenset[str]) -> list[int]:
             if os.readlink(f"/proc/{pid}/ns/net") in networks:
                 found.append(pid)
     return found
-
-
-_END_LIMIT_S = 10.0
 
 
 def bring_up(

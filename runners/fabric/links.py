@@ -1,53 +1,292 @@
-"""Lays the links of a fabric whose namespaces are there: honest ones where they can be had, else the kernel's."""
+"""What links of a fabric are like besides the rate that all share: kind, latency, loss, and links that differ."""
 
 from __future__ import annotations
 
-import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
 
-from chorale.runners.fabric.holder import NamespaceHolder, enter_command
-from chorale.runners.fabric.link_facts import FabricLinks
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions
-from chorale.runners.fabric.link_shape import bucket_honest_bytes
-from chorale.runners.fabric.plan import FabricPlan
-from chorale.runners.fabric.setup_script import cables_script
-from chorale.runners.fabric.wire import require_wire, start_wire, thread_count
-from chorale.synth.errors import Unavailable
-from chorale.synth.identity import rational_text
+from chorale.runners.api.base import RunRequest
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.programs.program import Program
 
-_CHOSEN = "chosen with --links bucket"
+CONGESTION_CONTROL = "reno"
+_SLOWEST_US = 10_000_000
+_SYNTAX = "write SRC-DST:mbps=R,latency-us=L,loss=P with at least one of the three, such as 0-1:mbps=10,loss=0.01"
+_OVERRIDE = re.compile(r"(\d+)-(\d+):(.+)")
 
 
-def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
-    """Return the new links between the namespaces of `holder`.
+class LinkKind(StrEnum):
+    """What carries packets: a process that is honest at all sizes, or the kernel's token bucket, which is not."""
 
-    Raises Unavailable where honest links cannot be had and the options insist on them, by kind, latency or loss.
+    WIRE = "wire"
+    BUCKET = "bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOverride:
+    """What differs for the link from node `src` to node `dst`; None where nothing does."""
+
+    src: int
+    dst: int
+    mbps: Fraction | None = None
+    latency_us: Fraction | None = None
+    loss: Fraction | None = None
+
+    @property
+    def arc(self) -> tuple[int, int]:
+        return self.src, self.dst
+
+    def latency_or(self, default: Fraction) -> Fraction:
+        """Return its latency in microseconds, `default` if it has none of its own."""
+        return default if self.latency_us is None else self.latency_us
+
+    def loss_or(self, default: Fraction) -> Fraction:
+        """Return the part of packets that it loses, `default` if it has none of its own."""
+        return default if self.loss is None else self.loss
+
+    def to_text(self) -> str:
+        """Return the text that `parse_override` reads."""
+        values = {"mbps": self.mbps, "latency-us": self.latency_us, "loss": self.loss}
+        parts = (f"{key}={rational_text(value)}" for key, value in values.items() if value is not None)
+        return f"{self.src}-{self.dst}:{','.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Options of all links of a fabric.
+
+    kind:       None takes the honest one where it can be had
+    latency_us: what every packet takes on a link besides its bytes at the rate
+    loss:       the part of packets that never comes out, drawn from `seed`
+    overrides:  links that differ, one entry for each, in rising order
+
+    Raises InvalidInput for numbers out of range and for latency or loss over the kernel's bucket, which has neither.
     """
-    if options.kind == LinkKind.BUCKET:
-        return _lay_buckets(plan, holder, options, _CHOSEN)
-    try:
-        return _lay_wires(plan, holder, options)
-    except Unavailable as missing:
-        if options.kind == LinkKind.WIRE or options.needs_wire:
-            raise
-        return _lay_buckets(plan, holder, options, str(missing))
+
+    kind: LinkKind | None = None
+    latency_us: Fraction = Fraction(0)
+    loss: Fraction = Fraction(0)
+    overrides: tuple[LinkOverride, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for latency_us in (self.latency_us, *(override.latency_us for override in self.overrides)):
+            _require_range("latency", latency_us, _SLOWEST_US, "microseconds")
+        for loss in (self.loss, *(override.loss for override in self.overrides)):
+            _require_range("loss", loss, Fraction(1, 2), "as a part of all packets")
+        arcs = [override.arc for override in self.overrides]
+        if arcs != sorted(set(arcs)):
+            raise InvalidInput("each link may be overridden once", self.overrides_text, "merge what is for one link")
+        if self.kind == LinkKind.BUCKET and self.needs_wire:
+            rule = "only links of kind wire have latency or loss"
+            raise InvalidInput(
+                rule, "links of kind bucket", "leave out --links, --latency-us and --loss, or one of them"
+            )
+
+    @property
+    def needs_wire(self) -> bool:
+        """Whether any link has latency or loss."""
+        return bool(self.latency_us or self.loss) or any(item.latency_us or item.loss for item in self.overrides)
+
+    @property
+    def overrides_text(self) -> str:
+        """The overrides as text, "" for none."""
+        return " ".join(override.to_text() for override in self.overrides)
 
 
-def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
-    threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
-    enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
-    pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed, enter)
-    return FabricLinks(
-        LinkKind.WIRE,
-        latency_us=rational_text(options.latency_us),
-        loss=rational_text(options.loss),
-        overrides=options.overrides_text,
-        seed=options.seed,
-        threads=threads,
-        wire_pid=pid,
-    )
+def parse_override(text: str) -> LinkOverride:
+    """Read what differs for one link from text such as `0-1:mbps=10,latency-us=50,loss=0.01`."""
+    match = _OVERRIDE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInput("an override of a link must name it and what differs", repr(text), _SYNTAX)
+    values: dict[str, Fraction] = {}
+    for part in match[3].split(","):
+        key, _, value = part.partition("=")
+        if key not in ("mbps", "latency-us", "loss") or key in values:
+            raise InvalidInput("an override of a link must name it and what differs", repr(text), _SYNTAX)
+        values[key] = parse_rational(value, f"the {key} of link {match[1]}-{match[2]}")
+    return LinkOverride(int(match[1]), int(match[2]), values.get("mbps"), values.get("latency-us"), values.get("loss"))
 
 
-def _lay_buckets(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions, why: str) -> FabricLinks:
-    holder.run(cables_script(plan))
-    honest_bytes = max(bucket_honest_bytes(rate) for cable in plan.cables for rate in cable.bits_per_s if rate)
-    return FabricLinks(why_bucket=why, overrides=options.overrides_text, seed=options.seed, honest_bytes=honest_bytes)
+def parse_overrides(texts: list[str]) -> tuple[LinkOverride, ...]:
+    """Read several overrides, in any order."""
+    return tuple(sorted(map(parse_override, texts), key=lambda override: override.arc))
+
+
+def _require_range(name: str, value: Fraction | None, most: Fraction | int, unit: str) -> None:
+    if value is not None and not 0 <= value <= most:
+        raise InvalidInput(f"the {name} of a link must be 0 to {most} {unit}", rational_text(value), "choose another")
+
+
+WIRE_MTU_BYTES = 9000
+BUCKET_MTU_BYTES = 1500
+HEADER_BYTES = 52
+"""Of IP and TCP with time stamps, in every frame with data."""
+
+_LARGEST_PIECE_BYTES = 65_536
+_PIECE_S = Fraction(3, 1000)
+_FORWARDED_PIECE_S = Fraction(1, 1000)
+_WINDOW_S = Fraction(20, 1000)
+_SMALLEST_WINDOW_BYTES = 2**17
+_QUEUE_S = 2
+_QUEUE_BYTES = (2**21, 2**24)  # first windows of many connections fit in; memory is finite
+
+
+def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
+    """Return how much the kernel may hand to a wire at once: some milliseconds' worth, less at a switch.
+
+    A piece is delivered as a whole: large ones cost the least of processors, but whoever passes them on waits for all.
+    """
+    piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
+    return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
+
+
+def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
+    """Return how much a wire holds before it drops: two seconds' worth within bounds, and what is on its way."""
+    smallest, largest = _QUEUE_BYTES
+    on_its_way = int(bits_per_s * latency_us / 8_000_000)
+    return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
+
+
+def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
+    """Return how many frames a connection may have on its way over a path of that rate and latency there and back.
+
+    As few as keep it busy while threads wait for a processor: a sender that hands over more at once keeps others from
+    starting, and fills queues.
+    """
+    enough_bytes = bits_per_s * (_WINDOW_S + 2 * latency_us / 1_000_000) / 8
+    return -(-max(int(enough_bytes), _SMALLEST_WINDOW_BYTES) // mtu_bytes)
+
+
+def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
+    """Return how many bytes a link carries for `payload_bytes`: those and the headers of full frames."""
+    frames = -(-payload_bytes // (mtu_bytes - HEADER_BYTES))
+    return payload_bytes + frames * HEADER_BYTES
+
+
+BUCKET_PIECE_BYTES = 6000
+BUCKET_PEAK = Fraction(11, 10)
+"""The fastest that a bucket lets packets through, as a multiple of the rate."""
+
+BUCKET_FRAME_BYTES = BUCKET_MTU_BYTES + 14
+_SMALLEST_BURST_BYTES = 6 * BUCKET_FRAME_BYTES
+_BURST_S = Fraction(1, 1000)
+_MOST_EARLY = Fraction(1, 20)
+_BUCKET_QUEUE_S = Fraction(2)
+
+
+def bucket_burst_bytes(bits_per_s: int) -> int:
+    """Return how much a bucket lets through after a pause without pacing: what late timers cost at least."""
+    return max(_SMALLEST_BURST_BYTES, int(bits_per_s * _BURST_S / 8))
+
+
+def bucket_limit_bytes(bits_per_s: int) -> int:
+    """Return how much a bucket's queue holds."""
+    return max(int(bits_per_s * _BUCKET_QUEUE_S / 8), _QUEUE_BYTES[0])
+
+
+def bucket_honest_bytes(bits_per_s: int) -> int:
+    """Return the size from which a bucket of that rate is at most 5 % too fast, whatever the burst it had saved."""
+    return int(bucket_burst_bytes(bits_per_s) / _MOST_EARLY)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """What exchanges of a fabric's ranks showed when it came up.
+
+    highest_speed:  the largest ratio of rate reached to the link's rate over links that were idle before
+    efficiency:     of all links busy: the time that they need, headers counted, by the time that it took
+    exchange_bytes: payload of the largest stream in that exchange
+    link_cores:     processors that the process of the links used meanwhile; 0 for links in the kernel
+    cores:          those that the exchanging process used
+    """
+
+    highest_speed: float
+    efficiency: float
+    exchange_bytes: int
+    link_cores: float
+    cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class FabricLinks:
+    """How packets of a fabric are carried.
+
+    why_bucket:   why the links are not honest; "" if they are
+    honest_bytes: the smallest message that is not carried too fast; 0 if that holds for all
+    wire_pid:     the process that carries them; 0 for the kernel
+    self_test:    None if none was made
+    """
+
+    kind: LinkKind = LinkKind.BUCKET
+    why_bucket: str = ""
+    latency_us: str = "0"
+    loss: str = "0"
+    overrides: str = ""
+    seed: int = 0
+    threads: int = 0
+    honest_bytes: int = 0
+    wire_pid: int = 0
+    self_test: SelfTest | None = None
+
+    @property
+    def mtu_bytes(self) -> int:
+        """The largest frame."""
+        return WIRE_MTU_BYTES if self.kind == LinkKind.WIRE else BUCKET_MTU_BYTES
+
+    def facts(self) -> dict[str, str | int | float | None]:
+        """Return what measurements depend on; part of the id of their environment."""
+        return {
+            "links": self.kind.value,
+            "link_latency_us": self.latency_us,
+            "link_loss": self.loss,
+            "link_overrides": self.overrides,
+            "link_seed": self.seed,
+            "link_threads": self.threads,
+            "mtu_bytes": self.mtu_bytes,
+            "congestion_control": CONGESTION_CONTROL,
+        }
+
+    def to_document(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> FabricLinks:
+        """Return what `to_document` gave."""
+        values = dict(document)
+        kind, test = LinkKind(values.pop("kind")), values.pop("self_test")
+        return FabricLinks(kind=kind, self_test=None if test is None else SelfTest(**test), **values)
+
+
+def smallest_message_bytes(program: Program, size_bytes: int) -> float:
+    """Return the size of the smallest message of `program` over a vector of `size_bytes`; that if it sends nothing."""
+    chunks = min((message.chunks for message in program.messages()), default=program.chunks)
+    return size_bytes * chunks / program.chunks
+
+
+def dishonest_size(request: RunRequest, honest_bytes: int) -> str | None:
+    """Return in one line which size of `request` has messages below `honest_bytes`, None if no size has.
+
+    What a library's algorithm sends is taken to be as small as the vector's part of one rank.
+    """
+    if honest_bytes <= 0:
+        return None
+    for size_bytes in sorted(request.sizes_bytes):
+        smallest = {
+            name: smallest_message_bytes(program, size_bytes) for name, program in request.without_plans.items()
+        }
+        smallest |= {name: size_bytes / request.topology.compute_count for name in request.library}
+        for name, message_bytes in smallest.items():
+            if message_bytes < honest_bytes:
+                return (
+                    f"{name} sends messages of {message_bytes:.0f} bytes at size {size_bytes}: the kernel's bucket "
+                    f"carries those below {honest_bytes} bytes faster than the links allow; measure larger sizes, or "
+                    "bring the fabric up with --links wire"
+                )
+    return None

@@ -2,19 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
-from chorale.runners.fabric.exchanges import ExchangeRun, TimedExchange, run_exchanges
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, temporary_fabric
-from chorale.runners.fabric.link_facts import SelfTest
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions
-from chorale.runners.fabric.paths import Stream, arc_rates
-from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.streams import busy_streams, fair_rates, needed_s
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, enter_command, processor_s, temporary_fabric
+from chorale.runners.fabric.links import LinkKind, LinkOptions, SelfTest, carried_bytes
+from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_latency_us, arc_rates, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
+
+
+def busy_streams(plan: FabricPlan) -> list[Stream]:
+    """Return (source, target) pairs of ranks, sorted.
+
+    Each rank sends to all neighbours it has a link to. Behind switches it sends to the rank half of the way round
+    all ranks, which is in another box where there are several, and half of the way round those at the same switch.
+    """
+    found: set[Stream] = set()
+    at_switch: dict[int, list[int]] = {}
+    for src, dst in sorted(arc_rates(plan)):
+        if max(src, dst) < plan.compute_count:
+            found.add((src, dst))
+        elif src < plan.compute_count:
+            at_switch.setdefault(dst, []).append(src)
+            found.add((src, (src + plan.compute_count // 2) % plan.compute_count))
+    for ranks in at_switch.values():
+        half = len(ranks) // 2
+        found |= {(rank, ranks[(place + half) % len(ranks)]) for place, rank in enumerate(ranks)}
+    return sorted((source, target) for source, target in found if source != target)
+
+
+def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Fraction]:
+    """Return the max-min fair rates of `streams` in bits per second. O(streams * hops * links)."""
+    capacity = {arc: Fraction(rate) for arc, rate in arc_rates(plan).items()}
+    waiting = {stream: path_of(plan, stream) for stream in streams}
+    rates: dict[Stream, Fraction] = {}
+    while waiting:
+        users: dict[Arc, int] = {}
+        for path in waiting.values():
+            for arc in path:
+                users[arc] = users.get(arc, 0) + 1
+        share, tightest = min((capacity[arc] / count, arc) for arc, count in users.items())
+        for stream in [stream for stream, path in waiting.items() if tightest in path]:
+            rates[stream] = share
+            for arc in waiting.pop(stream):
+                capacity[arc] -= share
+    return rates
+
+
+def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int) -> float:
+    """Return the least time in which the links carry streams of these sizes that start together, headers included.
+
+    That is the time of the busiest link, and of no stream less than its bytes at the slowest link of its path plus
+    the latency of all of it.
+    """
+    rates, latency_us = arc_rates(plan), arc_latency_us(plan)
+    load: dict[Arc, int] = {}
+    longest = 0.0
+    for stream, size_bytes in sizes_bytes.items():
+        path, carried = path_of(plan, stream), carried_bytes(size_bytes, mtu_bytes)
+        waiting_s = float(sum(latency_us[arc] for arc in path)) / 1e6
+        longest = max(longest, 8 * carried / min(rates[arc] for arc in path) + waiting_s)
+        for arc in path:
+            load[arc] = load.get(arc, 0) + carried
+    return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
+
+
+EXCHANGES = NativeTarget("chorale-exchanges", (Path(__file__).parent / "native" / "exchanges.cpp",), ("-pthread",))
+"""The program of the process."""
+
+_WAY_OUT = "see `chorale doctor`, or skip this with --force"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedExchange:
+    """Streams that start together after `idle_s` without traffic, with the bytes that each carries."""
+
+    sizes_bytes: Mapping[Stream, int]
+    idle_s: float = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTimes:
+    """Start and end of each stream of an exchange, in seconds of the machine's clock."""
+
+    spans_s: Mapping[Stream, tuple[float, float]]
+
+    @property
+    def duration_s(self) -> float:
+        """From the first start to the last end."""
+        starts, ends = zip(*self.spans_s.values(), strict=True)
+        return float(max(ends) - min(starts))
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRun:
+    """What exchanges took.
+
+    cores:      processors that the ranks used
+    link_cores: processors that the process of the links used meanwhile; 0 for links in the kernel
+    """
+
+    times: Sequence[ExchangeTimes]
+    cores: float
+    link_cores: float
+
+
+def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
+    """Run `exchanges` one after the other over connections that stay, and return what they took.
+
+    Raises Unavailable without a compiler, if ranks do not reach each other, or if it takes longer than `limit_s`.
+    """
+    streams = sorted({stream for exchange in exchanges for stream in exchange.sizes_bytes})
+    program = build_native(EXCHANGES, native_home()).resolve()
+    enter = enter_command(fabric.pid, True) if fabric.in_user_namespace and os.geteuid() != 0 else ()
+    pipe = subprocess.PIPE
+    command = [*enter, str(program), str(limit_s)]
+    with subprocess.Popen(  # noqa: S603 - a program of our own, in a session of its own for its precedence
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write("\n".join(_task_lines(fabric, streams, exchanges)))
+            process.stdin.flush()
+            is_connected = process.stdout.readline().strip() == "connected"
+        except BrokenPipeError:
+            is_connected = False
+        before_s = processor_s(fabric.links.wire_pid)
+        output, errors = process.communicate("\n" if is_connected else "")
+        link_s = processor_s(fabric.links.wire_pid) - before_s
+    if process.returncode != 0 or not is_connected:
+        rule = "the ranks of a fabric must reach their neighbours in time"
+        raise Unavailable(rule, errors or f"no end after {limit_s} s", _WAY_OUT)
+    return _run_of(streams, exchanges, output.splitlines(), link_s)
+
+
+def _task_lines(fabric: EmulatedFabric, streams: Sequence[Stream], exchanges: Sequence[TimedExchange]) -> Iterator[str]:
+    for rank in range(fabric.ranks):
+        yield f"rank /proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)} {fabric.address(rank)}"
+    for source, target in streams:
+        yield f"stream {source} {target}"
+    number = {stream: index for index, stream in enumerate(streams)}
+    for exchange in exchanges:
+        parts = " ".join(f"{number[stream]}:{size_bytes}" for stream, size_bytes in exchange.sizes_bytes.items())
+        yield f"exchange {int(exchange.idle_s * 1e6)} {parts}"
+    yield "go\n"
+
+
+def _run_of(
+    streams: Sequence[Stream], exchanges: Sequence[TimedExchange], lines: Sequence[str], link_s: float
+) -> ExchangeRun:
+    spans: list[dict[Stream, tuple[float, float]]] = [{} for _ in exchanges]
+    for line in lines[:-1]:
+        exchange, stream, start_ns, end_ns = map(int, line.split())
+        spans[exchange][streams[stream]] = (start_ns / 1e9, end_ns / 1e9)
+    times = [ExchangeTimes(span) for span in spans]
+    # Whatever the links did between the start of the first and the end of the last exchange counts, pauses excepted.
+    busy_s = sum(item.duration_s for item in times)
+    return ExchangeRun(times, int(lines[-1].split()[1]) / 1e9 / busy_s, link_s / busy_s)
+
 
 MIN_EFFICIENCY = 0.7
 """Of all links busy; a rate that reaches less is refused."""

@@ -2,22 +2,145 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work
-from chorale.runners.execution.rank_memory import RankMemory
-from chorale.runners.execution.rank_part import LoadedPart, load_parts
-from chorale.runners.execution.rank_trace import rank_trace
-from chorale.runners.local.compute_load import ComputeLoad
-from chorale.runners.local.framing import FramedSocket, Message
+import numpy as np
+
+from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work, load_library
+from chorale.runners.execution.rank_part import LoadedPart, RankMemory, load_parts, rank_trace
 from chorale.runners.plans.library import PlanError
 from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
+
+Message = dict[str, Any]
+
+_LENGTH = struct.Struct("<I")
+_MAX_BYTES = 2**30
+
+
+class FramedSocket:
+    """One end of a control socket. `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def send(self, document: Message, deadline: float | None = None) -> None:
+        """Write `document`. Raises OSError when the other end is gone."""
+        body = json.dumps(document, separators=(",", ":")).encode()
+        self._limit(deadline)
+        self._stream.sendall(_LENGTH.pack(len(body)) + body)
+
+    def receive(self, deadline: float | None = None) -> Message | None:
+        """Return the next document, None when the other end is gone."""
+        head = self._read(_LENGTH.size, deadline)
+        if head is None:
+            return None
+        (length,) = _LENGTH.unpack(head)
+        if length > _MAX_BYTES:
+            raise ConnectionError(f"control message of {length} bytes")
+        body = self._read(length, deadline)
+        return None if body is None else dict(json.loads(body))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _read(self, length: int, deadline: float | None) -> bytes | None:
+        content = bytearray(length)
+        view = memoryview(content)
+        while view:
+            self._limit(deadline)
+            try:
+                count = self._stream.recv_into(view)
+            except ConnectionResetError:
+                return None
+            if count == 0:
+                return None
+            view = view[count:]
+        return bytes(content)
+
+    def _limit(self, deadline: float | None) -> None:
+        if deadline is None:
+            self._stream.settimeout(None)
+            return
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self._stream.settimeout(remaining)
+
+
+MATRIX_SIDE = 128
+
+
+class ComputeLoad:
+    """Computes on request, in a thread of its own.
+
+    Products of whole numbers: no linear algebra library with threads of its own takes part, and the interpreter is
+    free while they are computed.
+    """
+
+    def __init__(self) -> None:
+        self._matrix = np.arange(MATRIX_SIDE * MATRIX_SIDE, dtype=np.int64).reshape(MATRIX_SIDE, MATRIX_SIDE) % 7
+        self._thread: threading.Thread | None = None
+        self._end_s = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether products that were asked for may not be computed yet."""
+        return self._thread is not None
+
+    def start(self, matrix_products: int) -> None:
+        """Begin to compute; nothing for none. One load at a time."""
+        if matrix_products > 0:
+            self._thread = threading.Thread(target=self._compute, args=(matrix_products,), daemon=True)
+            self._thread.start()
+
+    def wait(self) -> float:
+        """Return when the last load was done, as time of `time.monotonic`; wait until it is. 0 before the first one."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        return self._end_s
+
+    def _compute(self, products: int) -> None:
+        result = np.empty_like(self._matrix)
+        for _ in range(products):
+            np.matmul(self._matrix, self._matrix, out=result)
+        self._end_s = time.monotonic()
+
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+
+
+def enter_namespaces(files: tuple[str, ...]) -> None:
+    """Move this process, which must have one thread, to namespaces: the last is a network's, one before it a user's."""
+    kinds = (_CLONE_NEWUSER, _CLONE_NEWNET)[-len(files) :]
+    descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
+    setns = ctypes.CDLL(None, use_errno=True).setns
+    for descriptor, kind in zip(descriptors, kinds, strict=True):
+        if setns(descriptor, kind) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"the namespace of a rank cannot be entered: {os.strerror(error)}")
+        os.close(descriptor)
+
 
 Run = Callable[[float], float]
 """Takes part in a collective within so many seconds; returns the end on this rank, in seconds of time.monotonic()."""
@@ -174,3 +297,135 @@ def _blocked(line: str) -> list[Any]:
 
 def _wait_until(at_s: float) -> None:
     time.sleep(max(0.0, at_s - time.monotonic()))
+
+
+NETWORK = -1
+"""Who has died, where it is no rank."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve as the launcher: `arguments` are descriptors of the control sockets: its own, the network's, the ranks'."""
+    streams = [socket.socket(fileno=int(text)) for text in arguments]
+    channel = FramedSocket(streams[0])
+    task = channel.receive()
+    if task is None:
+        return
+    _allow_many_descriptors()
+    memory = os.memfd_create("chorale-plans")  # what ranks share when they execute plans; it grows as they need
+    load_library(Path(task["library"]))
+    if task["uses_gloo"]:
+        import chorale.runners.local.gloo  # noqa: F401, PLC0415 - torch is imported once, before ranks are forked
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    children = _start_children(streams, task | {"memory": memory}, (wake_read, wake_write))
+    try:
+        channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
+        _supervise(channel, children, wake_read)
+    finally:
+        _kill(children)
+
+
+def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
+    """Return process id -> rank, in the order of the ranks."""
+    _, network, *controls = streams
+    children: dict[int, int] = {}
+
+    def start(number: int, control: socket.socket, live: Callable[[], NoReturn]) -> None:
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _forget_launcher([stream for stream in streams if stream is not control], wake)
+            _live_no_longer_than(launcher)
+            live()
+        children[pid] = number
+
+    for rank, control in enumerate(controls):
+        start(rank, control, lambda rank=rank, control=control: _be_rank(control, rank, len(controls), task))  # type: ignore[misc]
+    if task["network"] is not None:
+        start(NETWORK, network, lambda: _be_network(network, task))
+    for stream in streams[1:]:
+        stream.close()
+    return children
+
+
+def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int]) -> None:
+    """In a new child: let go of what belongs to others, so that every end of file is noticed."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for stream in streams:
+        stream.close()
+    for descriptor in wake:
+        os.close(descriptor)
+
+
+def _live_no_longer_than(launcher: int) -> None:
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
+    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
+    if os.getppid() != launcher:
+        os._exit(1)
+
+
+def _be_network(control: socket.socket, task: Message) -> NoReturn:
+    program, name = task["network"]
+    try:
+        os.execv(program, [program, str(control.fileno()), name])  # noqa: S606 - our own program
+    finally:
+        os._exit(1)
+
+
+def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> NoReturn:
+    """Serve as a rank, then end this process without returning into the launcher's code."""
+    code = 1
+    channel = FramedSocket(control)
+    try:
+        if task["namespaces"]:
+            launcher = os.getppid()
+            enter_namespaces(tuple(task["namespaces"][rank]))
+            _live_no_longer_than(launcher)  # new rights undo it
+        engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
+        LocalRank(channel, engine, plans, rank, ranks).serve()
+        code = 0
+    except Exception as error:  # whatever it was, the runner hears of it
+        with contextlib.suppress(OSError):
+            channel.send({"answer": "error", "message": f"{type(error).__name__}: {error}"})
+    finally:
+        os._exit(code)
+
+
+def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> None:
+    """Report each child that ends; return when the runner is gone."""
+    while True:
+        readable, _, _ = select.select([channel.fileno(), wake], [], [])
+        if channel.fileno() in readable:
+            return
+        os.read(wake, 4096)
+        for pid, status in _ended(children):
+            rank = children.pop(pid)
+            channel.send({"died": rank, "code": os.waitstatus_to_exitcode(status)})
+
+
+def _ended(children: dict[int, int]) -> list[tuple[int, int]]:
+    """Return (process id, wait status) of the children that have ended, and reap them."""
+    found = (os.waitpid(pid, os.WNOHANG) for pid in children)
+    return [(pid, status) for pid, status in found if pid]
+
+
+def _kill(children: dict[int, int]) -> None:
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+def _allow_many_descriptors() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -13,24 +13,135 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.api.programs import instruction_name, only_plans, only_programs
+from chorale.runners.api.programs import (
+    Connection,
+    ConnectionPaths,
+    instruction_name,
+    only_plans,
+    only_programs,
+    program_connections,
+)
+from chorale.runners.engine.build import build_native, native_home
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
-from chorale.runners.local.framing import FramedSocket, Message
-from chorale.runners.local.launcher import NETWORK
-from chorale.runners.local.network import NetworkControl, NetworkError, network_program
-from chorale.runners.local.placement import RankLocations
+from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.plan import NODE_DEVICE
+from chorale.runners.local.network_target import network_target
+from chorale.runners.local.rank import NETWORK, FramedSocket, Message
+from chorale.runners.measurement.machine import Facts
 from chorale.runners.plans.encoding import port_pairs
 from chorale.runners.plans.library import plan_library
+from chorale.runners.process_launch.processes import FABRIC, LOOPBACK
+from chorale.synth.errors import Unavailable
+from chorale.synth.names import unknown_name
 from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
+
+
+def network_program() -> Path:
+    """Return the program of the network, built first where that was not done before. Unavailable without a compiler."""
+    return build_native(network_target(), native_home())
+
+
+class NetworkError(Exception):
+    """The network ended; the message says why, as far as it did."""
+
+
+class NetworkControl:
+    """The runner's end of the control socket; the network ends when it is closed.
+
+    Raises NetworkError where the network has ended, TimeoutError at `deadline` (of `time.monotonic()`).
+    """
+
+    def __init__(self, stream: socket.socket, topology: Topology) -> None:
+        self._stream = stream
+        self._text = b""
+        self._topology = topology
+        self._paths = ConnectionPaths(topology)
+        self._known: set[Connection] = set()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def start(self, token: bytes, deadline: float) -> None:
+        """Wait until ranks can connect, and say what they must show."""
+        self._expect("ready", deadline)
+        self._command([f"token {token.hex()}"], deadline)
+
+    def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
+        """Set the pace of all links, and the paths of the connections of `programs`; others stay as they were."""
+        paces = seconds_per_byte(self._topology, link_mbps)
+        lines = [f"link {link} {seconds * 1e9:.9g} 0" for link, seconds in enumerate(paces)]
+        missing = {end for program in programs for end in program_connections(program)} - self._known
+        self._command([*lines, *self._path_lines(sorted(missing))], deadline)
+        self._known |= missing
+
+    def error(self) -> str:
+        """Return why the network ended, as far as it says."""
+        self._stream.setblocking(False)
+        try:
+            self._text += self._stream.recv(65536)
+        except OSError:
+            return "it gave no reason"
+        lines = self._text.decode(errors="replace").splitlines()
+        return next((line.removeprefix("error ") for line in lines if line.startswith("error ")), "it gave no reason")
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _path_lines(self, connections: Iterable[Connection]) -> Iterator[str]:
+        for connection in connections:
+            if links := self._paths.path(connection):
+                yield " ".join(map(str, ("path", *connection, *links)))
+
+    def _command(self, lines: Sequence[str], deadline: float) -> None:
+        self._limit(deadline)
+        try:
+            self._stream.sendall("".join(f"{line}\n" for line in (*lines, "done")).encode())
+        except TimeoutError:
+            raise
+        except OSError:
+            raise NetworkError(self.error()) from None
+        self._expect("done", deadline)
+
+    def _expect(self, word: str, deadline: float) -> None:
+        while b"\n" not in self._text:
+            self._limit(deadline)
+            received = self._stream.recv(65536)
+            if not received:
+                raise NetworkError("it gave no reason")
+            self._text += received
+        line, self._text = self._text.split(b"\n", 1)
+        if line.decode(errors="replace") != word:
+            raise NetworkError(line.decode(errors="replace").removeprefix("error "))
+
+    def _limit(self, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self._stream.settimeout(remaining)
+
+
+def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
+    """Return the pace of every link.
+
+    `link_mbps` is the rate of a link of bandwidth 1 where the unit is links, else of the fastest link: GB/s
+    fabrics run as scale models with the right proportions.
+    """
+    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
+    table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
+    return [table[index] for index in topology.links.bandwidth_class.tolist()]
+
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
 _ANSWER_S = 1.0  # for what is left to say after a failure
@@ -308,7 +419,7 @@ def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[byt
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     # One thread per process: there are more ranks than cores, and the launcher forks.
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    command = [sys.executable, "-P", "-m", "chorale.runners.local.launcher", *map(str, descriptors)]
+    command = [sys.executable, "-P", "-m", "chorale.runners.local.rank", *map(str, descriptors)]
     return subprocess.Popen(  # noqa: S603 - our own module
         command,
         pass_fds=descriptors,
@@ -317,4 +428,62 @@ def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[byt
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=errors,
+    )
+
+
+EMULATED = "emulated"
+
+
+PLACES = (EMULATED, FABRIC, LOOPBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class RankLocations:
+    """Where ranks run.
+
+    listen:     where the engine of each rank listens; empty where all meet in an emulated network
+    namespaces: files of the namespaces that each rank enters, the user's first; empty for those that are there
+    interface:  the network device by which libraries reach other ranks
+    facts:      what the environment of a measurement says about it
+    honest_bytes: the smallest step that links do not carry too fast, see `chorale.runners.fabric.links`
+    """
+
+    listen: tuple[str, ...] = ()
+    namespaces: tuple[tuple[str, ...], ...] = ()
+    interface: str = "lo"
+    facts: Facts = field(default_factory=lambda: {"network": EMULATED})
+    honest_bytes: int = 0
+
+
+def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
+    """Return where the ranks of `topology` run, by a name of PLACES.
+
+    InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
+    """
+    if where not in PLACES:
+        raise unknown_name("place to run", where, PLACES)
+    if where == EMULATED:
+        return RankLocations()
+    if where == LOOPBACK:
+        names = f"chorale-{os.getpid()}-{secrets.token_hex(8)}"
+        listen = tuple(f"shm:{names}-{rank}" for rank in range(topology.compute_count))
+        return RankLocations(listen, facts={"network": LOOPBACK})
+    up = find_fabric(topology.id, fabric)
+    if up is None:
+        wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+        way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
+        raise Unavailable("ranks on a fabric need one that is up with the topology", f"none for {wanted}", way_out)
+    return _on_fabric(up)
+
+
+def _on_fabric(fabric: EmulatedFabric) -> RankLocations:
+    ranks = range(fabric.ranks)
+    # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
+    user = (f"/proc/{fabric.pid}/ns/user",) if fabric.in_user_namespace and os.geteuid() != 0 else ()
+    return RankLocations(
+        tuple(f"tcp:{fabric.address(rank)}" for rank in ranks),
+        tuple((*user, f"/proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)}") for rank in ranks),
+        NODE_DEVICE,
+        fabric.facts(),
+        fabric.links.honest_bytes,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from chorale.runners.api.trace import ExecutionTrace, StepSpan
+from chorale.runners.api.base import ExecutionTrace, StepSpan
 from chorale.synth.programs.program import Op, Program
 
 

@@ -7,20 +7,91 @@ import json
 import logging
 import os
 import platform
+import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from filelock import FileLock, Timeout
 
-from chorale.runners.measurement.file_lock import acquire_lock
-from chorale.runners.measurement.private_folder import runtime_folder
 from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
+
+PRIVATE_FOLDER = 0o700
+PRIVATE_FILE = 0o600
+SYSTEM_RUNTIME = Path("/run/user")
+_OTHERS = 0o077
+
+
+def runtime_folder() -> Path:
+    """Return this user's folder for locks and sockets, made if it is missing; Unavailable if there can be none.
+
+    It is the first of $XDG_RUNTIME_DIR/chorale, /run/user/UID/chorale, one in the temporary folder and one in the home
+    folder that is a folder of this user: names that others took before, also by links, are passed over.
+    """
+    user = os.geteuid()
+    temporary = Path(tempfile.gettempdir())
+    parents = [os.environ.get("XDG_RUNTIME_DIR"), str(SYSTEM_RUNTIME / str(user))]
+    folders = [Path(parent) / "chorale" for parent in parents if parent and Path(parent).is_dir()]
+    return _first_private([*folders, temporary / f"chorale-{user}", Path(os.path.expanduser("~")) / ".chorale-run"])
+
+
+def temporary_folder(max_path_bytes: int = 4096) -> Path:
+    """Return this user's folder for short-lived files on a disk, made if it is missing.
+
+    Its path has at most `max_path_bytes`, as sockets may lie below it: the system takes 107 bytes for them.
+    """
+    name = f"chorale-{os.geteuid()}"
+    parents = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))  # noqa: S108 - owner and mode are checked
+    folders = [Path(parent) / name for parent in parents]
+    return _first_private(folder for folder in folders if len(os.fsencode(folder)) <= max_path_bytes)
+
+
+def make_private(folder: Path) -> bool:
+    """Make `folder` with mode 0700 or check that it is one of this user; return whether it is safe to use."""
+    try:
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    except OSError:  # also where something else than a folder has the name
+        return False
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    if stat.S_IMODE(status.st_mode) & _OTHERS:
+        folder.chmod(PRIVATE_FOLDER)
+    return True
+
+
+def _first_private(folders: Iterable[Path]) -> Path:
+    refused = []
+    for folder in folders:
+        if make_private(folder):
+            return folder
+        refused.append(str(folder))
+    rule, way_out = "a folder of this user alone must be possible", "let XDG_RUNTIME_DIR name a folder of yours"
+    raise Unavailable(rule, f"others have {', '.join(refused)}", way_out)
+
+
+def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
+    """Return the lock `path`, held until its `release`; it is free again when this process dies, however that happens.
+
+    Raises `refusal` if somebody else holds it for `patience_s`. A new file is of this user alone.
+    """
+    # A lock file alone, without flock, would outlive a process that was killed.
+    lock = FileLock(path, mode=PRIVATE_FILE, thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=patience_s)
+    except Timeout:
+        raise refusal from None
+    except OSError as error:  # of another user, or on a file system without locks
+        rule, way_out = "a lock file must be writable", "remove it, let its owner do so, or choose another folder"
+        raise Unavailable(rule, f"{path}: {error.strerror}", way_out) from error
+    return lock
+
 
 Facts = Mapping[str, str | int | float | None]
 
@@ -35,7 +106,7 @@ def machine_facts() -> dict[str, str | int | float | None]:
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "python": platform.python_version(),
-        "numpy": np.__version__,
+        "numpy": version("numpy"),
         "clock_source": _line(_SYSTEM / "clocksource/clocksource0/current_clocksource"),
         "governor": _line(_SYSTEM / "cpu/cpu0/cpufreq/scaling_governor"),
     }

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.library import NATIVE, engine_library
 from chorale.synth.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_SOURCES = Path(__file__).parent / "native"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLibraries:
+    """Shared libraries: engine, and messages for it (native/mpi_messages.h)."""
+
+    engine: Path
+    messages: Path
+
+    @property
+    def exist(self) -> bool:
+        """Whether both are on this host, which may have other files than the one where they were built."""
+        return self.engine.exists() and self.messages.exists()
+
+
+def native_libraries(home: Path | None = None) -> NativeLibraries:
+    """Return the libraries, built first where that was not done before. Unavailable without a compiler."""
+    folder = (home or native_home()).resolve()
+    sources = tuple(sorted(_SOURCES.glob("*.cpp")))
+    messages = NativeTarget("libchorale_mpi_messages.so", sources, ("-shared", "-fPIC"), (NATIVE,))
+    return NativeLibraries(engine_library(folder), build_native(messages, folder))
+
 
 MOST_BYTES = 2**30
 """Of one message of MPI, which counts with 32 bits; the engine's longer ones are cut."""
@@ -40,13 +69,18 @@ class MpiMessages:
     """
 
     def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int | None = None) -> None:
+        from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the process of the runner does without
+
         self._library = ctypes.CDLL(str(library))
         self._library.chorale_mpi_messages_new.restype = ctypes.c_void_p
         self._library.chorale_mpi_messages_free.argtypes = (ctypes.c_void_p,)
         handles = MPI._handleof(communicator), MPI._handleof(MPI.BYTE)
         if most_bytes is None:
             most_bytes = OPEN_MPI_MOST_BYTES if MPI.get_vendor()[0] == "Open MPI" else MOST_BYTES
-        mpi = _Mpi(*_functions(), *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
+        loaded = ctypes.CDLL(MPI.__file__)  # looks into what it is linked to as well
+        functions = (loaded.MPI_Isend, loaded.MPI_Irecv, loaded.MPI_Testsome)
+        addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+        mpi = _Mpi(*addresses, *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
         self.address = int(self._library.chorale_mpi_messages_new(ctypes.byref(mpi)) or 0)
         if not self.address:
             raise InvalidInput("a message of MPI has 1 to 2147483647 bytes", most_bytes, "choose another limit")
@@ -55,10 +89,3 @@ class MpiMessages:
         """Free what native code holds. Safe to call twice."""
         address, self.address = self.address, 0
         self._library.chorale_mpi_messages_free(address)
-
-
-def _functions() -> tuple[int | None, ...]:
-    """Return the addresses of MPI's functions in the library that mpi4py has loaded."""
-    library = ctypes.CDLL(MPI.__file__)  # looks into what it is linked to as well
-    functions = (library.MPI_Isend, library.MPI_Irecv, library.MPI_Testsome)
-    return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)

@@ -10,12 +10,12 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
-from chorale.runners.fabric.honesty import dishonest_size
+from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
 from chorale.runners.mpi.algorithms import mpi_algorithms
+from chorale.runners.mpi.job import MpiRankGroup
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
-from chorale.runners.mpi.native_libraries import native_libraries
-from chorale.runners.mpi.rank_group import MpiRankGroup
+from chorale.runners.mpi.messages import native_libraries
 from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology

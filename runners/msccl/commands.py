@@ -3,17 +3,235 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from chorale.runners.msccl.options import DTYPES, JobOptions
-from chorale.runners.msccl.runtimes import JOB, MPI_TYPE, MSCCL, PART, STEP, Runtime
+from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.names import unknown_name
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program, Protocol
 from chorale.synth.targets.registry import target_named
+from chorale.synth.topology.topology import Topology
+
+JOB = "$CHORALE_JOB"
+"""What the folder of a job is called in values of variables; the launch script sets it."""
+
+PART = "$CHORALE_PART"
+"""The number of the test program in a launch, in values of variables."""
+
+STEP = "$CHORALE_STEP"
+"""The name of the steps of Slurm that a launch starts."""
+
+MPI_TYPE = "$CHORALE_MPI"
+"""The kind of MPI that srun sets up for them."""
+
+ALGORITHMS = "algorithms"
+"""The folder with the program, and nothing else: a runtime that finds another file there may crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A library with NCCL's interface that executes programs of one target.
+
+    target:    name of the target, see `chorale.synth.targets.registry`
+    enabling:  variables with which it executes the program of a job
+    disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
+    subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program
+    loaded, scheduled: regular expressions of what it then says: when a rank has taken programs, and whenever one of
+               them executed a call (None where it says nothing of calls)
+    """
+
+    name: str
+    title: str
+    target: str
+    enabling: Mapping[str, str]
+    disabling: Mapping[str, str]
+    subsystems: str
+    loaded: str
+    scheduled: str | None
+    library: str  # the file that test programs link to
+    threadblocks: int | None = None  # of a rank, where the runtime takes fewer than its target
+    needs_channels: bool = False  # whether it must be told to have as many channels as a program
+
+
+MSCCL = Runtime(
+    name="msccl",
+    title="MSCCL (microsoft/msccl)",
+    target="msccl-xml",
+    enabling={"MSCCL_XML_FILES": f"{JOB}/{ALGORITHMS}/program.xml", "NCCL_ALGO": "MSCCL,RING,TREE"},
+    disabling={},
+    subsystems="INIT,ENV",
+    loaded=r"Connected [1-9][0-9]* MSCCL algorithms",
+    scheduled=None,
+    library="libnccl.so",
+)
+EXECUTOR = Runtime(
+    name="executor",
+    title="the MSCCL executor for NCCL (Azure/msccl-executor-nccl)",
+    target="msccl-executor-xml",
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "NCCL_MSCCL_ENABLE": "1"},
+    disabling={"NCCL_MSCCL_ENABLE": "0"},
+    subsystems="INIT",
+    loaded="MSCCL: Initialization finished",
+    scheduled=r"MSCCL: .*Setup Kernel finished",
+    library="libnccl.so",
+)
+RCCL = Runtime(
+    name="rccl",
+    title="RCCL of ROCm up to 7.2",
+    target="msccl-executor-xml",
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
+    disabling={"RCCL_MSCCL_ENABLE": "0"},
+    subsystems="INIT,COLL",
+    loaded=r"(Using MSCCL files from|MSCCL: Initialization finished)",
+    scheduled=r"MSCCL: .*Setup Kernel finished",
+    library="librccl.so",
+    threadblocks=64,
+    needs_channels=True,
+)
+RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, EXECUTOR, RCCL)}
+
+
+def require_runtime(name: str) -> Runtime:
+    """Return the runtime called `name`; InvalidInput if there is none."""
+    if name not in RUNTIMES:
+        raise unknown_name("runtime", name, RUNTIMES)
+    return RUNTIMES[name]
+
+
+def runtime_for(name: str | None, program: Program) -> Runtime:
+    """Return the runtime called `name`, by default the first that executes the target of `program`.
+
+    Raises InvalidInput for an unknown name, for a program of another target, and for one with more thread blocks at a
+    rank than the runtime takes.
+    """
+    fitting = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
+    if name is None and fitting:
+        return _with_room(fitting[0], program)
+    if name is None or require_runtime(name) not in fitting:
+        targets = sorted({runtime.target for runtime in RUNTIMES.values() if name in (None, runtime.name)})
+        rule = (
+            f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
+        )
+        raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(targets)}")
+    return _with_room(RUNTIMES[name], program)
+
+
+def _with_room(runtime: Runtime, program: Program) -> Runtime:
+    blocks, most = max((len(rank.blocks) for rank in program.ranks), default=0), runtime.threadblocks
+    if most is not None and blocks > most:
+        rule = f"{runtime.title} must not be given more than {most} thread blocks of a rank"
+        raise InvalidInput(rule, blocks, f"lower it again with --sm-count {most}, or with fewer channels or instances")
+    return runtime
+
+
+def gpus_per_machine(topology: Topology) -> int | None:
+    """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
+    boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
+    sizes = set(boxes.values())
+    return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
+
+
+Launcher = Literal["openmpi", "mpich", "srun"]
+"""Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
+
+DTYPES: Mapping[str, str] = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+    "bfloat16": "bfloat16",
+    "int32": "int32",
+    "int64": "int64",
+}
+"""Element types as the test programs call them."""
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Where and how a program is run; the defaults are one node with a GPU for each rank.
+
+    sizes_bytes:    of the whole vector, as the test programs count it
+    dtype:          of the elements, see `DTYPES`
+    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the one of the program's target
+    launcher:       what starts one process per GPU
+    hosts:          names of the nodes in the order of their ranks; none for the node (or allocation) it is started in
+    gpus_per_node:  None for as many as there are ranks on each of `hosts`
+    tests_folder:   absolute folder of all_reduce_perf and the others, None where they are on the PATH
+    library_folder: absolute folder of the runtime's library, None where the loader finds it anyway
+    buffer_bytes:   of the buffer of each connection (NCCL_BUFFSIZE), None for what the runtime takes
+    pinned:         algorithms of the library that the job can be launched with besides, see `PINNED_ALGORITHMS`
+    iterations, warmup: calls that a test program times and does before, for each size and placement
+    environment:    further variables of every process, such as NCCL_SOCKET_IFNAME
+    mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for one that the test programs take
+    batch_options:  further options of sbatch in the batch script, such as `--partition=gpu`
+    batch_prologue: lines of it that come before the launches, such as `module load`
+    """
+
+    sizes_bytes: tuple[int, ...]
+    dtype: str = "float32"
+    runtime: str | None = None
+    launcher: Launcher = "openmpi"
+    hosts: tuple[str, ...] = ()
+    gpus_per_node: int | None = None
+    tests_folder: str | None = None
+    library_folder: str | None = None
+    buffer_bytes: int | None = None
+    pinned: tuple[str, ...] = ()
+    iterations: int = 50
+    warmup: int = 20
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mpi: str | None = None
+    batch_options: tuple[str, ...] = ()
+    batch_prologue: tuple[str, ...] = ()
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_TYPES[self.dtype].dtype.itemsize
+
+    def __post_init__(self) -> None:
+        _one_of("launcher", self.launcher, get_args(Launcher))
+        _one_of("element type", self.dtype, tuple(DTYPES))
+        if not self.sizes_bytes or min(self.sizes_bytes) < 1:
+            raise InvalidInput("a job needs at least one size above zero", self.sizes_bytes, "add a size")
+        numbers = {
+            "iterations": self.iterations,
+            "gpus_per_node": self.gpus_per_node,
+            "buffer_bytes": self.buffer_bytes,
+        }
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise InvalidInput(f"{name} must be above zero", number, "choose more")
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise InvalidInput("a host must be the name or address of a node", host, "write names without ports")
+        for folder in (self.tests_folder, self.library_folder):
+            if folder is not None and not folder.startswith("/"):
+                raise InvalidInput("folders of a job must be absolute", folder, "every node looks from elsewhere")
+        self._check_words()
+
+    def _check_words(self) -> None:
+        if self.mpi is not None and not _MPI_TYPE.fullmatch(self.mpi):
+            raise InvalidInput("a kind of MPI must be one that srun has", self.mpi, "see `srun --mpi=list`")
+        for name, value in self.environment.items():
+            if not _VARIABLE.fullmatch(name) or not value.isprintable():
+                raise InvalidInput(
+                    "a variable must have a plain name and a printable value", f"{name}={value}", "correct it"
+                )
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidInput(f"the {what} of a job must be one that is known", value, f"choose from {', '.join(known)}")
+
 
 ALIGNMENT_BYTES = 16
 """The test programs round what each rank of a sharded collective gets down to a multiple of this."""

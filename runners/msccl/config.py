@@ -17,8 +17,7 @@ from chorale.runners.api.config import (
     RunnerConfig,
     VariableList,
 )
-from chorale.runners.msccl.options import gpus_per_machine
-from chorale.runners.msccl.runtimes import MSCCL, require_runtime
+from chorale.runners.msccl.commands import MSCCL, gpus_per_machine, require_runtime
 from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
 from chorale.synth.topology.topology import Topology
 

@@ -2,16 +2,194 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.api.units import format_size
-from chorale.runners.msccl.output_parser import LaunchOutput, parse_output
-from chorale.runners.msccl.runtimes import Runtime
+from chorale.runners.msccl.commands import Runtime
 from chorale.runners.process_launch.placement import RankHost
+
+_ERROR_COLUMNS = 12  # up to 2.11: no root, and an error instead of a count of wrong elements
+_PLAIN_COLUMNS = 13
+_DATED_COLUMNS = 15  # with -S: date and time at the end
+_ITERATION_COLUMNS = 21  # with -I: four more after each count of wrong elements
+
+_WHOLE = re.compile(r"[0-9]+")
+_ROOT = re.compile(r"-1|[0-9]+")
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf")
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """One placement of a row. time_us: None if it was not measured. wrong: elements, None if that is not known."""
+
+    time_us: float | None
+    wrong: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """Size in bytes as the test program counts it; root -1 or None where the collective has none."""
+
+    size_bytes: int
+    count: int
+    dtype: str
+    redop: str
+    root: int | None
+    out_of_place: TableCell
+    in_place: TableCell
+
+
+def parse_row(line: str) -> TableRow | None:
+    """Return the row that `line` is, None if it is none."""
+    words = line.split()
+    if len(words) not in (_ERROR_COLUMNS, _PLAIN_COLUMNS, _DATED_COLUMNS, _ITERATION_COLUMNS):
+        return None
+    has_root = len(words) != _ERROR_COLUMNS
+    if not _is_head(words[: 5 if has_root else 4], has_root):
+        return None
+    cells = words[5 if has_root else 4 :]
+    if len(words) == _DATED_COLUMNS:
+        cells = cells[:-2]
+    if not all(_NUMBER.fullmatch(cell.rstrip("*")) for cell in cells):
+        return None
+    half = len(cells) // 2
+    return TableRow(
+        size_bytes=int(words[0]),
+        count=int(words[1]),
+        dtype=words[2],
+        redop=words[3],
+        root=int(words[4]) if has_root else None,
+        out_of_place=_cell(cells[:half], has_root),
+        in_place=_cell(cells[half:], has_root),
+    )
+
+
+def is_part_of_row(line: str) -> bool:
+    """Return whether `line` may be the beginning of a row whose rest comes in another line."""
+    words = line.split()
+    heads = (words[:5], True), (words[:4], False)
+    return any(
+        len(head) == (5 if has_root else 4)
+        and _is_head(head, has_root)
+        and all(_NUMBER.fullmatch(word.rstrip("*")) for word in words[len(head) :])
+        for head, has_root in heads
+    )
+
+
+def _is_head(words: list[str], has_root: bool) -> bool:
+    shapes = [_WHOLE, _WHOLE, _WORD, _WORD, _ROOT][: 5 if has_root else 4]
+    return all(shape.fullmatch(word) for shape, word in zip(shapes, words, strict=True))
+
+
+def _cell(words: list[str], counts_wrong: bool) -> TableCell:
+    """Return the cell of `time algbw busbw #wrong`; a star marks what the program itself calls too far off."""
+    time_us = None if words[0] == "N/A" else float(words[0])
+    mark, wrong = words[3], None
+    if mark.rstrip("*") != "N/A":
+        number = float(mark.rstrip("*"))
+        if math.isfinite(number) and (counts_wrong or number == 0):
+            wrong = round(number)
+        if mark.endswith("*") or not math.isfinite(number):
+            wrong = max(1, wrong or 0)
+    return TableCell(time_us, wrong)
+
+
+_PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")
+"""How Open MPI with --tag-output and Slurm with --label name the rank that a line is from."""
+
+_LOG = re.compile(
+    r"(\[\d{4}-\d\d-\d\d[ T][\d:.]+\] ?)?"  # newer libraries put the time before warnings
+    r"(^\d[\d.-]*|[A-Za-z][\w.-]*):\d+:\d+ (\[\d+\] )?([\w/.]+:\d+ )?"
+    r"NCCL (INFO|WARN|TRACE|ERROR|VERSION)\b[^\n]*(\n|\Z)",
+    re.MULTILINE,
+)
+"""A line of the library's log, which may begin in the middle of a row that another process is printing."""
+
+_WARNING = re.compile(r"NCCL (WARN|ERROR) ([^\n]*)")
+_SUMMARY = re.compile(r"Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_HEADING = re.compile(r"#\s+size\s+count\s+type")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
+_DEVICE = re.compile(r"#\s+Rank\s+\d+\s.*\[[0-9a-fA-Fx:.]+\] (.+)")
+_VERSION = re.compile(r"(NCCL|RCCL) version[ :]+(\S+)|nccl-library=(\d+)")
+_FAILURE = re.compile(
+    r"Test (NCCL |CUDA |HIP )?failure|error while loading shared libraries|Segmentation fault|[Cc]ommand not found"
+    r"|No such file or directory|not enough slots|srun: error|unhandled \w+ error|No (CUDA|HIP|ROCm) device"
+    r"|invalid device ordinal|hostname contains invalid|Usage: \S+_perf"
+    r"|unsupported PMI version|[Cc]an ?not load PMI|PMI\w*_Init failed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOutput:
+    """What a launch printed, of one or several test programs that ran one after the other.
+
+    rows:          of all tables, in order
+    tables:        how many tables were begun
+    verdicts:      for each table that was ended, how many checks failed
+    ranks:         how many ranks the tables say there are, 0 if they do not
+    warnings, failure: of the library; and the first line that says why the launch failed, if it says so
+    device, version: of the first rank, and of the library, where the output names them
+    """
+
+    rows: tuple[TableRow, ...]
+    tables: int
+    verdicts: tuple[int, ...]
+    ranks: int
+    warnings: tuple[str, ...]
+    failure: str | None
+    device: str | None = None
+    version: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every table that was begun was ended."""
+        return 0 < self.tables == len(self.verdicts)
+
+
+def parse_output(text: str) -> LaunchOutput:
+    """Return what `text`, the standard output of a launch, says.
+
+    Lines of launchers, libraries and other ranks may stand between the lines of a table, and log lines within them.
+    What was not printed to its end is not there. Never raises. O(characters).
+    """
+    plain = "\n".join(_PREFIX.sub("", line) for line in text.replace("\r", "").split("\n"))
+    warnings = tuple(dict.fromkeys(match[2].strip() for match in _WARNING.finditer(plain)))
+    clean = _LOG.sub("", plain)
+    ranks = {int(match[1]) for match in _RANK.finditer(clean)}
+    device, version = _DEVICE.search(clean), _VERSION.search(plain)
+    return LaunchOutput(
+        rows=tuple(_rows(clean)),
+        tables=len(_HEADING.findall(clean)),
+        verdicts=tuple(int(match[1]) for match in _SUMMARY.finditer(clean)),
+        ranks=len(ranks),
+        warnings=warnings,
+        failure=next((line.strip() for line in plain.split("\n") if _FAILURE.search(line)), None),
+        device=None if device is None else device[1].strip(),
+        version=None if version is None else next(part for part in version.groups()[1:] if part),
+    )
+
+
+def _rows(text: str) -> Iterator[TableRow]:
+    """Yield the rows that end with a line: one that was cut off could have lost the end of its last number."""
+    begun = ""
+    for line in text.split("\n")[:-1]:
+        for whole in (line, f"{begun} {line}") if begun else (line,):
+            if (row := parse_row(whole)) is not None:
+                yield row
+                begun = ""
+                break
+        else:
+            if begun and is_part_of_row(f"{begun} {line}"):
+                begun = f"{begun} {line}"
+            elif is_part_of_row(line):
+                begun = line
+
 
 SAME_TIME_TOLERANCE = 0.03
 """Medians that are no further apart at any size may be of one and the same algorithm."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import Capabilities, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
-from chorale.runners.oneccl.build import DEFAULT_VERSION, Version
+from chorale.runners.oneccl.install import DEFAULT_VERSION, Version
 from chorale.runners.process_launch.slurm import require_one_process
 
 

@@ -14,9 +14,9 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import run_failure_of
 from chorale.runners.fabric.fabric import find_fabric
-from chorale.runners.fabric.honesty import dishonest_size
+from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
-from chorale.runners.oneccl.build import (
+from chorale.runners.oneccl.install import (
     DEFAULT_VERSION,
     INTERPRETER,
     PACKAGES,
@@ -24,21 +24,23 @@ from chorale.runners.oneccl.build import (
     build_interpreter,
     find_parts,
 )
-from chorale.runners.oneccl.processes import RankProcesses, crash_failure, timeout_failure, wrong_result_failure
 from chorale.runners.oneccl.tasks import (
     ALGORITHMS,
     START_LIMIT_S,
     InjectedFault,
+    RankProcesses,
     RunEntry,
     collect_measurements,
     collect_traces,
+    crash_failure,
     library_sizes,
     run_descriptions,
     run_order,
     task_text,
+    timeout_failure,
+    wrong_result_failure,
 )
-from chorale.runners.process_launch.base import CLUSTER, FABRIC, LOOPBACK, Host, require_network_kind
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.processes import CLUSTER, FABRIC, LOOPBACK, Host, LocalHost, require_network_kind
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 

@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from chorale.runners.process_launch.base import ProcessHandle, ProcessSpec
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
 
 STEP_VARIABLE = "CHORALE_STEP"
@@ -181,7 +180,7 @@ class SlurmHost:
 
 
 class SlurmProcess:
-    """Implements `chorale.runners.process_launch.base.ProcessHandle`."""
+    """Implements `chorale.runners.process_launch.processes.ProcessHandle`."""
 
     def __init__(self, process: ProcessHandle, step_name: str) -> None:
         self._process = process

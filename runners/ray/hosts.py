@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.process_launch.base import LeasedHosts, ProcessSpec
-from chorale.runners.process_launch.local import LocalHost, LocalProcess
+from chorale.runners.process_launch.processes import LeasedHosts, LocalHost, LocalProcess, ProcessSpec
 from chorale.runners.process_launch.slurm import node_name
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
@@ -97,7 +96,7 @@ class RayHost:
 
 
 class RayProcessHandle:
-    """Implements `chorale.runners.process_launch.base.ProcessHandle`; a node that is gone counts as killed."""
+    """Implements `chorale.runners.process_launch.processes.ProcessHandle`; a node that is gone counts as killed."""
 
     def __init__(self, actor: Any, number: int) -> None:
         self._actor = actor

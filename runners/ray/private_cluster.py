@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder
+from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder
 from chorale.synth.errors import Unavailable
 
 TOKEN_BYTES = 32

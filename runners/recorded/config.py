@@ -8,14 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import (
-    FROM_REQUESTS,
-    ByteCount,
-    Capabilities,
-    MeasurerRequest,
-    RunnerConfig,
-    TimeSource,
-)
+from chorale.runners.api.config import FROM_REQUESTS, ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
 
 
 class RecordedConfig(RunnerConfig):

@@ -18,8 +18,7 @@ from chorale.runners.api.base import (
 from chorale.runners.api.units import format_size
 from chorale.runners.api.validation import RequestFault, validate_request
 from chorale.runners.measurement.machine import Facts, environment_id
-from chorale.runners.recorded.reader import RecordedConfiguration
-from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
+from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology

@@ -9,8 +9,11 @@ between calls, drift, and schedules that are more or less steady than the librar
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from gzip import decompress
@@ -20,10 +23,261 @@ from statistics import median
 import numpy as np
 
 from chorale.runners.api.units import format_size
-from chorale.runners.recorded.fallbacks import find_fallbacks
-from chorale.runners.recorded.reader import RecordedConfiguration, RecordedRun, read_runs
+from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOrigin:
+    """Where the instructions of a recorded run came from: a schedule that a generator wrote, or the vendor's library.
+
+    schedule:     the name of the file, or of the library
+    k, instances: trees per root, and copies on channels of their own; None where the record does not say
+    """
+
+    fabric: str
+    collective: str
+    generator: str
+    schedule: str
+    k: int | None = None
+    instances: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.generator} {self.schedule} ({self.collective} on {self.fabric})"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedConfiguration:
+    """Everything that was set for recorded runs, but for the size.
+
+    buffer_bytes: of each connection's buffer, None for what the runtime takes by itself
+    in_place:     whether input and output shared memory
+    """
+
+    origin: ScheduleOrigin
+    buffer_bytes: int | None
+    in_place: bool
+
+    def __str__(self) -> str:
+        buffer = "its own buffers" if self.buffer_bytes is None else f"buffers of {format_size(self.buffer_bytes)}"
+        return f"{self.origin} with {buffer}, {'in' if self.in_place else 'out of'} place"
+
+
+COLUMNS = (
+    "fabric",
+    "collective",
+    "generator",
+    "schedule",
+    "trees_per_root_k",
+    "instances",
+    "buffer_bytes",
+    "size_bytes",
+    "time_out_of_place_us",
+    "wrong_out_of_place",
+    "time_in_place_us",
+    "wrong_in_place",
+)
+UNCHECKED = "N/A"
+"""What test programs write in place of a count of wrong elements where they were told not to check."""
+
+_PLACES = (("out_of_place", False), ("in_place", True))
+_WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """The mean time of one launch at one size, and how many elements were wrong; None where nobody checked."""
+
+    configuration: RecordedConfiguration
+    size_bytes: int
+    time_s: float
+    wrong: int | None
+
+
+def read_runs(text: str) -> tuple[RecordedRun, ...]:
+    """Return the runs of a table, in its order: two for each row, one out of place and one in place.
+
+    An empty cell means that something does not apply: a row without a time gives no run. Rows of size 0, which the
+    test programs print when the ranks get nothing each, give none either. `N/A` in place of a count of wrong elements
+    means that nobody checked. Raises InvalidInput, with the number of the
+    line, for a table that lacks columns and for cells that are not numbers.
+    """
+    try:
+        return _all_runs(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InvalidInput("a table of runs must be CSV", error, _WAY_OUT) from error
+
+
+def _all_runs(table: csv.DictReader[str]) -> tuple[RecordedRun, ...]:
+    missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
+    if missing:
+        raise InvalidInput("a table of runs must have all columns", f"no {', '.join(missing)}", _WAY_OUT)
+    return tuple(run for row in table for run in _runs(row, table.line_num))
+
+
+def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
+    size_bytes = _required(row, "size_bytes", line)
+    origin = ScheduleOrigin(
+        _text(row, "fabric", line),
+        _collective(row, line),
+        _text(row, "generator", line),
+        _text(row, "schedule", line),
+        _whole(row, "trees_per_root_k", line),
+        _whole(row, "instances", line),
+    )
+    buffer_bytes = _whole(row, "buffer_bytes", line)
+    for place, in_place in _PLACES:
+        time_s = _seconds(row, f"time_{place}_us", line)
+        if time_s is not None and size_bytes > 0:
+            wrong = _wrong(row, f"wrong_{place}", line)
+            yield RecordedRun(RecordedConfiguration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
+
+
+def _text(row: Mapping[str, str | None], column: str, line: int) -> str:
+    if not (value := (row[column] or "").strip()):
+        raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
+    return value
+
+
+def _collective(row: Mapping[str, str | None], line: int) -> str:
+    value = _text(row, "collective", line)
+    known = [name.value for name in STANDARD]
+    if value not in known:
+        rule = f"line {line} of a table of runs must name a collective that is known"
+        raise InvalidInput(rule, value, f"write one of {', '.join(known)}")
+    return value
+
+
+def _required(row: Mapping[str, str | None], column: str, line: int) -> int:
+    value = _whole(row, column, line)
+    if value is None:
+        raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
+    return value
+
+
+def _wrong(row: Mapping[str, str | None], column: str, line: int) -> int | None:
+    return None if (row[column] or "").strip() == UNCHECKED else _required(row, column, line)
+
+
+def _whole(row: Mapping[str, str | None], column: str, line: int) -> int | None:
+    text = (row[column] or "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        rule = f"line {line}, column {column} of a table of runs must be a whole number, 0 or more"
+        raise InvalidInput(rule, text, "correct the table")
+    return int(text)
+
+
+def _seconds(row: Mapping[str, str | None], column: str, line: int) -> float | None:
+    text = (row[column] or "").strip()
+    if not text:
+        return None
+    try:
+        time_us = float(text)
+    except ValueError:
+        time_us = math.nan
+    if not (0 < time_us < math.inf):
+        rule = f"line {line}, column {column} of a table of runs must be a time in us above zero"
+        raise InvalidInput(rule, text, "correct the table")
+    return time_us / 1e6
+
+
+MIN_SLOWDOWN = 1.5
+"""Out of place over in place; a single run may be an accident, so that it takes as many as witnesses below."""
+
+SAME_TIME = 0.03
+"""How far most times of one and the same algorithm are apart at most."""
+
+MIN_SAME_SHARE = 0.5
+"""The part of the other schedules that must take the same time, in the median over sizes and buffers."""
+
+MIN_WITNESSES = 3
+"""Runs that must be far slower, or schedules whose times must agree, before that says that no schedule ran."""
+
+NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
+"""How far both placements are apart, median over all buffers, where one algorithm served both: that long, from the
+smallest size on, up to a size where the two are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """What the runtime did not execute: out of place the schedules in `in_place_only`, in place what is too small.
+
+    largest_small_bytes: the largest size that fell back in place, 0 if none did
+    """
+
+    in_place_only: frozenset[ScheduleOrigin]
+    largest_small_bytes: Mapping[ScheduleOrigin, int]
+
+    def applies(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
+        """Return whether the runtime took its own algorithm."""
+        if configuration.origin not in self.in_place_only:
+            return False
+        return not configuration.in_place or size_bytes <= self.largest_small_bytes[configuration.origin]
+
+
+def find_fallbacks(runs: Iterable[RecordedRun]) -> Fallbacks:
+    """Return what fell back among `runs` of schedules (the library's own runs must not be among them)."""
+    times = _times(runs)
+    ratios = _ratios(times)
+    in_place_only = frozenset(_far_slower(ratios) | _alike(times))
+    return Fallbacks(in_place_only, {origin: _largest_small(ratios.get(origin, {})) for origin in in_place_only})
+
+
+MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
+
+
+def _times(runs: Iterable[RecordedRun]) -> MedianTimes:
+    grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
+    for run in runs:
+        grouped[run.configuration, run.size_bytes].append(run.time_s)
+    return {key: median(times) for key, times in grouped.items()}
+
+
+def _ratios(times: MedianTimes) -> dict[ScheduleOrigin, dict[int, list[float]]]:
+    """Return out of place over in place by size, one for each buffer."""
+    grouped: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (configuration, size_bytes), out_s in times.items():
+        other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
+        if not configuration.in_place and (other, size_bytes) in times:
+            grouped[configuration.origin][size_bytes].append(out_s / times[other, size_bytes])
+    return grouped
+
+
+def _far_slower(ratios: Mapping[ScheduleOrigin, Mapping[int, list[float]]]) -> set[ScheduleOrigin]:
+    """Return the schedules with enough runs that take far longer out of place."""
+    far = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
+    return {origin for origin, runs in far.items() if runs >= MIN_WITNESSES}
+
+
+def _alike(times: MedianTimes) -> set[ScheduleOrigin]:
+    """Return the schedules that take as long out of place as the others do: schedules differ, the library does not."""
+    together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
+    for (configuration, size_bytes), time_s in times.items():
+        origin = configuration.origin
+        if not configuration.in_place:
+            together[origin.fabric, origin.collective, configuration.buffer_bytes, size_bytes][origin] = time_s
+    shares: dict[ScheduleOrigin, list[float]] = defaultdict(list)
+    for group in together.values():
+        if len(group) >= MIN_WITNESSES:
+            for origin, time_s in group.items():
+                like = sum(abs(other_s / time_s - 1) <= SAME_TIME for other_s in group.values()) - 1
+                shares[origin].append(like / (len(group) - 1))
+    return {origin for origin, like in shares.items() if median(like) > MIN_SAME_SHARE}
+
+
+def _largest_small(ratios: Mapping[int, list[float]]) -> int:
+    largest = 0
+    for size_bytes in sorted(ratios):
+        apart = abs(median(ratios[size_bytes]) - 1)
+        if apart > NEAR_TOLERANCE:
+            break
+        if apart <= EQUAL_TOLERANCE:
+            largest = size_bytes
+    return largest
+
 
 MIN_LAUNCHES = 3
 """Launches of one thing whose deviations from their median mean something."""

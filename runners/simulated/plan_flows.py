@@ -3,20 +3,146 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from chorale.runners.api.connections import Connection, ConnectionPaths
-from chorale.runners.simulated.plan_messages import PlanMessages
-from chorale.runners.simulated.plan_prices import FREE, PlanPrices
-from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
+from chorale.runners.api.programs import Connection, ConnectionPaths
+from chorale.runners.simulated.program_flows import ProgramFlows, ProgramTrace, Stuck
 from chorale.synth.programs.plans.moves import MoveMaker, pieces_of_a_chunk, unrolled
-from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operand, Operation, PlanBlock
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Message, Program
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
+from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPrices:
+    """Seconds beside what bytes take on the links.
+
+    packets, port_packets: until packets are seen that threads, or a port, have written
+    put:                   until chunks have arrived that threads have written
+    read:                  until a read, or what a switch does, answers: the way there and back
+    signal, relaxed:       until a signal over memory is seen, with the order of memory that it makes, or without
+    port:                  until a signal through a port is seen, or a put with it
+    launch, packet_launch: of a call, with signals or with packets
+
+    The defaults are latencies that NCCL 2.27 counts per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
+    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us at the start; reads as two ways of LL. They rank kinds of
+    plans and have not been measured with MSCCL++.
+    """
+
+    packets: float = 0.6e-6
+    port_packets: float = 2.7e-6
+    put: float = 0.6e-6
+    read: float = 1.2e-6
+    signal: float = 2.8e-6
+    relaxed: float = 0.6e-6
+    port: float = 14e-6
+    launch: float = 8.4e-6
+    packet_launch: float = 6.6e-6
+
+    def of_move(self, operation: Operation) -> float:
+        """Return the latency of what `operation` moves between ranks."""
+        if operation.kind == "port":
+            if operation.action.packets:
+                return self.port_packets
+            return self.port if operation.action.signals else self.put
+        if operation.action.packets:
+            return self.packets
+        reads = any(each.remote is not None or each.switch is not None for each in operation.sources)
+        return self.read if reads or operation.kind == "switch" else self.put
+
+    def of_signal(self, operation: Operation) -> float:
+        """Return the latency of a signal; that of a put with signal is the put's own."""
+        if operation.action.moves:
+            return 0.0
+        if operation.kind == "port":
+            return self.port
+        return self.relaxed if operation.action is Action.RELAXED_SIGNAL else self.signal
+
+    def of_call(self, packets: bool) -> float:
+        """Return what a call takes before anything moves."""
+        return self.packet_launch if packets else self.launch
+
+
+NCCL_LATENCIES = PlanPrices()
+FREE = PlanPrices(*(0.0,) * 9)
+
+
+def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, NetworkModel]:
+    """Return what operations of `program` take, and what messages do on links: of plans, where `model` has no alpha,
+    the latencies of kinds of operations take the place of those of links."""
+    if not program.one_sided or model.alpha_s:
+        return FREE, model
+    return NCCL_LATENCIES, replace(model, link_latency_s=Fraction(0), hop_s=Fraction(0))
+
+
+class PlanMessages:
+    """The messages of `plan` on `topology`.
+
+    A group of ranks that have links to and from one switch that can do it uses the switch: it takes the chunks of each
+    rank once and gives their sum to who asks, or takes chunks of one and gives them to each, its own included. Without
+    such a switch the chunks of each other rank are moved one by one. Amounts count parts of chunks, so that shares of
+    groups are whole; a chunk has `parts`.
+    """
+
+    def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
+        self._plan, self._topology = plan, topology
+        links = topology.links
+        operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
+        self.parts = lcm(*{operation.part[1] for operation in operations})
+        self._joined = set(zip(links.src.tolist(), links.dst.tolist(), strict=True))
+
+    def of_operation(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
+        """Return what `operation` of `block` of `rank` moves; ends may be switches."""
+        whole = replace(operation, part=(0, 1))
+        share = self.parts // operation.part[1]
+        if operation.kind != "switch" or not operation.action.moves:
+            return [each._replace(chunks=each.chunks * share) for each in self._plan.puts(rank, block, whole)]
+        found: list[Message] = []
+        for operands, reads in ((operation.sources, True), (operation.targets, False)):
+            for operand in operands:
+                if operand.switch is not None:
+                    found += self._through_switch(rank, block, operation, operand, reads)
+        return found
+
+    def all(self) -> Iterator[tuple[Connection, int]]:
+        """Yield connection and parts of chunks of everything that is moved. O(operations)."""
+        for rank, body in enumerate(self._plan.ranks):
+            for block in body.blocks:
+                for operation in block.every_operation():
+                    for *ends, chunks in self.of_operation(rank, block, operation):
+                        yield Connection(*ends), chunks
+
+    def _through_switch(
+        self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, reads: bool
+    ) -> list[Message]:
+        group = self._plan.ranks[rank].switches[block.switches[operand.switch or 0]][1]
+        flags = 2 if operation.action.packets else 1
+        chunks = operand.count * flags * (self.parts // operation.part[1])
+        switch = self._switch_of(group, reads)
+        if switch is None:
+            others = (peer for peer in group if peer != rank)
+            return [Message(*((peer, rank) if reads else (rank, peer)), 0, chunks) for peer in others]
+        if reads:
+            return [*(Message(peer, switch, 0, chunks) for peer in group), Message(switch, rank, 0, chunks)]
+        return [Message(rank, switch, 0, chunks), *(Message(switch, peer, 0, chunks) for peer in group)]
+
+    def _switch_of(self, group: Sequence[int], reads: bool) -> int | None:
+        """Return a switch that joins the group and adds, or multicasts."""
+        for switch, ability in sorted(self._topology.abilities.items()):
+            able = ability.reduce if reads else ability.multicast
+            if able and all({(rank, switch), (switch, rank)} <= self._joined for rank in group):
+                return switch
+        return None
 
 
 class _Put(NamedTuple):
@@ -220,3 +346,29 @@ class PlanFlows:
             late = gates[self._plan.ranks[rank].semaphores[semaphore] :]
             edges |= set(zip(released[rank, semaphore], late, strict=False))
         return edges
+
+
+class Flows(Protocol):
+    """A program as a flow graph, and what the times of a simulation mean for it."""
+
+    @property
+    def graph(self) -> MessageGraph: ...
+
+    def stuck(self, times: FlowTimes) -> list[Stuck]:
+        """Return the blocks that did not finish, and what each waits for."""
+        ...
+
+    def trace(self, times: FlowTimes) -> ProgramTrace:
+        """Return every message with its times, once nothing is stuck."""
+        ...
+
+
+def flows_of(
+    program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1, prices: PlanPrices = FREE
+) -> Flows:
+    """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
+    one-sided, and `prices` are for that."""
+    if isinstance(program, ExecutionPlan):
+        return PlanFlows(program, topology, prices)
+    assert isinstance(program, Program)
+    return ProgramFlows(program, topology, loops, slices)

@@ -3,50 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.api.connections import Connection, ConnectionPaths
-from chorale.runners.simulated.plan_flows import PlanFlows
-from chorale.runners.simulated.plan_prices import FREE, PlanPrices
-from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
-from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.postconditions import AnyProgram
+from chorale.runners.api.programs import Connection, ConnectionPaths
 from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
 
+TraceIndices = NDArray[np.integer[Any]]
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramTrace:
+    """Columns with one entry per message, ordered by when a message started, then by sender and block.
+
+    src, dst, channel: of the connection
+    block, step:       of the sender's instruction; step counts from 0 within the block
+    adds:              whether the receiver adds it to what it holds
+    route:             index into `routes`, the links that it takes
+    chunks:            of the program
+    start_s:           when its instruction started (a message leaves alpha later)
+    left_s, arrived_s: when its last byte left the sender, and arrived
+    end_s:             when all was done
+    """
+
+    src: TraceIndices
+    dst: TraceIndices
+    channel: TraceIndices
+    block: TraceIndices
+    step: TraceIndices
+    adds: NDArray[np.bool_]
+    route: TraceIndices
+    chunks: NDArray[np.float64]
+    start_s: Seconds
+    left_s: Seconds
+    arrived_s: Seconds
+    routes: Routes
+    end_s: float
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+class Stuck(NamedTuple):
+    """Where a block waits for something that never happens."""
+
+    rank: int
+    block: int
+    step: int
+    reason: str
+
+
 Indices = NDArray[np.int64]
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
-
-
-class Flows(Protocol):
-    """A program as a flow graph, and what the times of a simulation mean for it."""
-
-    @property
-    def graph(self) -> MessageGraph: ...
-
-    def stuck(self, times: FlowTimes) -> list[Stuck]:
-        """Return the blocks that did not finish, and what each waits for."""
-        ...
-
-    def trace(self, times: FlowTimes) -> ProgramTrace:
-        """Return every message with its times, once nothing is stuck."""
-        ...
-
-
-def flows_of(
-    program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1, prices: PlanPrices = FREE
-) -> Flows:
-    """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
-    one-sided, and `prices` are for that."""
-    if isinstance(program, ExecutionPlan):
-        return PlanFlows(program, topology, prices)
-    assert isinstance(program, Program)
-    return ProgramFlows(program, topology, loops, slices)
 
 
 class _Edges(NamedTuple):

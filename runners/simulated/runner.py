@@ -8,11 +8,10 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
-from chorale.runners.execution.switch_processes import on_switch_processes
+from chorale.runners.execution.rounds import on_switch_processes
 from chorale.runners.measurement.machine import Facts, environment_id
-from chorale.runners.simulated.plan_prices import priced
-from chorale.runners.simulated.program_flows import flows_of
-from chorale.runners.simulated.program_trace import Stuck
+from chorale.runners.simulated.plan_flows import flows_of, priced
+from chorale.runners.simulated.program_flows import Stuck
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.plans.check_structure import plan_structure_violations

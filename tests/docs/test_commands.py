@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.commands import MODES
-from chorale.runners.msccl.runtimes import EXECUTOR
+from chorale.runners.msccl.commands import EXECUTOR, MODES
 from chorale.tuner.reports.job_export import LAUNCHERS
 from tests.docs.pages import commands_of
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from chorale.job.record import CallCount, CallKey, Record, parse_record, record_bytes
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.verification import checked_table
-from chorale.runners.msccl.output_parser import parse_output
-from chorale.runners.recorded.reader import read_runs
+from chorale.runners.msccl.results import parse_output
+from chorale.runners.recorded.table import read_runs
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import parse_collective

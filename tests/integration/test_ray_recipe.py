@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.fabric import NamespaceHolder
 from tests.docs.pages import DOCS, PAGES
 from tests.integration.faults.hosts import BRIDGE, OBJECT_STORE_BYTES, Host
 

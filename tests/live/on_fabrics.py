@@ -9,9 +9,14 @@ from fractions import Fraction
 import pytest
 
 from chorale.runners.api.base import Outcome, Runner, RunRequest
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, take_down
-from chorale.runners.fabric.holder import NamespaceHolder
-from chorale.runners.fabric.wire import require_wire
+from chorale.runners.fabric.fabric import (
+    EmulatedFabric,
+    NamespaceHolder,
+    bring_up,
+    find_fabric,
+    require_wire,
+    take_down,
+)
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.oneccl.build import DEFAULT_VERSION, INSTALL, VERSIONS, Version, find_parts
+from chorale.runners.oneccl.install import DEFAULT_VERSION, INSTALL, VERSIONS, Version, find_parts
 from chorale.synth.errors import Unavailable
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import Engine, Work, engine_library
+from chorale.runners.engine.library import Engine, Work, encode_rank, engine_library
 from tests.conformance.example_programs import ring_allreduce
 
 PAIR = ring_allreduce(range(2))

@@ -15,22 +15,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chorale.runners.fabric import holder
+from chorale.runners.fabric import fabric as holder
 from chorale.runners.fabric.fabric import (
     EmulatedFabric,
+    NamespaceHolder,
     bring_up,
+    detached_states,
     fabrics,
     find_fabric,
     processes_in,
+    require_wire,
     take_down,
     temporary_fabric,
 )
-from chorale.runners.fabric.holder import NamespaceHolder, detached_states
-from chorale.runners.fabric.link_shape import bucket_burst_bytes
+from chorale.runners.fabric.links import bucket_burst_bytes
 from chorale.runners.fabric.self_test import bring_up_tested
-from chorale.runners.fabric.wire import require_wire
-from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
-from chorale.runners.process_launch.local import LocalProcess
+from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -275,7 +275,7 @@ def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
 
 HALF_WAY = f"""
 import time
-from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.fabric import NamespaceHolder
 
 holder = NamespaceHolder("{SPARE_NAME}")
 print(holder.pid, holder.run("ip netns add half && stat -L -c 'net:[%i]' /run/netns/half"), flush=True)

@@ -14,14 +14,20 @@ import psutil
 import pytest
 
 from chorale.runners.fabric.benchmark import random_exchanges
-from chorale.runners.fabric.exchanges import TimedExchange, run_exchanges
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, find_fabric, take_down
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
+from chorale.runners.fabric.fabric import (
+    EmulatedFabric,
+    bring_up,
+    fabrics,
+    find_fabric,
+    is_wire_running,
+    processor_s,
+    require_wire,
+    take_down,
+)
+from chorale.runners.fabric.links import LinkKind, LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.self_test import bring_up_tested, highest_speed
-from chorale.runners.fabric.wire import is_wire_running, processor_s, require_wire
-from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
-from chorale.runners.process_launch.local import LocalProcess
+from chorale.runners.fabric.self_test import TimedExchange, bring_up_tested, highest_speed, run_exchanges
+from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale

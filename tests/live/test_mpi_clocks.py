@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from tests.live.mpi import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.alone]
@@ -17,7 +17,7 @@ pytestmark = [needs_mpi, pytest.mark.alone]
 RANKS = """
 import json, time
 from mpi4py import MPI
-from chorale.runners.mpi import control
+from chorale.runners.mpi import rank as control
 
 skew_s = 1000.0 * MPI.COMM_WORLD.rank
 steady = time.monotonic

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
-from chorale.runners.mpi.native_libraries import native_libraries
+from chorale.runners.mpi.launch import find_mpiexec, mpi_version
+from chorale.runners.mpi.messages import native_libraries
 from tests.live.mpi import needs_mpi
 
 pytestmark = needs_mpi
@@ -19,10 +19,10 @@ RANKS = """
 import json, sys
 import ml_dtypes, numpy as np
 from mpi4py import MPI
-from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import encode_rank
 from chorale.runners.engine.library import DataType, Engine, EngineError, ReduceOp, Work
 from chorale.runners.mpi.messages import MpiMessages
-from chorale.runners.mpi.native_libraries import native_libraries
+from chorale.runners.mpi.messages import native_libraries
 from tests.conformance.example_programs import ring_allreduce
 
 MOST_BYTES = int(sys.argv[1])
@@ -55,7 +55,7 @@ if world.rank == 0:
 LIMITS = """
 from mpi4py import MPI
 from chorale.runners.mpi.messages import MpiMessages
-from chorale.runners.mpi.native_libraries import native_libraries
+from chorale.runners.mpi.messages import native_libraries
 from chorale.synth.errors import InvalidInput
 
 for most_bytes in (0, 1, 2**31 - 1, 2**31):

@@ -13,7 +13,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.oneccl.build import Version, build_interpreter
+from chorale.runners.oneccl.install import Version, build_interpreter
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -21,10 +21,10 @@ import pytest
 from chorale.runners.api.base import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
 from chorale.runners.oneccl import tasks
-from chorale.runners.oneccl.build import PACKAGES, Version
+from chorale.runners.oneccl.install import PACKAGES, Version
 from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
 from chorale.runners.oneccl.tasks import InjectedFault
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor

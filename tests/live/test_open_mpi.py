@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.mpi.mpiexec import OPEN_MPI, find_mpiexec, mpi_version
-from chorale.runners.mpi.native_libraries import native_libraries
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.messages import native_libraries
 from tests.live.mpi import needs_mpi
 
 pytestmark = [needs_mpi, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.runners.api.base import RunRequest
-from chorale.runners.api.connections import busiest_share
+from chorale.runners.api.programs import busiest_share
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor

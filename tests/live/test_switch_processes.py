@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
-from chorale.runners.execution.switch_processes import SWITCH_PROCESS
+from chorale.runners.execution.rounds import SWITCH_PROCESS
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import NATIVE
+from chorale.runners.engine.library import NATIVE, encode_rank
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from tests.live.engine.cases import RankMemory, random_case
 from tests.live.engine.programs import EIGHT, random_program

@@ -69,7 +69,7 @@ def test_one_wheel_serves_every_python(wheel, tmp_path):
     assert run.stdout.split() == [str(folder / "chorale/synth/kernels/native/kernels.so"), "ready"]
     code = """
 from chorale.runners.engine.library import engine_library
-from chorale.runners.local.network import network_program
+from chorale.runners.local.ranks import network_program
 from chorale.job.nccl.plugin import tuner_plugin
 print(engine_library(), network_program(), tuner_plugin())
 """

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.oneccl import build, install
+from chorale.runners.oneccl import install
+from chorale.runners.oneccl import install as build
 from chorale.synth.errors import InvalidInput, Unavailable
 
 OUTSIDE = "../" * 12

@@ -9,7 +9,7 @@ from typing import Any
 
 from chorale.runners.api.base import Measurement, RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
-from chorale.runners.measurement.link_limit import LinkLimit, link_limit
+from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.build.build import build_program
 from chorale.synth.errors import CheckFailed
 from chorale.synth.verify.verified import VerifiedSchedule

@@ -10,8 +10,7 @@ import typer
 
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.runners.msccl.commands import served_size
-from chorale.runners.msccl.options import JobOptions, gpus_per_machine
+from chorale.runners.msccl.commands import JobOptions, gpus_per_machine, served_size
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import CollectiveName

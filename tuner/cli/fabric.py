@@ -10,7 +10,7 @@ import psutil
 import typer
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
+from chorale.runners.fabric.links import LinkKind, LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput

@@ -14,8 +14,7 @@ from chorale.runners.api.base import LIBRARY, ProgramSettings, RunFailure, Runne
 from chorale.runners.api.registry import RUNNERS, runner_config
 from chorale.runners.api.units import parse_sizes
 from chorale.runners.local.config import LocalConfig
-from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
-from chorale.runners.measurement.link_limit import LinkLimit, link_limit
+from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, parse_budget, parse_precision
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.synth.custom_collective import CustomCollective

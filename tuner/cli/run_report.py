@@ -9,9 +9,8 @@ import typer
 
 from chorale.runners.api.base import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
 from chorale.runners.api.units import format_size, format_us
-from chorale.runners.measurement.analysis import SizeAnalysis, analyse
-from chorale.runners.measurement.driver import AdaptiveMeasurement
-from chorale.runners.measurement.link_limit import LinkLimit
+from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit
+from chorale.runners.measurement.precision import SizeAnalysis, analyse
 from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count

@@ -82,7 +82,7 @@ def export(
 
 
 def _installed_mpi() -> Path:
-    from chorale.runners.mpi.mpiexec import find_mpiexec  # noqa: PLC0415 - only MPICH's export needs it
+    from chorale.runners.mpi.launch import find_mpiexec  # noqa: PLC0415 - only MPICH's export needs it
 
     folder = Path(find_mpiexec()).resolve().parent.parent / "lib"
     # A wheel's libmpi.so is a script for the linker that names the library.

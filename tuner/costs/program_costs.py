@@ -9,11 +9,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.api.connections import Connection, ConnectionPaths, sent_chunks
-from chorale.runners.simulated.plan_messages import PlanMessages
-from chorale.runners.simulated.plan_prices import priced
-from chorale.runners.simulated.program_flows import flows_of
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.api.programs import Connection, ConnectionPaths, sent_chunks
+from chorale.runners.simulated.plan_flows import PlanMessages, flows_of, priced
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.runners.simulated.runner import buffer_splits
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.plans.plan import ExecutionPlan

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import psutil
 
 from chorale.runners.engine.build import COMPILERS
-from chorale.runners.fabric.holder import NamespaceHolder
-from chorale.runners.fabric.wire import require_tun
-from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
-from chorale.runners.oneccl.build import INSTALL, find_parts
+from chorale.runners.fabric.fabric import NamespaceHolder, require_tun
+from chorale.runners.mpi.launch import find_mpiexec, mpi_version
+from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.synth.kernels.library import library_state
 from chorale.tuner.files.home import Home

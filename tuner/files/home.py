@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
+from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER
 from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.api.base import Measurement
-from chorale.runners.api.trace import ExecutionTrace
+from chorale.runners.api.base import ExecutionTrace, Measurement
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
-from chorale.runners.measurement.link_limit import model_of_run
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.measurement.driver import model_of_run
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.network_model import NetworkModel

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest, library_result
-from chorale.runners.api.trace import ExecutionTrace
+from chorale.runners.api.base import ExecutionTrace, Measurement, Outcome, RunFailure, RunRequest, library_result
 from chorale.runners.api.workers import Workers, completions
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.targets.lift import lift, lift_code

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chorale.runners.measurement.link_limit import LinkLimit, link_limit
+from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology

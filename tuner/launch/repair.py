@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.measurement.file_lock import acquire_lock
+from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.damaged_files import set_file_aside

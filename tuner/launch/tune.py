@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Workers
-from chorale.runners.measurement.link_limit import LinkLimit
+from chorale.runners.measurement.driver import LinkLimit
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign

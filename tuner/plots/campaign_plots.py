@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.link_limit import LinkLimit
+from chorale.runners.measurement.driver import LinkLimit
 from chorale.runners.measurement.precision import MedianInterval
 from chorale.tuner.trials.records import CompleteTrial
 

@@ -12,10 +12,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from chorale.runners.api.trace import ExecutionTrace
+from chorale.runners.api.base import ExecutionTrace
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.critical_path import CriticalPath, PathSegment
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.programs.program import Op, Program
 from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.program_plot import draw_lanes, lanes_of

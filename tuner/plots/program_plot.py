@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

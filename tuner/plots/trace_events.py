@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from chorale.runners.api.trace import ExecutionTrace, StepSpan
+from chorale.runners.api.base import ExecutionTrace, StepSpan
 from chorale.runners.measurement.critical_path import CriticalPath
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.programs.program import Program
 
 Event = dict[str, Any]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from chorale.runners.msccl.output_parser import TableCell, parse_output
-from chorale.runners.recorded.reader import RecordedConfiguration, RecordedRun, ScheduleOrigin, read_runs
+from chorale.runners.msccl.results import TableCell, parse_output
+from chorale.runners.recorded.table import RecordedConfiguration, RecordedRun, ScheduleOrigin, read_runs
 from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.recorded.reader import RecordedConfiguration
-from chorale.runners.recorded.table import RecordedTable
+from chorale.runners.recorded.table import RecordedConfiguration, RecordedTable
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.values import Value
 from chorale.tuner.search.space import SearchSpace
@@ -77,7 +76,7 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
     """Return the tasks of a record, in its order.
 
     A collective on a fabric is a task if at least two configurations were measured beside the library. Runs with wrong
-    results and runs that were none, see `chorale.runners.recorded.fallbacks`, do not count. InvalidInput without tasks.
+    results and runs that were none, see `chorale.runners.recorded.table`, do not count. InvalidInput without tasks.
     """
     tasks = [
         task

@@ -12,9 +12,8 @@ from typing import Any
 
 from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.units import format_size
+from chorale.runners.msccl.commands import RUNTIMES, JobOptions, Launcher
 from chorale.runners.msccl.job_files import job_files
-from chorale.runners.msccl.options import JobOptions, Launcher
-from chorale.runners.msccl.runtimes import RUNTIMES
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.program import Program

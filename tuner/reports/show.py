@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.data_paths import data_paths

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.mpi.config import MpiConfig
+from chorale.runners.msccl.commands import gpus_per_machine
 from chorale.runners.msccl.config import MscclConfig
-from chorale.runners.msccl.options import gpus_per_machine
 from chorale.runners.oneccl.config import OneCclConfig
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology

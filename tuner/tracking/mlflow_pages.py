@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.measurement.private_folder import PRIVATE_FILE
+from chorale.runners.measurement.machine import PRIVATE_FILE
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.files.home import Home

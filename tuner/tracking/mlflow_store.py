@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from chorale.runners.measurement.private_folder import PRIVATE_FOLDER
+from chorale.runners.measurement.machine import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from chorale.runners.measurement.file_lock import acquire_lock
-from chorale.runners.measurement.private_folder import PRIVATE_FILE, PRIVATE_FOLDER
+from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
 from chorale.synth.errors import Unavailable
 from chorale.tuner.tracking.local_database import database_file
 

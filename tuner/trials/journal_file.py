@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from chorale.runners.measurement.private_folder import PRIVATE_FILE
+from chorale.runners.measurement.machine import PRIVATE_FILE
 from chorale.synth.errors import InvalidInput, Unavailable
 
 Write = Callable[[int, bytes | memoryview], int]

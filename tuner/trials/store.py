@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.runners.measurement.file_lock import acquire_lock
+from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials.journal import Launch

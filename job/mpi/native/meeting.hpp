@@ -1,4 +1,4 @@
-// How the engines of a communicator's ranks find one another; the same as runners/engine/meeting.py.
+// How the engines of a communicator's ranks find one another; the same as runners/engine/library.py.
 #pragma once
 
 #include <mpi.h>

@@ -69,7 +69,7 @@ const char* chorale_error(const chorale_engine*);
 /* Where the unfinished blocks stand after CHORALE_TIMEOUT: a line "BLOCK STEP reason" for each. */
 const char* chorale_blocked(const chorale_engine*);
 
-/* Returns the number of the program, or -1. `words` are those of runners/engine/encoding.py. */
+/* Returns the number of the program, or -1. `words` are those of runners/engine/library.py. */
 int64_t chorale_program_load(chorale_engine*, const int64_t* words, size_t count);
 int chorale_program_unload(chorale_engine*, int64_t program);
 

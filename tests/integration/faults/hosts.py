@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.fabric import NamespaceHolder
 from chorale.synth.errors import Unavailable
 
 ROOT = Path(__file__).parents[3]

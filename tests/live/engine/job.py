@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import Engine, Execution, Work, engine_library, load_library
+from chorale.runners.engine.library import Engine, Execution, Work, encode_rank, engine_library, load_library
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from tests.native.mailbox import Mailbox
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import encode_rank
 from chorale.synth.programs.program import QUEUE_DEPTH
 from tests.unit.synth.lowering.programs import lowered
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import Engine, EngineError, Status, Work
+from chorale.runners.engine.library import Engine, EngineError, Status, Work, encode_rank
 from tests.live.engine.conftest import MakeJob
 from tests.live.engine.hand_made import broadcast_once, one_way
 from tests.live.engine.job import TOKEN, Job

@@ -12,8 +12,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from chorale.runners.mpi.algorithms import MpiAlgorithms
-from chorale.runners.mpi.variables import ToolInterface
+from chorale.runners.mpi.algorithms import MpiAlgorithms, ToolInterface
 from chorale.synth.collective import CollectiveName
 from tests.live.job.job_rank import contribution
 

@@ -12,7 +12,7 @@ from chorale.job.mpi.preload import preload_library
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.making import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
-from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName

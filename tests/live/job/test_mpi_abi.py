@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.job.mpi.preload import preload_library
-from chorale.runners.mpi.mpiexec import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
 from tests.live.job.mpi_jobs import COLLECTIVES, compiled, compiler, run_job, write_table
 from tests.live.mpi import needs_mpi
 

@@ -12,7 +12,7 @@ import pytest
 
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
-from chorale.runners.mpi.mpiexec import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
 from tests.command import chorale
 from tests.live.mpi import needs_mpi
 

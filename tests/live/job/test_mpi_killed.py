@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.mpi.mpiexec import OPEN_MPI, find_mpiexec, mpi_version
+from chorale.runners.mpi.launch import OPEN_MPI, find_mpiexec, mpi_version
 from tests.live.job.mpi_jobs import COLLECTIVES, RANKS, job_command, write_table
 from tests.live.mpi import needs_mpi
 

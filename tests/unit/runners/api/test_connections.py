@@ -4,7 +4,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.api.connections import Connection, ConnectionPaths, program_connections, sent_chunks
+from chorale.runners.api.programs import Connection, ConnectionPaths, program_connections, sent_chunks
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.program import Op, ThreadBlock
 from chorale.synth.topology.links import Link, Links

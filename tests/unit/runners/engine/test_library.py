@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import Engine, EngineError, Status, Work, engine_library, load_library
+from chorale.runners.engine.library import Engine, EngineError, Status, Work, encode_rank, engine_library, load_library
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.engine.library import Engine
-from chorale.runners.engine.meeting import addresses_for, listen, own_address
+from chorale.runners.engine.library import Engine, addresses_for, listen, own_address
 from chorale.synth.errors import InvalidInput
 
 

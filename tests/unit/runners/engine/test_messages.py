@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import Engine, EngineError, Status, Work, engine_library
+from chorale.runners.engine.library import Engine, EngineError, Status, Work, encode_rank, engine_library
 from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce
 from tests.unit.runners.engine.message_table import Mailboxes, MessageTable

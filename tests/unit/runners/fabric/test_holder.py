@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from chorale.runners.fabric import holder
-from chorale.runners.fabric.holder import NamespaceHolder, enter_command
+from chorale.runners.fabric import fabric as holder
+from chorale.runners.fabric.fabric import NamespaceHolder, enter_command
 from chorale.synth.errors import Unavailable
 
 

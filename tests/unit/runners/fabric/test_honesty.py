@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, RunFailure
-from chorale.runners.fabric.honesty import dishonest_size, smallest_message_bytes
+from chorale.runners.fabric.links import dishonest_size, smallest_message_bytes
 from chorale.runners.mpi import runner as mpi
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.oneccl import runner as oneccl

@@ -7,9 +7,18 @@ from fractions import Fraction
 import pytest
 
 from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.fabric.link_facts import FabricLinks, SelfTest
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions, LinkOverride, parse_override, parse_overrides
-from chorale.runners.fabric.link_shape import bucket_honest_bytes, wire_piece_bytes, wire_queue_bytes
+from chorale.runners.fabric.links import (
+    FabricLinks,
+    LinkKind,
+    LinkOptions,
+    LinkOverride,
+    SelfTest,
+    bucket_honest_bytes,
+    parse_override,
+    parse_overrides,
+    wire_piece_bytes,
+    wire_queue_bytes,
+)
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology

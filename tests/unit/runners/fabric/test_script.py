@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions, LinkOverride
-from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.setup_script import cables_script, namespaces_script, nodes_script
-from chorale.runners.fabric.wire import thread_count, wire_lines
+from chorale.runners.fabric.fabric import thread_count, wire_lines
+from chorale.runners.fabric.links import LinkKind, LinkOptions, LinkOverride
+from chorale.runners.fabric.plan import cables_script, namespaces_script, nodes_script, plan_fabric
 from chorale.synth.topology.spec import parse_topology
 
 GOLDEN = Path(__file__).parents[3] / "golden"

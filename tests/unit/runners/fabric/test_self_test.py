@@ -10,12 +10,17 @@ from fractions import Fraction
 import pytest
 
 from chorale.runners.fabric import self_test
-from chorale.runners.fabric.exchanges import ExchangeRun, ExchangeTimes, TimedExchange
 from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.fabric.link_facts import FabricLinks, SelfTest
-from chorale.runners.fabric.link_options import LinkKind, LinkOptions
+from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, SelfTest
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.self_test import bring_up_tested, highest_speed, run_self_test
+from chorale.runners.fabric.self_test import (
+    ExchangeRun,
+    ExchangeTimes,
+    TimedExchange,
+    bring_up_tested,
+    highest_speed,
+    run_self_test,
+)
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from chorale.runners.fabric.link_options import LinkOptions, LinkOverride
+from chorale.runners.fabric.links import LinkOptions, LinkOverride
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.streams import busy_streams, fair_rates, needed_s
+from chorale.runners.fabric.self_test import busy_streams, fair_rates, needed_s
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.reference import fair_flows

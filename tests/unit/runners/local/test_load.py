@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.local.compute_load import ComputeLoad
+from chorale.runners.local.rank import ComputeLoad
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel

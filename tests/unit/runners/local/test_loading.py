@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.local.network import seconds_per_byte
+from chorale.runners.local.ranks import seconds_per_byte
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 

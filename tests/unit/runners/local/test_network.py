@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from chorale.runners.local.network import network_program
+from chorale.runners.local.ranks import network_program
 
 pytestmark = pytest.mark.alone  # paces of links are measured
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.local import probe
-from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
+from chorale.runners.local import runner as probe
+from chorale.runners.local.runner import LinkRate, rate_efficiency, sustainable_rate
 
 
 class Machine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.runners.api.base import Measurement, SizeMeasurement
-from chorale.runners.measurement.analysis import analyse
+from chorale.runners.measurement.precision import analyse
 
 OWN = (2.0, 2.2, 2.4, 2.6, 2.8, 30.0)
 REFERENCE = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)

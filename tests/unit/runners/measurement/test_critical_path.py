@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.api.trace import ExecutionTrace, RankTrace, StepSpan
+from chorale.runners.api.base import ExecutionTrace, RankTrace, StepSpan
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.runners.measurement.analysis import estimate_drift
+from chorale.runners.measurement.precision import estimate_drift
 
 
 @pytest.mark.parametrize("change", [-0.3, 0.2, 1.0])

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from chorale.runners.measurement.analysis import analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
-from chorale.runners.measurement.precision import Goal
+from chorale.runners.measurement.precision import Goal, analyse
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce

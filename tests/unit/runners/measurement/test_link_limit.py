@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.measurement.driver import measure_in_rungs, measure_once
-from chorale.runners.measurement.link_limit import link_limit
+from chorale.runners.measurement.driver import link_limit, measure_in_rungs, measure_once
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
 from chorale.synth.custom_collective import CustomCollective, RequiredChunk

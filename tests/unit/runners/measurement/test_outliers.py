@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.runners.measurement.analysis import find_outliers
+from chorale.runners.measurement.precision import find_outliers
 
 
 def test_a_time_far_outside_is_named_by_its_repetition() -> None:

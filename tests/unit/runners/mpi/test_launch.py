@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.link_facts import FabricLinks
-from chorale.runners.fabric.link_options import LinkKind
+from chorale.runners.fabric.links import FabricLinks, LinkKind
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
-from chorale.runners.mpi.launch import ALLOCATIONS, mpi_launch_of
-from chorale.runners.mpi.mpiexec import MPICH, OPEN_MPI, SCRIPT, MpiVersion
+from chorale.runners.mpi.launch import ALLOCATIONS, MPICH, OPEN_MPI, SCRIPT, MpiVersion, mpi_launch_of
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.mpi.mpiexec import MpichLauncher, OpenMpiLauncher, mpi_version
+from chorale.runners.mpi.launch import MpichLauncher, OpenMpiLauncher, mpi_version
 from chorale.synth.errors import Unavailable
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from chorale.runners.msccl.commands import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
 from chorale.runners.msccl.results import log_fault, time_fault
-from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce

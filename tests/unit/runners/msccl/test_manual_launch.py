@@ -13,11 +13,9 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, ResourceRequest, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.commands import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
-from chorale.runners.process_launch.base import LeasedHosts, ProcessSpec
-from chorale.runners.process_launch.local import LocalHost
-from chorale.runners.process_launch.mpich import MpichHost
+from chorale.runners.process_launch.processes import LeasedHosts, LocalHost, MpichHost, ProcessSpec
 from chorale.runners.ray.hosts import nodes_with_gpus
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.runners.msccl.output_parser import TableCell, parse_output, parse_row
-from chorale.runners.recorded.reader import RecordedConfiguration
-from chorale.runners.recorded.table import mi250_table
+from chorale.runners.msccl.results import TableCell, parse_output, parse_row
+from chorale.runners.recorded.table import RecordedConfiguration, mi250_table
 
 DATA = Path(__file__).parents[3] / "data" / "rccl-tests"
 REAL = sorted(DATA.glob("*.txt"))

@@ -11,7 +11,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.commands import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.programs.program import Program, Protocol
 from chorale.synth.topology.spec import parse_topology

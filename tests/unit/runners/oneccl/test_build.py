@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.oneccl import build, install
-from chorale.runners.oneccl.build import build_interpreter
+from chorale.runners.oneccl import install
+from chorale.runners.oneccl import install as build
+from chorale.runners.oneccl.install import build_interpreter
 from chorale.synth.errors import InvalidInput, Unavailable
 
 ROOT = Path(__file__).parents[4]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.oneccl.processes import LIMIT_PASSED, crash_failure, timeout_failure, wrong_result_failure
+from chorale.runners.oneccl.tasks import LIMIT_PASSED, crash_failure, timeout_failure, wrong_result_failure
 
 NAMES = ["run 0, a on 8 elements", "run 1, b on 8 elements"]
 

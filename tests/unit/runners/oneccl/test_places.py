@@ -9,7 +9,7 @@ import pytest
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.oneccl import runner
 from chorale.runners.oneccl.runner import RankPlacement, place_ranks
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.processes import LocalHost
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from chorale.runners.oneccl.build import INTERPRETER
-from chorale.runners.oneccl.processes import RankProcesses, local_ranks
-from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.oneccl.install import INTERPRETER
+from chorale.runners.oneccl.tasks import RankProcesses, local_ranks
+from chorale.runners.process_launch.processes import LocalHost
 
 SCRIPT = b"""#!/bin/sh
 case "$(cat task)" in

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from chorale.runners.api.base import StepSpan
 from chorale.runners.api.elements import DataPattern
-from chorale.runners.api.trace import StepSpan
-from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import DataType
+from chorale.runners.engine.library import DataType, encode_rank
 from chorale.runners.oneccl.tasks import (
     START_LIMIT_S,
     InjectedFault,

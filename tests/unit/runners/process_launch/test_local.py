@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
-from chorale.runners.process_launch.local import LocalHost, LocalProcess
+from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalHost, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
 
 PATIENCE_S = 10.0
@@ -119,8 +118,8 @@ def test_closing_removes_folder_and_stragglers(start: Start) -> None:
 
 OWNER = """
 import time
-from chorale.runners.process_launch.local import LocalHost
-from chorale.runners.process_launch.base import ProcessSpec
+from chorale.runners.process_launch.processes import LocalHost
+from chorale.runners.process_launch.processes import ProcessSpec
 started = LocalHost().start(ProcessSpec(("sh", "-c", "pwd; sleep 100; sleep 100")))
 while not started.read("stdout.txt"):
     time.sleep(0.01)
@@ -151,6 +150,6 @@ def test_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "no more processes")
 
-    monkeypatch.setattr("chorale.runners.process_launch.local.subprocess.Popen", fail)
+    monkeypatch.setattr("chorale.runners.process_launch.processes.subprocess.Popen", fail)
     with pytest.raises(Unavailable, match="no more processes"):
         LocalHost().start(ProcessSpec(("true",)))

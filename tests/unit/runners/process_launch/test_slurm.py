@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.api.registry import create_runner
-from chorale.runners.mpi.hosts import rank_hosts
-from chorale.runners.process_launch.base import STDOUT, ProcessSpec
-from chorale.runners.process_launch.local import LocalHost, watched_folder
+from chorale.runners.mpi.launch import rank_hosts
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
+from chorale.runners.process_launch.processes import STDOUT, LocalHost, ProcessSpec, watched_folder
 from chorale.runners.process_launch.slurm import (
     HYDRA_SCRIPT,
     SlurmAllocation,
@@ -183,7 +182,7 @@ def test_a_process_that_ignores_it_is_killed() -> None:
 
 def test_a_watched_folder_goes_with_its_process(tmp_path: Path) -> None:
     code = (
-        "from chorale.runners.process_launch.local import watched_folder; import pathlib, sys, time\n"
+        "from chorale.runners.process_launch.processes import watched_folder; import pathlib, sys, time\n"
         "with watched_folder('x-', pathlib.Path(sys.argv[1])): print('ready', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)

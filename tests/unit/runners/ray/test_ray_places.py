@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.process_launch.base import STDOUT, ProcessSpec
+from chorale.runners.process_launch.processes import STDOUT, ProcessSpec
 from chorale.runners.ray import hosts
 from chorale.runners.ray.hosts import RayGpuCluster, RayHost, RayHosts, nodes_by_rank
 from chorale.synth.errors import InvalidInput

@@ -11,8 +11,14 @@ from statistics import median
 
 import pytest
 
-from chorale.runners.recorded.reader import COLUMNS, RecordedConfiguration, ScheduleOrigin, read_runs
-from chorale.runners.recorded.table import RecordedTable, mi250_table
+from chorale.runners.recorded.table import (
+    COLUMNS,
+    RecordedConfiguration,
+    RecordedTable,
+    ScheduleOrigin,
+    mi250_table,
+    read_runs,
+)
 from chorale.synth.errors import InvalidInput
 
 HALF, FULL = "mi250_8+8", "mi250_16+16"

@@ -8,9 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chorale.runners.api.connections import sent_chunks
-from chorale.runners.simulated.plan_flows import PlanFlows
-from chorale.runners.simulated.program_flows import flows_of
+from chorale.runners.api.programs import sent_chunks
+from chorale.runners.simulated.plan_flows import PlanFlows, flows_of
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel

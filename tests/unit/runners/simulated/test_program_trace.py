@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.runners.api.connections import program_connections
-from chorale.runners.simulated.program_flows import ProgramFlows
-from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.api.programs import program_connections
+from chorale.runners.simulated.program_flows import ProgramFlows, ProgramTrace
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from chorale.runners.measurement.link_limit import link_limit
+from chorale.runners.measurement.driver import link_limit
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.synth.topology.formats.files import from_bytes

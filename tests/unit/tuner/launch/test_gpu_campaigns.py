@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.commands import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chorale.runners.recorded.reader import COLUMNS
-from chorale.runners.recorded.table import RecordedTable, mi250_table
+from chorale.runners.recorded.table import COLUMNS, RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions
 from chorale.tuner.replay.document import ReplayRequest, replay_document

@@ -1,20 +1,109 @@
-"""Processes on this machine: as they are, or behind a command that puts them where they belong."""
+"""Interfaces for starting processes: a host, a process on it, and a cluster that lends hosts with GPUs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
-from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.names import unknown_name
+
+FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
+NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
+
+
+def require_network_kind(where: str | None) -> None:
+    """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for whichever there is."""
+    if where not in (None, *NETWORK_KINDS):
+        raise unknown_name("place to run", str(where), NETWORK_KINDS)
+
+
+STDOUT = "stdout.txt"
+STDERR = "stderr.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """A process to start in a fresh working folder.
+
+    argv:        the command; `./name` runs one of `files`.
+    environment: variables besides those that the host has anyway.
+    files:       plain name -> content, put into the folder before the start; all may be executed.
+    grace_s:     how long it may take to end by itself (SIGTERM) before it is killed: for one that has others to end
+                 elsewhere.
+
+    What the process writes to its standard streams is in the files `STDOUT` and `STDERR` of the folder. Its
+    standard input is empty.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    grace_s: float = 0.0
+
+
+class ProcessHandle(Protocol):
+    """A process that was started. It dies when whoever started it is gone, however that ended."""
+
+    def poll(self) -> int | None:
+        """Return its exit code as `subprocess` does, -N where signal N killed it; None while it runs."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return what the file `name` of the working folder holds now, nothing where there is no such file."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it and every process of its group. Safe to call twice."""
+        ...
+
+    def close(self) -> None:
+        """Kill what still runs and remove the working folder. Safe to call twice."""
+        ...
+
+
+class Host(Protocol):
+    """Somewhere a process can be started. `address` is the IP address where processes elsewhere reach it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def start(self, spec: ProcessSpec) -> ProcessHandle:
+        """Start a process; a command that is not there ends with code 127. Unavailable if nothing can be started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedHosts:
+    """Nodes in the order of their ranks, each with as many GPUs for us."""
+
+    hosts: Sequence[Host]
+    gpus_per_node: int
+
+
+class GpuCluster(Protocol):
+    """Lends nodes one request at a time. A cluster is used by one thread."""
+
+    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
+        """Return nodes for `ranks` processes with a GPU each; Unavailable if there are not enough."""
+        ...
+
+    def release(self) -> None:
+        """End what runs on the nodes that are lent. Safe to call twice."""
+        ...
+
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 _POLL_S = 0.02
@@ -74,7 +163,7 @@ class LocalHost:
 
 
 class LocalProcess:
-    """Implements `chorale.runners.process_launch.base.ProcessHandle`."""
+    """Implements `chorale.runners.process_launch.processes.ProcessHandle`."""
 
     def __init__(
         self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes], grace_s: float = 0.0
@@ -178,3 +267,62 @@ def _plain(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise InvalidInput("a file of a job must have a plain name", name, "leave folders out")
     return name
+
+
+_LINE = re.compile(rb"^HYDRA_LAUNCH: ([^\n]*--proxy-id (\d+)[^\n]*)\n", re.MULTILINE)
+_WITHOUT_NODE_NAME = ("env", "-u", "SLURMD_NODENAME")
+"""mpiexec hands its variables to all ranks, which would take its node in a job of Slurm for theirs."""
+
+MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
+
+
+class MpichHost:
+    """Implements `Host`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
+
+    The nodes are those of `-hosts`, in the same order, and `mpiexec` is that of MPICH on all of them. A job may call it
+    several times, one after the other.
+    """
+
+    def __init__(self, nodes: Sequence[Host], head: Host | None = None) -> None:
+        self._nodes = nodes
+        self._head = head or LocalHost()
+        self.address = self._head.address
+
+    def start(self, spec: ProcessSpec) -> MpichLaunch:
+        """Start a job; see `Host.start`."""
+        environment = {**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT}
+        argv = (*_WITHOUT_NODE_NAME, *spec.argv)
+        return MpichLaunch(self._head.start(replace(spec, argv=argv, environment=environment)), self._nodes)
+
+
+class MpichLaunch:
+    """Implements `ProcessHandle`. Proxies are started when `poll` finds that they are asked for."""
+
+    def __init__(self, head: ProcessHandle, nodes: Sequence[Host]) -> None:
+        self._head = head
+        self._nodes = nodes
+        self._proxies: list[ProcessHandle] = []
+
+    def poll(self) -> int | None:
+        """Return the exit code of the job, None while it runs."""
+        code = self._head.poll()
+        if code is None:
+            requests = list(_LINE.finditer(self._head.read(STDOUT)))
+            for match in requests[len(self._proxies) :]:
+                node = self._nodes[int(match[2]) % len(self._nodes)]
+                self._proxies.append(node.start(ProcessSpec(tuple(shlex.split(match[1].decode())))))
+        return code
+
+    def read(self, name: str) -> bytes:
+        """Return what a file of the job's working folder holds now."""
+        return self._head.read(name)
+
+    def kill(self) -> None:
+        """Kill the job and all proxies with what they started."""
+        for started in (self._head, *self._proxies):
+            started.kill()
+
+    def close(self) -> None:
+        """Kill what runs and remove the folders."""
+        for started in (self._head, *self._proxies):
+            started.close()
