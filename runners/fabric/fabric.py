@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, bucket_honest_bytes, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     Cable,
@@ -177,7 +178,8 @@ def _runs(pid: int) -> bool:
         return False
 
 
-LINKS = NativeTarget("chorale-links", (Path(__file__).parent / "native" / "links.cpp",), flags=("-pthread",))
+NATIVE = Path(__file__).parent / "native"
+LINKS = NativeTarget("chorale-links", (NATIVE / "links.cpp",), ("-pthread",), (ENGINE,))
 """The program of the process."""
 
 _TUN = Path("/dev/net/tun")

@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, enter_command, processor_s, temporary_fabric
+from chorale.runners.engine.library import NATIVE as ENGINE
+from chorale.runners.fabric.fabric import NATIVE, EmulatedFabric, bring_up, enter_command, processor_s, temporary_fabric
 from chorale.runners.fabric.links import LinkKind, LinkOptions, SelfTest, carried_bytes
 from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_latency_us, arc_rates, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
@@ -73,7 +73,7 @@ def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int
     return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
 
 
-EXCHANGES = NativeTarget("chorale-exchanges", (Path(__file__).parent / "native" / "exchanges.cpp",), ("-pthread",))
+EXCHANGES = NativeTarget("chorale-exchanges", (NATIVE / "exchanges.cpp",), ("-pthread",), (ENGINE,))
 """The program of the process."""
 
 _WAY_OUT = "see `chorale doctor`, or skip this with --force"

@@ -7,10 +7,9 @@ from pathlib import Path
 from chorale.runners.engine.build import NativeTarget
 from chorale.runners.engine.library import NATIVE as ENGINE
 
-NATIVE = Path(__file__).parent / "native"
+NATIVE = Path(__file__).parents[1] / "fabric" / "native"
 
 
 def network_target() -> NativeTarget:
     """Return the program of the network."""
-    sources = (*sorted(NATIVE.glob("*.cpp")), ENGINE / "sockets.cpp")
-    return NativeTarget("chorale_network", sources, includes=(ENGINE,))
+    return NativeTarget("chorale_network", (NATIVE / "network.cpp", ENGINE / "sockets.cpp"), includes=(ENGINE,))

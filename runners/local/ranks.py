@@ -81,7 +81,7 @@ class NetworkControl:
     def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
         """Set the pace of all links, and the paths of the connections of `programs`; others stay as they were."""
         paces = seconds_per_byte(self._topology, link_mbps)
-        lines = [f"link {link} {seconds * 1e9:.9g} 0" for link, seconds in enumerate(paces)]
+        lines = [f"link {link} {seconds * 1e9:.9g}" for link, seconds in enumerate(paces)]
         missing = {end for program in programs for end in program_connections(program)} - self._known
         self._command([*lines, *self._path_lines(sorted(missing))], deadline)
         self._known |= missing

@@ -10,13 +10,9 @@
 // processors during all exchanges.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -25,26 +21,15 @@
 #include <thread>
 #include <vector>
 
-#include "namespaces.hpp"
-#include "precedence.hpp"
+#include "system.hpp"
 
+namespace chorale {
 namespace {
 
-constexpr int kPort = 7000;
-constexpr int kConnectLimitS = 20;
-constexpr size_t kBlockBytes = 1 << 16;
-constexpr size_t kFirstBlockBytes = 1 << 15;  // so that all links have something to carry soon
-
-int64_t monotonic_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ll + now.tv_nsec;
-}
-
-void sleep_until(int64_t at_ns) {
-    const timespec at{at_ns / 1000000000, at_ns % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
-}
+constexpr int port = 7000;
+constexpr int connect_limit_s = 20;
+constexpr size_t block_bytes = 1 << 16;
+constexpr size_t first_block_bytes = 1 << 15;  // so that all links have something to carry soon
 
 struct Rank {
     std::string name_space;
@@ -109,16 +94,16 @@ Task read_task() {
 sockaddr_in socket_address(const std::string& address) {
     sockaddr_in result{};
     result.sin_family = AF_INET;
-    result.sin_port = htons(kPort);
+    result.sin_port = htons(port);
     if (inet_pton(AF_INET, address.c_str(), &result.sin_addr) != 1) throw std::runtime_error("bad address " + address);
     return result;
 }
 
 int open_socket() {
     const int opened = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (opened < 0) throw system_error("socket");
+    if (opened < 0) throw refused("socket");
     const int on = 1;
-    const timeval limit{kConnectLimitS, 0};
+    const timeval limit{connect_limit_s, 0};
     setsockopt(opened, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(opened, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(opened, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // of connect, too
@@ -132,7 +117,7 @@ void listen_on(Rank& rank, size_t backlog) {
     const sockaddr_in address = socket_address(rank.address);
     if (bind(rank.listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         listen(rank.listener, static_cast<int>(backlog)) != 0)
-        throw system_error("listen on " + rank.address);
+        throw refused("listen on " + rank.address);
 }
 
 void connect_streams(Task& task, size_t source) {
@@ -142,7 +127,7 @@ void connect_streams(Task& task, size_t source) {
         stream.sending = open_socket();
         const sockaddr_in address = socket_address(task.ranks.at(stream.target).address);
         if (connect(stream.sending, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-            throw system_error("rank " + std::to_string(source) + " to rank " + std::to_string(stream.target));
+            throw refused("rank " + std::to_string(source) + " to rank " + std::to_string(stream.target));
     }
 }
 
@@ -150,7 +135,7 @@ void accept_stream(Task& task, size_t target) {
     sockaddr_in peer{};
     socklen_t size = sizeof peer;
     const int accepted = accept(task.ranks[target].listener, reinterpret_cast<sockaddr*>(&peer), &size);
-    if (accepted < 0) throw system_error("accept on rank " + std::to_string(target));
+    if (accepted < 0) throw refused("accept on rank " + std::to_string(target));
     for (Stream& stream : task.streams)
         if (stream.target == target && stream.receiving < 0 &&
             socket_address(task.ranks[stream.source].address).sin_addr.s_addr == peer.sin_addr.s_addr) {
@@ -183,13 +168,13 @@ class RankExchange {
         for (size_t i = 0; i < polled_.size(); ++i)
             if (polled_[i].events == POLLOUT) {
                 times_[streams_[i]].start_ns = monotonic_ns();
-                pending -= advance(i, kFirstBlockBytes);
+                pending -= advance(i, first_block_bytes);
             }
         while (pending > 0) {
             sched_yield();  // ranks share processors here, which on a real network they do not: each gets its turn
-            if (poll(polled_.data(), polled_.size(), -1) < 0) throw system_error("poll");
+            if (poll(polled_.data(), polled_.size(), -1) < 0) throw refused("poll");
             for (size_t i = 0; i < polled_.size(); ++i)
-                if (polled_[i].revents != 0) pending -= advance(i, kBlockBytes);
+                if (polled_[i].revents != 0) pending -= advance(i, block_bytes);
         }
     }
 
@@ -206,7 +191,7 @@ class RankExchange {
         const size_t size = std::min(remaining_[i], most_bytes);
         const ssize_t done = sends ? send(polled_[i].fd, buffer_.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL)
                                    : recv(polled_[i].fd, buffer_.data(), size, MSG_DONTWAIT);
-        if (done == 0 || (done < 0 && errno != EAGAIN)) throw system_error("a connection broke");
+        if (done == 0 || (done < 0 && errno != EAGAIN)) throw refused("a connection broke");
         if (done < 0) return false;
         remaining_[i] -= static_cast<size_t>(done);
         if (remaining_[i] != 0) return false;
@@ -222,26 +207,18 @@ class RankExchange {
     std::vector<size_t> remaining_;
 };
 
-class Barrier {
-  public:
-    explicit Barrier(size_t count) { pthread_barrier_init(&barrier_, nullptr, static_cast<unsigned>(count)); }
-    void wait() { pthread_barrier_wait(&barrier_); }
-
-  private:
-    pthread_barrier_t barrier_;
-};
-
 using AllTimes = std::vector<std::vector<Times>>;
 
-void run_rank(const Task& task, size_t rank, AllTimes& times, std::vector<int64_t>& starts_ns, Barrier& barrier) {
-    std::vector<char> buffer(kBlockBytes);
+void run_rank(const Task& task, size_t rank, AllTimes& times, std::vector<int64_t>& starts_ns,
+              pthread_barrier_t& barrier) {
+    std::vector<char> buffer(block_bytes);
     for (size_t number = 0; number < task.exchanges.size(); ++number) {
         const Exchange& exchange = task.exchanges[number];
         RankExchange mine(task, exchange, rank, times[number], buffer);
-        barrier.wait();
+        pthread_barrier_wait(&barrier);
         if (rank == 0) starts_ns[number] = monotonic_ns() + exchange.idle_ns;
-        barrier.wait();
-        sleep_until(starts_ns[number]);
+        pthread_barrier_wait(&barrier);
+        pause_until(starts_ns[number]);
         mine.run();
     }
 }
@@ -249,7 +226,8 @@ void run_rank(const Task& task, size_t rank, AllTimes& times, std::vector<int64_
 AllTimes run_exchanges(const Task& task) {
     AllTimes times(task.exchanges.size(), std::vector<Times>(task.streams.size()));
     std::vector<int64_t> starts_ns(task.exchanges.size());
-    Barrier barrier(task.ranks.size());
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, static_cast<unsigned>(task.ranks.size()));
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < task.ranks.size(); ++rank)
         threads.emplace_back([&, rank] {
@@ -264,12 +242,6 @@ AllTimes run_exchanges(const Task& task) {
     return times;
 }
 
-int64_t processor_ns() {
-    timespec used{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return used.tv_sec * 1000000000ll + used.tv_nsec;
-}
-
 void run() {
     raise_descriptor_limit();
     Task task = read_task();
@@ -278,9 +250,9 @@ void run() {
     std::fflush(stdout);
     std::string line;
     std::getline(std::cin, line);
-    const int64_t before_ns = processor_ns();
+    const int64_t before_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     const AllTimes times = run_exchanges(task);
-    const int64_t used_ns = processor_ns() - before_ns;
+    const int64_t used_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - before_ns;
     for (size_t number = 0; number < times.size(); ++number)
         for (const auto& [stream, bytes] : task.exchanges[number].parts)
             std::printf("%zu %zu %lld %lld\n", number, stream, static_cast<long long>(times[number][stream].start_ns),
@@ -289,14 +261,14 @@ void run() {
 }
 
 }  // namespace
+}  // namespace chorale
 
 int main(int count, char** arguments) {
     try {
         if (count != 2) throw std::runtime_error("usage: exchanges LIMIT_S");
-        // The links are in question, not what else the machine does.
-        if (!schedule_in_real_time(0)) take_precedence(-10);
+        chorale::take_precedence(0, -10);  // the links are in question, not what else the machine does
         alarm(static_cast<unsigned>(std::atoi(arguments[1])));
-        run();
+        chorale::run();
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -1,0 +1,124 @@
+// What emulators ask of Linux: namespaces by path, descriptors, precedence, and waiting for sockets and points in time.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine_clock.hpp"
+#include "failure.hpp"
+
+namespace chorale {
+
+inline Failure refused(const std::string& what) {
+    return Failure(CHORALE_SYSTEM, what + ": " + std::strerror(errno));
+}
+
+// Whatever this thread opens from now on belongs to the network namespace at `path`.
+inline void enter_namespace(const std::string& path) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) throw refused("open " + path);
+    const int status = setns(file, CLONE_NEWNET);
+    close(file);
+    if (status != 0) throw refused("setns " + path);
+}
+
+// Large networks need more descriptors than a process has by default.
+inline void raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Asks to run whenever there is work, as a wire does, before what asks with a smaller priority, which begins at 0; the
+// kernel keeps a part of the time for all others. Where it refuses, asks for a niceness: Linux may weigh sessions and
+// not processes, so it is set for the session, too, which must be that of this process alone. Threads that are made
+// later inherit it. Where all is refused, all goes on later.
+inline void take_precedence(int priority, int niceness) {
+    sched_param parameters{};
+    parameters.sched_priority = sched_get_priority_min(SCHED_RR) + priority;
+    if (sched_setscheduler(0, SCHED_RR, &parameters) == 0) return;
+    setpriority(PRIO_PROCESS, 0, niceness);
+    if (FILE* session = std::fopen("/proc/self/autogroup", "w")) {
+        std::fprintf(session, "%d", niceness);
+        std::fclose(session);
+    }
+}
+
+// Something with a descriptor that a `Watch` waits for.
+class Watched {
+public:
+    virtual ~Watched() = default;
+    virtual void woken(bool has_hung_up) = 0;
+};
+
+class Watch {
+public:
+    Watch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+        if (epoll_ < 0) throw refused("no epoll");
+    }
+    ~Watch() { close(epoll_); }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    // Wakes `watched` at every edge: whenever more can be read or written than before.
+    void add(int fd, Watched& watched) { add(fd, watched, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET); }
+
+    // Wakes it as long as there is something to read.
+    void add_reader(int fd, Watched& watched) { add(fd, watched, EPOLLIN); }
+
+    void remove(int fd) {
+        if (epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr) != 0) throw refused("a descriptor is not watched");
+    }
+
+    struct Event {
+        Watched* watched;
+        bool has_hung_up;
+    };
+
+    // Waits, to the nanosecond, until something happens or `until_ns` has come. The events hold until the next call.
+    const std::vector<Event>& wait(int64_t until_ns) {
+        const int64_t left_ns = std::min(until_ns - monotonic_ns(), longest_ns);
+        if (left_ns > 0) {
+            const timespec duration{static_cast<time_t>(left_ns / 1'000'000'000),
+                                    static_cast<long>(left_ns % 1'000'000'000)};
+            pollfd any{epoll_, POLLIN, 0};  // epoll itself waits in milliseconds
+            if (ppoll(&any, 1, &duration, nullptr) < 0 && errno != EINTR) throw refused("poll");
+        }
+        std::array<epoll_event, 256> events;
+        const int count = epoll_wait(epoll_, events.data(), events.size(), 0);
+        if (count < 0 && errno != EINTR) throw refused("epoll");
+        events_.clear();
+        for (int i = 0; i < count; i++)
+            events_.push_back({static_cast<Watched*>(events[i].data.ptr),
+                               (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0});
+        return events_;
+    }
+
+private:
+    static constexpr int64_t longest_ns = 3'600'000'000'000;
+
+    void add(int fd, Watched& watched, uint32_t what) {
+        epoll_event event{};
+        event.events = what;
+        event.data.ptr = &watched;
+        if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) throw refused("a descriptor cannot be watched");
+    }
+
+    int epoll_;
+    std::vector<Event> events_;
+};
+
+}  // namespace chorale
