@@ -44,7 +44,13 @@ class RankTrace:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values; times of steps in whole nanoseconds, to be short."""
         steps = [
-            [span.block, span.step, span.part, span.piece, *(round(t * 1e9) for t in _times_of(span))]
+            [
+                span.block,
+                span.step,
+                span.part,
+                span.piece,
+                *(round(t * 1e9) for t in (span.ready_s, span.start_s, span.end_s)),
+            ]
             for span in self.steps
         ]
         return {"start_s": self.start_s, "end_s": self.end_s, "cpu_s": self.cpu_s, "steps": steps}
@@ -68,10 +74,6 @@ class ExecutionTrace:
     def time_s(self) -> float:
         """From the common start to the end of the last rank."""
         return max(rank.end_s for rank in self.ranks)
-
-
-def _times_of(span: StepSpan) -> tuple[float, float, float]:
-    return span.ready_s, span.start_s, span.end_s
 
 
 def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
@@ -239,6 +241,10 @@ class Measurement:
     results: Mapping[str, tuple[SizeMeasurement, ...]]
     environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
     traces: Mapping[str, tuple[ExecutionTrace, ...]] = field(default_factory=dict)
+
+
+StuckInstruction = tuple[int, int, str]
+"""A block that does not get on, the instruction that it is at, and what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)

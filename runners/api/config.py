@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -169,6 +169,17 @@ class RunnerConfig(BaseModel, ABC):
         home:    folder for what it finds out about the machine; None for $CHORALE_HOME or ./chorale-data
         request: what nodes must have that the runner takes by itself
         """
+
+
+class FabricConfig(RunnerConfig, ABC):
+    """Base of the runners whose ranks run on a fabric, on a cluster, or side by side on this machine."""
+
+    fabric: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Name of the fabric; by default the one for the topology."
+    )
+    where: Literal["fabric", "cluster", "loopback"] | None = Field(
+        default=None, description="By default a fabric if one is up, else the cluster. Loopback is no network."
+    )
 
 
 def _bytes(value: Any) -> Any:

@@ -78,18 +78,14 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
         yield "repeats, sizes and the time limit must be positive"
     if len({collective_of_ranks(program) for program in request.programs.values()}) > 1:
         yield "all programs of a request must be for the same collective"
-    yield from _library_faults(request, library)
+    for algorithm in request.library:
+        if algorithm not in library:
+            yield f"the runtime has no algorithm of its own named {algorithm}: it has {', '.join(library) or 'none'}"
+        if library_result(algorithm) in request.programs:
+            yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"
     for name, program in request.programs.items():
         for violation in execution_blockers(program, request.topology):
             yield f"program {name}: {violation.message}"
         for size_bytes in request.sizes_bytes:
             if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
                 yield f"program {name} serves {program.min_bytes} to {program.max_bytes} bytes, not {size_bytes}"
-
-
-def _library_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
-    for algorithm in request.library:
-        if algorithm not in library:
-            yield f"the runtime has no algorithm of its own named {algorithm}: it has {', '.join(library) or 'none'}"
-        if library_result(algorithm) in request.programs:
-            yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -21,7 +21,7 @@ import psutil
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import Instruction, Op, RankProgram, Wait
+from chorale.synth.programs.program import Op, RankProgram
 
 _VERSION = 1
 _COLLECTIVES = (
@@ -71,20 +71,14 @@ def encode_rank(
         peers = (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))
         words.extend((*peers, block.channel, len(block.instructions)))
         for step in block.instructions:
-            words.extend(_step(step))
+            source, target = step.src, step.dst
+            words.extend(
+                (_OPS[step.op], _BUFFERS[source.buffer], source.offset, _BUFFERS[target.buffer], target.offset)
+            )
+            words.extend((step.count, len(step.waits)))
+            for wait in step.waits:
+                words.extend((wait.block, wait.step))
     return words
-
-
-def _step(step: Instruction) -> Iterator[int]:
-    yield _OPS[step.op]
-    yield from (_BUFFERS[step.src.buffer], step.src.offset, _BUFFERS[step.dst.buffer], step.dst.offset, step.count)
-    yield len(step.waits)
-    for wait in step.waits:
-        yield from _wait(wait)
-
-
-def _wait(wait: Wait) -> tuple[int, int]:
-    return wait.block, wait.step
 
 
 NATIVE = Path(__file__).parent / "native"
@@ -138,7 +132,19 @@ class EngineError(Exception):
         self.blocked = blocked
 
 
-class _StepTime(ctypes.Structure):
+class StepTime(ctypes.Structure):
+    """What an instruction took, in nanoseconds of CLOCK_MONOTONIC.
+
+    ready_ns: its waits were met; start_ns: its first byte moved (0 if none did); end_ns: it was finished
+    """
+
+    block: int
+    step: int
+    part: int
+    piece: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
     _fields_ = (
         ("block", ctypes.c_int32),
         ("step", ctypes.c_int32),
@@ -161,29 +167,13 @@ class _Call(ctypes.Structure):
         ("parts", ctypes.c_size_t),
         ("limit_s", ctypes.c_double),
         ("not_before_ns", ctypes.c_int64),
-        ("steps", ctypes.POINTER(_StepTime)),
+        ("steps", ctypes.POINTER(StepTime)),
         ("step_room", ctypes.c_size_t),
         ("step_count", ctypes.c_size_t),
         ("start_ns", ctypes.c_int64),
         ("end_ns", ctypes.c_int64),
         ("cpu_ns", ctypes.c_int64),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """What an instruction took, in nanoseconds of CLOCK_MONOTONIC.
-
-    ready_ns: its waits were met; start_ns: its first byte moved (0 if none did); end_ns: it was finished
-    """
-
-    block: int
-    step: int
-    part: int
-    piece: int
-    ready_ns: int
-    start_ns: int
-    end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +279,7 @@ class Engine:
 
         Raises EngineError; but for INVALID the engine is of no more use then.
         """
-        steps = (_StepTime * work.step_room)() if work.step_room else None
+        steps = (StepTime * work.step_room)() if work.step_room else None
         call = _Call(
             work.program,
             work.input,
@@ -304,7 +294,7 @@ class Engine:
             work.step_room,
         )
         self._check(self._library.chorale_execute(self._engine, ctypes.byref(call)))
-        times = () if steps is None else tuple(map(_step_time, steps[: min(call.step_count, work.step_room)]))
+        times = () if steps is None else tuple(steps[: min(call.step_count, work.step_room)])
         return Execution(call.start_ns, call.end_ns, call.cpu_ns, times)
 
     def _check(self, status: int) -> None:
@@ -313,10 +303,6 @@ class Engine:
 
     def _message(self) -> str:
         return str(self._library.chorale_error(self._engine).decode(errors="replace"))
-
-
-def _step_time(step: _StepTime) -> StepTime:
-    return StepTime(step.block, step.step, step.part, step.piece, step.ready_ns, step.start_ns, step.end_ns)
 
 
 def engine_library(home: Path | None = None) -> Path:
@@ -368,7 +354,9 @@ def listen(engine: Engine, interface: str | None = None) -> list[str]:
     Raises InvalidInput for a device that is not there, EngineError where the engine cannot listen.
     """
     name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
-    return [_network_id(), engine.listen(name), engine.listen(f"tcp:{own_address(interface)}")]
+    # The same on two ranks if they can share memory and do so without leaving an emulated network.
+    network = f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"
+    return [network, engine.listen(name), engine.listen(f"tcp:{own_address(interface)}")]
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
@@ -390,8 +378,3 @@ def own_address(interface: str | None = None) -> str:
         raise InvalidInput("a network device must be up and have an IPv4 address", interface, f"choose from {known}")
     outside = [address for address in addresses.values() if not address.startswith("127.")]
     return addresses[interface] if interface is not None else next(iter(outside), "127.0.0.1")
-
-
-def _network_id() -> str:
-    """Return the same on two ranks if they can share memory and do so without leaving an emulated network."""
-    return f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"

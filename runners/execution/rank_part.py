@@ -1,17 +1,19 @@
-"""A rank's part of a program, or of a library's collective: on its way to the rank, and loaded into its engine."""
+"""What one rank does in a measurement: its parts of programs, data that are made before each run and checked after."""
 
 from __future__ import annotations
 
 import base64
+import gc
+import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from chorale.runners.api.base import RankTrace, StepSpan
+from chorale.runners.api.base import RankTrace, StepSpan, StuckInstruction
 from chorale.runners.api.elements import (
     ELEMENT_TYPES,
     UNTOUCHED,
@@ -21,8 +23,9 @@ from chorale.runners.api.elements import (
     input_data,
     required_pieces,
 )
-from chorale.runners.engine.library import DataType, Engine, Execution, Work, encode_rank
+from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work, encode_rank
 from chorale.runners.plans.encoding import encode_plan
+from chorale.runners.plans.library import PlanError
 from chorale.runners.plans.rank_plans import PlanBuffers, RankPlans
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.custom_collective import CustomCollective
@@ -42,7 +45,7 @@ class DataLayout:
 
 
 class RankMemory:
-    """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks.
+    """The data of one run; `elements` is the length of the whole vector, a multiple of the chunks.
 
     given: where input and output lie, at least as long as they are and overlapping in place; else they are made
     """
@@ -56,67 +59,38 @@ class RankMemory:
         pattern: DataPattern,
         given: tuple[Vector, Vector] | None = None,
     ) -> None:
-        self._layout = layout
-        self._rank = rank
-        self._elements = elements
-        self._pattern = pattern
-        self._buffers = self._allocate(dtype) if given is None else self._views(*given)
-        self._buffers["i"][:] = input_data(layout.collective, pattern, rank, elements)
-
-    @property
-    def input(self) -> Vector:
-        """The input, as a view."""
-        return self._buffers["i"]
-
-    @property
-    def output(self) -> Vector:
-        """The output, as a view."""
-        return self._buffers["o"]
+        self._layout, self._rank, self._elements, self._pattern = layout, rank, elements, pattern
+        name, shard = layout.collective.name, elements // layout.ranks
+        lengths: dict[Buffer, int] = {
+            "i": shard if name is CollectiveName.ALLGATHER else elements,
+            "o": shard if name is CollectiveName.REDUCE_SCATTER else elements,
+        }
+        if given is not None:
+            self.input, self.output = given[0][: lengths["i"]], given[1][: lengths["o"]]
+            self.output[:] = UNTOUCHED
+        else:
+            buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
+            if layout.in_place:
+                whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"
+                other: Buffer = "i" if whole == "o" else "o"
+                start = rank * shard if lengths["i"] != lengths["o"] else 0
+                buffers[other] = buffers[whole][start : start + lengths[other]]
+            self.input, self.output = buffers["i"], buffers["o"]
+        self.input[:] = input_data(layout.collective, pattern, rank, elements)
 
     def mismatch(self) -> str | None:
         """Return in one line what is wrong with the result, None if every element is right."""
-        expected = self._expected()
-        found = None if expected is None else _difference("output", self._buffers["o"], expected)
+        collective, data = self._layout.collective, (self._pattern, self._rank, self._elements)
+        if collective.custom is None:
+            expected = expected_output(collective, *data)
+        else:
+            expected = self.output.copy()  # what is not required may be anything
+            for first, values in required_pieces(collective.custom, *data):
+                expected[first : first + len(values)] = values
+        found = None if expected is None else _difference("output", self.output, expected)
         if found is None and not self._layout.in_place:
-            before = input_data(self._layout.collective, self._pattern, self._rank, self._elements)
-            found = _difference("input, which must stay as it was,", self._buffers["i"], before)
+            found = _difference("input, which must stay as it was,", self.input, input_data(collective, *data))
         return found
-
-    def _expected(self) -> Vector | None:
-        custom = self._layout.collective.custom
-        if custom is None:
-            return expected_output(self._layout.collective, self._pattern, self._rank, self._elements)
-        expected = self._buffers["o"].copy()  # what is not required may be anything
-        for first, values in required_pieces(custom, self._pattern, self._rank, self._elements):
-            expected[first : first + len(values)] = values
-        return expected
-
-    @property
-    def _lengths(self) -> Mapping[Buffer, int]:
-        name, shard = self._layout.collective.name, self._elements // self._layout.ranks
-        return {
-            "i": shard if name is CollectiveName.ALLGATHER else self._elements,
-            "o": shard if name is CollectiveName.REDUCE_SCATTER else self._elements,
-        }
-
-    def _views(self, given_input: Vector, given_output: Vector) -> dict[Buffer, Vector]:
-        buffers: dict[Buffer, Vector] = {
-            "i": given_input[: self._lengths["i"]],
-            "o": given_output[: self._lengths["o"]],
-        }
-        buffers["o"][:] = UNTOUCHED
-        return buffers
-
-    def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
-        name, shard = self._layout.collective.name, self._elements // self._layout.ranks
-        lengths = self._lengths
-        buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
-        if self._layout.in_place:
-            whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"
-            other: Buffer = "i" if whole == "o" else "o"
-            start = self._rank * shard if lengths["i"] != lengths["o"] else 0
-            buffers[other] = buffers[whole][start : start + lengths[other]]
-        return buffers
 
 
 def _difference(what: str, found: Vector, expected: Vector) -> str | None:
@@ -132,7 +106,7 @@ def _difference(what: str, found: Vector, expected: Vector) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What a rank has to know of a program.
+    """What a rank has to know of a program, or of a library's collective.
 
     layout: of the data
     words:  for the engine or the executor of plans; none for a library's collective
@@ -150,11 +124,6 @@ class RankPart:
             layout = DataLayout(program.collective, len(program.ranks), program.chunks, program.in_place)
             return RankPart(layout, encode_plan(program, rank).tobytes(), PlanBuffers.of(program, rank))
         assert isinstance(program, Program)
-        return RankPart.of_program(program, rank)
-
-    @staticmethod
-    def of_program(program: Program, rank: int) -> RankPart:
-        """Return the part of `rank`."""
         shape = len(program.ranks), program.chunks, program.in_place
         words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])
         return RankPart(DataLayout(program.collective, *shape), words.tobytes())
@@ -167,12 +136,12 @@ class RankPart:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         layout = self.layout
-        collective = [layout.collective.name.value, layout.collective.root]
-        words = base64.b64encode(self.words).decode()
         document: dict[str, Any] = {
-            "layout": [*collective, layout.ranks, layout.chunks, layout.in_place],
-            "words": words,
-        }
+            "layout": [
+                layout.collective.name.value, layout.collective.root, layout.ranks, layout.chunks, layout.in_place,
+            ],
+            "words": base64.b64encode(self.words).decode(),
+        }  # fmt: skip
         if layout.collective.custom is not None:
             document["custom"] = layout.collective.custom.to_json()
         return document if self.plan is None else document | {"plan": self.plan.to_json()}
@@ -187,70 +156,116 @@ class RankPart:
         return RankPart(layout, base64.b64decode(value["words"]), plan)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPart:
-    """number: of the program in the engine, or of the plan among plans; None for a library's collective."""
+LibraryCall = Callable[[int, Collective, RankMemory, float], None]
+"""Does a library's collective on the data from `start_s` on; its number is that among all parts."""
 
-    part: RankPart
-    number: int | None
 
-    @property
-    def is_plan(self) -> bool:
-        return self.part.plan is not None
+class RankParts:
+    """The parts of one rank: loaded, laid out on fresh data, run, checked.
+
+    library: does the collectives of libraries
+    plans:   executes plans, if there may be any
+    blocked: after a run that came to its limit, or lost a peer: where its blocks are stuck
+    """
+
+    def __init__(self, engine: Engine, rank: int, library: LibraryCall, plans: RankPlans | None = None) -> None:
+        self._engine, self._rank, self._library, self._plans = engine, rank, library, plans
+        self._parts: list[RankPart] = []
+        self._numbers: list[int | None] = []  # of programs in the engine, of plans among plans; None for a library's
+        self._current = 0
+        self._memory: RankMemory | None = None
+        self._work: Work | None = None
+        self._execution: Execution | None = None
+        self._start_s = 0.0
+        self.blocked: list[StuckInstruction] = []
 
     @property
     def collective(self) -> Collective:
-        return self.part.layout.collective
+        """That of all parts."""
+        return self._parts[0].layout.collective
 
-    def memory(self, rank: int, task: Mapping[str, Any], plans: RankPlans | None = None) -> RankMemory:
-        """Return fresh data for a task of `prepare_task`; that of a plan lies where `plans` has it."""
-        limit = ELEMENT_TYPES[task["dtype"]].exact_limit
-        pattern = DataPattern(self.part.layout.ranks, task["run"], task["seed"], limit)
+    @property
+    def plans(self) -> list[tuple[bytes, PlanBuffers]]:
+        """Words and buffers of the plans, in their order."""
+        return [(part.words, part.plan) for part in self._parts if part.plan is not None]
+
+    def load(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the parts by those of `documents`; plans are left to the caller."""
+        for part, number in zip(self._parts, self._numbers, strict=True):
+            if number is not None and part.plan is None:
+                self._engine.unload(number)
+        self._parts, plans = list(map(RankPart.from_json, documents)), count()
+        self._numbers = [
+            next(plans) if part.plan is not None else self._engine.load(array("q", part.words)) if part.words else None
+            for part in self._parts
+        ]
+
+    def prepare(self, task: Mapping[str, Any]) -> None:
+        """Lay out the data for a task of `prepare_task`."""
+        self._memory = self._work = self._execution = None
+        self.blocked = []
+        gc.collect()  # processes of ranks do that at no other time
+        self._current = task["program"]
+        part, number, dtype = self._parts[self._current], self._numbers[self._current], task["dtype"]
+        pattern = DataPattern(part.layout.ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
         given = None
-        if self.is_plan:
-            assert plans is not None
-            assert self.number is not None
-            given = plans.buffers(self.number, task["elements"], task["dtype"])
-        return RankMemory(self.part.layout, rank, task["elements"], task["dtype"], pattern, given)
+        if part.plan is not None:
+            assert self._plans is not None
+            assert number is not None
+            given = self._plans.buffers(number, task["elements"], dtype)
+        memory = self._memory = RankMemory(part.layout, self._rank, task["elements"], dtype, pattern, given)
+        if part.plan is None and number is not None:
+            addresses = memory.input.ctypes.data, memory.output.ctypes.data
+            room = len(part.words) if task["trace"] else 0  # more than there are steps
+            self._work = Work(number, *addresses, task["elements"], DataType[dtype.upper()], step_room=room)
 
-    def work(self, memory: RankMemory, task: Mapping[str, Any]) -> Work:
-        """Return what the engine does with `memory`, which must live as long; only for programs."""
-        assert self.number is not None
-        addresses = memory.input.ctypes.data, memory.output.ctypes.data
-        room = len(self.part.words) if task["trace"] else 0  # more than there are steps
-        return Work(self.number, *addresses, task["elements"], DataType[task["dtype"].upper()], step_room=room)
+    def run(self, start_s: float, limit_s: float) -> float | None:
+        """Start at `start_s`; return when this rank had its result, both on the monotonic clock.
 
+        None if nothing was prepared, `limit_s` is over or a peer is gone: then another is to blame, if anybody.
+        """
+        self._start_s, not_before_ns = start_s, round(start_s * 1e9)
+        number, memory = self._numbers[self._current], self._memory
+        if memory is None:
+            return None
+        try:
+            if self._work is not None:
+                work = replace(self._work, limit_s=limit_s, not_before_ns=not_before_ns)
+                self._execution = self._engine.execute(work)
+                return self._execution.end_ns / 1e9
+            if number is not None:
+                assert self._plans is not None
+                return self._plans.execute(number, limit_s, not_before_ns) / 1e9
+        except (EngineError, PlanError) as error:
+            if not (error.is_late if isinstance(error, PlanError) else is_silent(error)):
+                raise
+            lines = (line.split(" ", 2) for line in error.blocked.splitlines())
+            self.blocked = [(int(block), int(step), why) for block, step, why in lines]
+            return None
+        self._library(self._current, self.collective, memory, start_s)
+        return time.monotonic()
 
-def load_parts(
-    engine: Engine, former: Iterable[LoadedPart], documents: Iterable[Mapping[str, Any]]
-) -> list[LoadedPart]:
-    """Replace the programs of `former` in `engine` by those of `documents`, and return these."""
-    for loaded in former:
-        if loaded.number is not None and not loaded.is_plan:
-            engine.unload(loaded.number)
-    parts, plans = map(RankPart.from_json, documents), count()
-    return [LoadedPart(part, _number(engine, part, plans)) for part in parts]
+    def complaint(self) -> str | None:
+        """Return in one line what is wrong with the result of the last run."""
+        return None if self._memory is None else self._memory.mismatch()
 
-
-def _number(engine: Engine, part: RankPart, plans: Iterator[int]) -> int | None:
-    if part.plan is not None:
-        return next(plans)
-    return engine.load(array("q", part.words)) if part.words else None
-
-
-def rank_trace(execution: Execution, started_ns: int) -> RankTrace:
-    """Return the trace of a rank; `started_ns`: the common start of all ranks on this rank's clock."""
-    spans = tuple(
-        StepSpan(
-            step.block,
-            step.step,
-            step.part,
-            step.piece,
-            (step.ready_ns - started_ns) / 1e9,
-            (step.start_ns - started_ns) / 1e9 if step.start_ns else 0.0,
-            (step.end_ns - started_ns) / 1e9,
+    def trace(self) -> dict[str, Any] | None:
+        """Return the trace of the last run as plain JSON values; times count from its start."""
+        if self._execution is None:
+            return None
+        zero_ns = round(self._start_s * 1e9)
+        start_s, end_s = (self._execution.start_ns - zero_ns) / 1e9, (self._execution.end_ns - zero_ns) / 1e9
+        spans = tuple(
+            StepSpan(
+                *(step.block, step.step, step.part, step.piece, (step.ready_ns - zero_ns) / 1e9),
+                (step.start_ns - zero_ns) / 1e9 if step.start_ns else 0.0,
+                (step.end_ns - zero_ns) / 1e9,
+            )
+            for step in self._execution.steps
         )
-        for step in execution.steps
-    )
-    start_s, end_s = (execution.start_ns - started_ns) / 1e9, (execution.end_ns - started_ns) / 1e9
-    return RankTrace(start_s, end_s, execution.cpu_ns / 1e9, spans)
+        return RankTrace(start_s, end_s, self._execution.cpu_ns / 1e9, spans).to_json()
+
+
+def is_silent(error: EngineError) -> bool:
+    """Whether another rank is to blame for the end of a call, or nobody: the runner notices by itself."""
+    return error.status in (Status.TIMEOUT, Status.PEER_LOST)

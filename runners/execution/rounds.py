@@ -6,30 +6,32 @@ A run that cannot go on raises `RunStopped`, which becomes the RunFailure of the
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from chorale.runners.api.base import (
     ExecutionTrace,
     FailureKind,
+    Outcome,
     RankTrace,
     RunFailure,
     RunRequest,
     SizeMeasurement,
+    StuckInstruction,
     library_result,
     median_trace,
 )
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.units import divisible_size
-from chorale.runners.measurement.machine import Facts
+from chorale.runners.api.validation import RequestFault
+from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
+from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import with_idle_switches
 from chorale.synth.topology.relabelling import process_network
-
-StuckInstruction = tuple[int, int, str]
-"""A block that does not get on, the instruction that it is at, and what it waits for."""
 
 _SHOWN_BLOCKS = 8
 
@@ -61,14 +63,14 @@ def run_failure_of(
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
-    texts = [stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)]
+    texts = [stopped.message]
+    texts += [
+        f"rank {rank} block {block} instruction {step}: {why}" for rank, block, step, why in stuck[:_SHOWN_BLOCKS]
+    ]
+    texts += [f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else []
+    texts += [f"rank {rank} does not answer" for rank in silent]
     rank = silent[0] if silent else stopped.rank
     return RunFailure(stopped.kind, "; ".join(texts), rank, environment, tuple(block[:3] for block in stuck))
-
-
-def _stuck_texts(stuck: list[tuple[int, int, int, str]]) -> list[str]:
-    shown = [f"rank {rank} block {block} instruction {step}: {why}" for rank, block, step, why in stuck[:_SHOWN_BLOCKS]]
-    return shown + ([f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else [])
 
 
 class RankGroup(Protocol):
@@ -84,6 +86,103 @@ class RankGroup(Protocol):
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start what was prepared on all ranks at one time; return the seconds from then to the last rank's end."""
         ...
+
+    def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
+        """Return where the blocks of each rank are stuck after a timeout; None for a rank that is silent."""
+        ...
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the ranks, on their hosts."""
+        ...
+
+    def close(self, gracefully: bool = True) -> None:
+        """End the processes. Safe to call twice."""
+        ...
+
+
+Environment = dict[str, str | int | float | None]
+Group = TypeVar("Group", bound=RankGroup)
+
+
+class LiveRunner(ABC, Generic[Group]):
+    """A `Runner` with processes for ranks, which stay between requests as long as they may be used by the next one.
+
+    Whatever stops a measurement becomes a RunFailure and ends them. They vanish with this process, however it ends.
+    """
+
+    name: str
+
+    def __init__(self) -> None:
+        self._group: Group | None = None
+        self._group_key: object = None
+
+    @abstractmethod
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the runtime's own algorithms; see the port."""
+
+    @abstractmethod
+    def _fault(self, request: RunRequest) -> RequestFault | None:
+        """Return why `request` cannot run."""
+
+    @abstractmethod
+    def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
+        """Measure; add what the times depend on to `environment`. Raises RunStopped, or Unavailable."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port. InvalidInput if it is not clear where.
+
+        The first request may take longer than its time limit: to build native code, to start ranks, or to probe links.
+        """
+        environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
+        if (fault := self._fault(request)) is not None:
+            return RunFailure(*fault, environment=environment)
+        finished = False
+        try:
+            outcome = self._measure(request, environment)
+            finished = True
+        except RunStopped as stopped:
+            is_late = isinstance(stopped, DeadlinePassed) and self._group is not None
+            blocked = self._group.blocked_ranks() if is_late and self._group is not None else {}
+            outcome = run_failure_of(stopped, blocked, environment)
+        except Unavailable as missing:
+            outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
+        finally:
+            if not finished:
+                self._end(gracefully=False)
+        return outcome
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the ranks; empty when none are running."""
+        return [] if self._group is None else list(self._group.pids)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._end(gracefully=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _group_for(self, key: object, start: Callable[[], Group]) -> Group:
+        """Return the processes that are there if they were started for `key`, else new ones."""
+        if self._group is None or self._group_key != key:
+            self._end(gracefully=True)
+            self._group, self._group_key = start(), key
+        return self._group
+
+    def _identify(self, facts: Mapping[str, str | int | float | None], environment: Environment) -> None:
+        """Add `facts` on which times depend, and the id of all such facts."""
+        environment.update(facts)
+        environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
+
+    def _end(self, gracefully: bool) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close(gracefully)
 
 
 class MeasurementRounds:

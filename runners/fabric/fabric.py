@@ -143,7 +143,9 @@ def detached_states() -> Iterator[tuple[int, str]]:
     """Yield (pid, state) of every holder of this user that has been kept."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if _is_holder(process):
+            arguments = process.cmdline()
+            is_holder = arguments[:1] == ["sh"] and arguments[3:4] == [_MARK]
+            if is_holder and process.uids().effective == os.geteuid():
                 yield process.pid, Path(f"/proc/{process.pid}/root/{_STATE}").read_text()
 
 
@@ -164,11 +166,6 @@ def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd="/")  # noqa: S603
     process.wait()
     return process
-
-
-def _is_holder(process: psutil.Process) -> bool:
-    arguments = process.cmdline()
-    return arguments[:1] == ["sh"] and arguments[3:4] == [_MARK] and process.uids().effective == os.geteuid()
 
 
 def _runs(pid: int) -> bool:

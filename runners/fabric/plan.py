@@ -154,7 +154,9 @@ def _cables(topology: Topology, link_mbps: Fraction, options: LinkOptions) -> tu
             raise InvalidInput(rule, f"{arc[0]}-{arc[1]}", "see the links with `chorale topology show SPEC --json`")
     rates |= {arc: override.mbps * 10**6 for arc, override in overrides.items() if override.mbps is not None}
     for rate in rates.values():
-        _require_rate(rate)
+        if not _SLOWEST_BITS_PER_S <= rate <= _FASTEST_BITS_PER_S:
+            rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
+            raise InvalidInput(rule, f"{float(rate / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
     pairs = sorted({(min(pair), max(pair)) for pair in rates})
     return tuple(_cable(pair, rates, overrides, options) for pair in pairs)
 
@@ -186,12 +188,6 @@ def _cable(
         (forward.latency_or(options.latency_us), back.latency_or(options.latency_us)),
         (forward.loss_or(options.loss), back.loss_or(options.loss)),
     )
-
-
-def _require_rate(bits_per_s: Fraction) -> None:
-    if not _SLOWEST_BITS_PER_S <= bits_per_s <= _FASTEST_BITS_PER_S:
-        rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
-        raise InvalidInput(rule, f"{float(bits_per_s / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
 
 
 Stream = tuple[int, int]
@@ -282,7 +278,9 @@ def _nodes(plan: FabricPlan, kind: LinkKind) -> Iterator[str]:
         {peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)
     ]
     for node, rates in enumerate(outgoing):
-        queues = _queues(paced[node]) if kind == LinkKind.BUCKET else _no_queues(paced[node])
+        # A wire has a queue of its own: packets are handed to their device at once.
+        wires = (f"qdisc add dev {device_name(peer)} root noqueue" for peer in sorted(paced[node]))
+        queues = _queues(paced[node]) if kind == LinkKind.BUCKET else wires
         yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"
         yield _SETTINGS
         yield from ("ip -batch - <<'DEVICES'", *_devices(plan, kind, node, paced[node]), "DEVICES")
@@ -325,12 +323,6 @@ def _queues(rates: dict[int, int]) -> Iterator[str]:
         bucket = f"rate {rate}bit burst {bucket_burst_bytes(rate)} limit {bucket_limit_bytes(rate)}"
         peak = f"peakrate {int(rate * BUCKET_PEAK)}bit mtu {BUCKET_FRAME_BYTES}"
         yield f"qdisc add dev {device_name(peer)} root tbf {bucket} {peak}"
-
-
-def _no_queues(rates: dict[int, int]) -> Iterator[str]:
-    """Yield lines of `tc` that hand packets to their device at once: the wire has a queue of its own."""
-    for peer in sorted(rates):
-        yield f"qdisc add dev {device_name(peer)} root noqueue"
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:

@@ -211,8 +211,11 @@ def bring_up_tested(
         try:
             result, honest_bytes = run_self_test(plan, fabric)
             if not force:
-                _require_honest(fabric, result)
-                if result.efficiency < MIN_EFFICIENCY and not _loses(plan):
+                if fabric.links.kind == LinkKind.WIRE and result.highest_speed > 1:
+                    rule = "emulated links must not be faster than their rate"
+                    way_out = "report this as an error, with the output of `chorale doctor`"
+                    raise Unavailable(rule, f"{result.highest_speed:.3f} times the rate on idle links", way_out)
+                if result.efficiency < MIN_EFFICIENCY and not any(any(cable.loss) for cable in plan.cables):
                     raise _OverloadError(result)
         except Unavailable:
             if force:
@@ -224,7 +227,11 @@ def bring_up_tested(
         return bring_up(topology, link_mbps, name, options, test)
     except _OverloadError as overloaded:
         found = overloaded.result
-    raise _refusal(link_mbps, found, _highest_rate(topology, link_mbps, name, options, found.efficiency))
+    highest = _highest_rate(topology, link_mbps, name, options, found.efficiency)
+    rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
+    reached = f"{found.efficiency:.0%} at {float(link_mbps):g} Mbit/s"
+    lower = "a lower --link-mbps" if highest is None else f"--link-mbps {float(highest):g}, the highest that works"
+    raise InvalidInput(rule, reached, f"take {lower}, or --force to bring it up all the same")
 
 
 def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> tuple[SelfTest, int]:
@@ -234,7 +241,11 @@ def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> tuple[SelfTest, i
     """
     streams = busy_streams(plan)
     speeds = _idle_speeds(plan, fabric, streams)
-    sizes_bytes = _busy_sizes(plan, streams)
+    smallest, largest_bytes = _BUSY_BYTES
+    rates = fair_rates(plan, streams)
+    busy_s = min(_BUSY_S, Fraction(8 * largest_bytes) / max(rates.values()))
+    # Sizes with which all streams take the same time.
+    sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
     exchange = TimedExchange(sizes_bytes, 0.005)
     run = run_exchanges(fabric, [exchange] * _BUSY_REPEATS, _LIMIT_S)
     # Others may use the machine too: what it can do is what it did at best. The first exchange only warms up.
@@ -281,25 +292,6 @@ def _honest_bytes(fabric: EmulatedFabric, speeds: dict[int, float]) -> int:
     return honest_bytes
 
 
-def _busy_sizes(plan: FabricPlan, streams: Sequence[Stream]) -> dict[Stream, int]:
-    """Return sizes with which all streams take the same time."""
-    smallest, largest = _BUSY_BYTES
-    rates = fair_rates(plan, streams)
-    busy_s = min(_BUSY_S, Fraction(8 * largest) / max(rates.values()))
-    return {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
-
-
-def _require_honest(fabric: EmulatedFabric, result: SelfTest) -> None:
-    if fabric.links.kind == LinkKind.WIRE and result.highest_speed > 1:
-        rule = "emulated links must not be faster than their rate"
-        way_out = "report this as an error, with the output of `chorale doctor`"
-        raise Unavailable(rule, f"{result.highest_speed:.3f} times the rate on idle links", way_out)
-
-
-def _loses(plan: FabricPlan) -> bool:
-    return any(loss for cable in plan.cables for loss in cable.loss)
-
-
 def _highest_rate(
     topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions, efficiency: float
 ) -> Fraction | None:
@@ -322,10 +314,3 @@ def _highest_rate(
             failed = index
             index = index - 1 if highest is None else failed
     return highest
-
-
-def _refusal(link_mbps: Fraction, result: SelfTest, highest: Fraction | None) -> InvalidInput:
-    rule = f"all links of a fabric together must reach {MIN_EFFICIENCY:.0%} of their rates on this machine"
-    reached = f"{result.efficiency:.0%} at {float(link_mbps):g} Mbit/s"
-    lower = "a lower --link-mbps" if highest is None else f"--link-mbps {float(highest):g}, the highest that works"
-    return InvalidInput(rule, reached, f"take {lower}, or --force to bring it up all the same")

@@ -1,4 +1,9 @@
-"""The process of one rank: keeps its data and checks them, executes programs with the engine, computes beside them."""
+"""The process of one rank, and the launcher: a clean process that starts the network and the ranks, and outlives none.
+
+The runner starts the launcher with `python -m`, because a process with threads must not fork. It reads its task from
+its control socket, reports every child that dies, and kills and reaps all of them when that socket closes, whatever
+ended the runner.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +21,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work, load_library
-from chorale.runners.execution.rank_part import LoadedPart, RankMemory, load_parts, rank_trace
-from chorale.runners.plans.library import PlanError
+from chorale.runners.engine.library import Engine, EngineError, load_library
+from chorale.runners.execution.rank_part import RankMemory, RankParts, is_silent
 from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
 
@@ -35,13 +38,14 @@ _MAX_BYTES = 2**30
 
 
 class FramedSocket:
-    """One end of a control socket. `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError."""
+    """One end of a control socket: length-prefixed JSON, nothing executable.
+
+    `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError.
+    """
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
+        self.fileno, self.close = stream.fileno, stream.close
 
     def send(self, document: Message, deadline: float | None = None) -> None:
         """Write `document`. Raises OSError when the other end is gone."""
@@ -60,9 +64,6 @@ class FramedSocket:
         body = self._read(length, deadline)
         return None if body is None else dict(json.loads(body))
 
-    def close(self) -> None:
-        self._stream.close()
-
     def _read(self, length: int, deadline: float | None) -> bytes | None:
         content = bytearray(length)
         view = memoryview(content)
@@ -78,11 +79,8 @@ class FramedSocket:
         return bytes(content)
 
     def _limit(self, deadline: float | None) -> None:
-        if deadline is None:
-            self._stream.settimeout(None)
-            return
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
             raise TimeoutError
         self._stream.settimeout(remaining)
 
@@ -91,7 +89,7 @@ MATRIX_SIDE = 128
 
 
 class ComputeLoad:
-    """Computes on request, in a thread of its own.
+    """Computes beside a collective on request, in a thread of its own.
 
     Products of whole numbers: no linear algebra library with threads of its own takes part, and the interpreter is
     free while they are computed.
@@ -127,7 +125,109 @@ class ComputeLoad:
         self._end_s = time.monotonic()
 
 
+class LocalRank:
+    """One rank. Commands arrive on `control`, each with its answer:
+
+    listen   where other ranks reach this one, if they do directly        -> listening, at which address
+    ports    a name at which to listen for the ports of plans             -> listening
+    gloo     where the ranks meet for Gloo's collectives                  -> joined
+    load     the rank's part of every program, and where the others are   -> loaded
+    prepare  a program, a size, fresh data and what to compute            -> ready
+    go       the time at which to start, and the limit                    -> done with the time of the end of both
+    check    whether every element is right                               -> checked
+    trace    what each step of the last run took, if it was to be traced  -> traced
+    status   what the blocks of a run that came to the limit waited for   -> blocked
+
+    End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
+    """
+
+    def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
+        self._control, self._engine, self._plans = control, engine, plans
+        self._rank, self._ranks = rank, ranks
+        self._parts = RankParts(engine, rank, _run_gloo, plans)
+        self._load_beside = ComputeLoad()
+        self._task: Message = {"program": 0, "products": 0}
+
+    def serve(self) -> None:
+        """Work until the runner is gone."""
+        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        gc.freeze()  # what the launcher imported need not be looked at again for each run
+        commands: dict[str, Callable[[Message], Message | None]] = {
+            "listen": lambda command: {"answer": "listening", "address": self._engine.listen(command["address"])},
+            "ports": self._listen_for_ports,
+            "gloo": self._join_gloo,
+            "load": self._load,
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": lambda _: {"answer": "checked", "complaint": self._parts.complaint()},
+            "trace": lambda _: {"answer": "traced", "trace": self._parts.trace()},
+            "status": lambda _: {
+                "answer": "blocked", "program": self._task["program"], "blocks": self._parts.blocked
+            },
+        }  # fmt: skip
+        while (command := self._control.receive()) is not None:
+            try:
+                answer = commands[command["do"]](command)
+            except EngineError as error:
+                if not is_silent(error):
+                    raise
+                answer = None
+            if answer is not None:
+                self._control.send(answer)
+
+    def _listen_for_ports(self, command: Message) -> Message:
+        self._plans.listen(command["names"][self._rank])
+        return {"answer": "listening"}
+
+    def _join_gloo(self, command: Message) -> Message:
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+        gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
+        return {"answer": "joined"}
+
+    def _load(self, command: Message) -> Message:
+        self._parts.load(command["programs"])
+        self._plans.close()
+        if plans := self._parts.plans:
+            self._plans.load(Path(command["plans"]), plans)
+        if command["ports"]:
+            self._plans.connect(command["ports"], command["deadline"])
+        limit_s = max(0.0, command["deadline"] - time.monotonic())
+        self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
+        return {"answer": "loaded"}
+
+    def _prepare(self, command: Message) -> Message:
+        self._task = command
+        self._parts.prepare(command)
+        return {"answer": "ready"}
+
+    def _go(self, command: Message) -> Message | None:
+        at_s = command["at"]
+        limit_s = max(0.0, command["deadline"] - max(at_s, time.monotonic()))
+        if self._task["products"] > 0:
+            _wait_until(at_s)
+            self._load_beside.start(self._task["products"])
+        end_s = self._parts.run(at_s, limit_s)
+        return None if end_s is None else {"answer": "done", "end": max(end_s, self._load_beside.wait())}
+
+
+def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float) -> None:
+    from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+    _wait_until(start_s)
+    gloo.run_collective(collective, memory.input, memory.output)
+
+
+def _wait_until(at_s: float) -> None:
+    time.sleep(max(0.0, at_s - time.monotonic()))
+
+
+NETWORK = -1
+"""Who has died, where it is no rank."""
+
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
 
 
 def enter_namespaces(files: tuple[str, ...]) -> None:
@@ -142,170 +242,6 @@ def enter_namespaces(files: tuple[str, ...]) -> None:
         os.close(descriptor)
 
 
-Run = Callable[[float], float]
-"""Takes part in a collective within so many seconds; returns the end on this rank, in seconds of time.monotonic()."""
-
-_SILENT = (Status.TIMEOUT, Status.PEER_LOST)
-"""How an execution ends where another is to blame, or nobody: the runner notices by itself."""
-
-
-class LocalRank:
-    """One rank. Commands arrive on `control`, each with its answer:
-
-    listen   where other ranks reach this one, if they do directly        -> listening, at which address
-    ports    a name at which to listen for the ports of plans             -> listening
-    gloo     where the ranks meet for Gloo's collectives                  -> joined
-    load     the rank's part of every program, and where the others are   -> loaded
-    prepare  a program, a size, fresh data and what to compute            -> ready
-    go       the time at which to start, and the limit                    -> done with the time of the end of both
-    check    whether every element is right                               -> checked
-    trace    what each step of the last run took, if it was to be traced    -> traced
-    status   what the blocks of a run that came to the limit waited for   -> blocked
-
-    End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
-    """
-
-    def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
-        self._control = control
-        self._engine = engine
-        self._plans = plans
-        self._rank = rank
-        self._ranks = ranks
-        self._load_beside = ComputeLoad()
-        self._programs: list[LoadedPart] = []
-        self._memory: RankMemory | None = None
-        self._run: Run | None = None
-        self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
-        self._products = 0
-        self._at_s = 0.0
-        self._execution: Execution | None = None  # of the last run
-
-    def serve(self) -> None:
-        """Work until the runner is gone."""
-        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
-        gc.freeze()  # what the launcher imported need not be looked at again for each run
-        commands: dict[str, Callable[[Message], Message | None]] = {
-            "listen": self._listen,
-            "ports": self._listen_for_ports,
-            "gloo": self._join_gloo,
-            "load": self._load,
-            "prepare": self._prepare,
-            "go": self._go,
-            "check": self._check,
-            "trace": self._trace,
-            "status": lambda _: self._status,
-        }
-        while (command := self._control.receive()) is not None:
-            try:
-                answer = commands[command["do"]](command)
-            except EngineError as error:
-                if error.status not in _SILENT:
-                    raise
-                self._status["blocks"] = [_blocked(line) for line in error.blocked.splitlines()]
-            except PlanError as error:
-                if not error.is_late:
-                    raise
-                self._status["blocks"] = [_blocked(line) for line in error.blocked.splitlines()]
-            else:
-                self._control.send(answer or {})
-
-    def _listen(self, command: Message) -> Message:
-        return {"answer": "listening", "address": self._engine.listen(command["address"])}
-
-    def _listen_for_ports(self, command: Message) -> Message:
-        self._plans.listen(command["names"][self._rank])
-        return {"answer": "listening"}
-
-    def _join_gloo(self, command: Message) -> Message:
-        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
-
-        gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
-        return {"answer": "joined"}
-
-    def _load(self, command: Message) -> Message:
-        self._programs = load_parts(self._engine, self._programs, command["programs"])
-        plans = [(each.part.words, each.part.plan) for each in self._programs if each.part.plan is not None]
-        self._plans.close()
-        if plans:
-            self._plans.load(Path(command["plans"]), plans)
-        if command["ports"]:
-            self._plans.connect(command["ports"], command["deadline"])
-        limit_s = max(0.0, command["deadline"] - time.monotonic())
-        self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
-        return {"answer": "loaded"}
-
-    def _prepare(self, command: Message) -> Message:
-        program = self._programs[command["program"]]
-        self._products = command["products"]
-        self._status = {"answer": "blocked", "program": command["program"], "blocks": []}
-        self._memory = self._run = None
-        gc.collect()
-        self._execution = None
-        memory = self._memory = program.memory(self._rank, command, self._plans)
-        if program.number is None:
-            self._run = self._library_run(program.collective, memory)
-        elif program.is_plan:
-            self._run = self._plan_run(program.number)
-        else:
-            self._run = self._program_run(program.work(memory, command))
-        return {"answer": "ready"}
-
-    def _program_run(self, work: Work) -> Run:
-        def run(limit_s: float) -> float:
-            at_ns = round(self._at_s * 1e9)
-            self._execution = self._engine.execute(replace(work, limit_s=limit_s, not_before_ns=at_ns))
-            return self._execution.end_ns / 1e9
-
-        return run
-
-    def _plan_run(self, plan: int) -> Run:
-        return lambda limit_s: self._plans.execute(plan, limit_s, round(self._at_s * 1e9)) / 1e9
-
-    def _library_run(self, collective: Collective, memory: RankMemory) -> Run:
-        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
-
-        def run(_: float) -> float:
-            _wait_until(self._at_s)
-            gloo.run_collective(collective, memory.input, memory.output)
-            return time.monotonic()
-
-        return run
-
-    def _go(self, command: Message) -> Message | None:
-        if self._run is None:
-            return None
-        self._at_s = command["at"]
-        limit_s = max(0.0, command["deadline"] - max(self._at_s, time.monotonic()))
-        if self._products > 0:
-            _wait_until(self._at_s)
-            self._load_beside.start(self._products)
-        end_s = self._run(limit_s)
-        return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
-
-    def _trace(self, command: Message) -> Message:
-        trace = None if self._execution is None else rank_trace(self._execution, round(self._at_s * 1e9)).to_json()
-        return {"answer": "traced", "trace": trace}
-
-    def _check(self, command: Message) -> Message:
-        return {"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()}
-
-
-def _blocked(line: str) -> list[Any]:
-    block, step, reason = line.split(" ", 2)
-    return [int(block), int(step), reason]
-
-
-def _wait_until(at_s: float) -> None:
-    time.sleep(max(0.0, at_s - time.monotonic()))
-
-
-NETWORK = -1
-"""Who has died, where it is no rank."""
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_TIMERSLACK = 29
-
-
 def main(arguments: Sequence[str]) -> None:
     """Serve as the launcher: `arguments` are descriptors of the control sockets: its own, the network's, the ranks'."""
     streams = [socket.socket(fileno=int(text)) for text in arguments]
@@ -313,7 +249,8 @@ def main(arguments: Sequence[str]) -> None:
     task = channel.receive()
     if task is None:
         return
-    _allow_many_descriptors()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     memory = os.memfd_create("chorale-plans")  # what ranks share when they execute plans; it grows as they need
     load_library(Path(task["library"]))
     if task["uses_gloo"]:
@@ -326,40 +263,36 @@ def main(arguments: Sequence[str]) -> None:
         channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
         _supervise(channel, children, wake_read)
     finally:
-        _kill(children)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            os.waitpid(pid, 0)
 
 
 def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
     """Return process id -> rank, in the order of the ranks."""
     _, network, *controls = streams
+    launcher = os.getpid()
     children: dict[int, int] = {}
-
-    def start(number: int, control: socket.socket, live: Callable[[], NoReturn]) -> None:
-        launcher = os.getpid()
+    for number, control in [*enumerate(controls), *([(NETWORK, network)] if task["network"] is not None else [])]:
         pid = os.fork()
         if pid == 0:
-            _forget_launcher([stream for stream in streams if stream is not control], wake)
+            # Let go of what belongs to others, so that every end of file is noticed.
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for stream in streams:
+                if stream is not control:
+                    stream.close()
+            for descriptor in wake:
+                os.close(descriptor)
             _live_no_longer_than(launcher)
-            live()
+            if number == NETWORK:
+                _be_network(control, task)
+            _be_rank(control, number, len(controls), task)
         children[pid] = number
-
-    for rank, control in enumerate(controls):
-        start(rank, control, lambda rank=rank, control=control: _be_rank(control, rank, len(controls), task))  # type: ignore[misc]
-    if task["network"] is not None:
-        start(NETWORK, network, lambda: _be_network(network, task))
     for stream in streams[1:]:
         stream.close()
     return children
-
-
-def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int]) -> None:
-    """In a new child: let go of what belongs to others, so that every end of file is noticed."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for stream in streams:
-        stream.close()
-    for descriptor in wake:
-        os.close(descriptor)
 
 
 def _live_no_longer_than(launcher: int) -> None:
@@ -404,27 +337,9 @@ def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> No
         if channel.fileno() in readable:
             return
         os.read(wake, 4096)
-        for pid, status in _ended(children):
-            rank = children.pop(pid)
-            channel.send({"died": rank, "code": os.waitstatus_to_exitcode(status)})
-
-
-def _ended(children: dict[int, int]) -> list[tuple[int, int]]:
-    """Return (process id, wait status) of the children that have ended, and reap them."""
-    found = (os.waitpid(pid, os.WNOHANG) for pid in children)
-    return [(pid, status) for pid, status in found if pid]
-
-
-def _kill(children: dict[int, int]) -> None:
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-    for pid in children:
-        os.waitpid(pid, 0)
-
-
-def _allow_many_descriptors() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        for pid, status in [os.waitpid(pid, os.WNOHANG) for pid in children]:
+            if pid:
+                channel.send({"died": children.pop(pid), "code": os.waitstatus_to_exitcode(status)})
 
 
 if __name__ == "__main__":

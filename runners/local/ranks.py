@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -33,14 +33,14 @@ from chorale.runners.engine.build import build_native, native_home
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
-from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.local.network_target import network_target
 from chorale.runners.local.rank import NETWORK, FramedSocket, Message
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.plans.encoding import port_pairs
 from chorale.runners.plans.library import plan_library
-from chorale.runners.process_launch.processes import FABRIC, LOOPBACK
+from chorale.runners.process_launch.processes import FABRIC, LOOPBACK, rank_environment
 from chorale.synth.errors import Unavailable
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.postconditions import AnyProgram
@@ -53,83 +53,62 @@ def network_program() -> Path:
     return build_native(network_target(), native_home())
 
 
-class NetworkError(Exception):
-    """The network ended; the message says why, as far as it did."""
-
-
 class NetworkControl:
     """The runner's end of the control socket; the network ends when it is closed.
 
-    Raises NetworkError where the network has ended, TimeoutError at `deadline` (of `time.monotonic()`).
+    Raises RunStopped where the network has ended or `deadline` (of `time.monotonic()`) passes.
     """
 
     def __init__(self, stream: socket.socket, topology: Topology) -> None:
-        self._stream = stream
+        self._stream, self._topology = stream, topology
         self._text = b""
-        self._topology = topology
         self._paths = ConnectionPaths(topology)
         self._known: set[Connection] = set()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
+        self.close = stream.close
 
     def start(self, token: bytes, deadline: float) -> None:
         """Wait until ranks can connect, and say what they must show."""
-        self._expect("ready", deadline)
-        self._command([f"token {token.hex()}"], deadline)
+        self._command([], "ready", deadline, "the network was started")
+        self._command([f"token {token.hex()}", "done"], "done", deadline, "the network was started")
 
     def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
         """Set the pace of all links, and the paths of the connections of `programs`; others stay as they were."""
         paces = seconds_per_byte(self._topology, link_mbps)
         lines = [f"link {link} {seconds * 1e9:.9g}" for link, seconds in enumerate(paces)]
         missing = {end for program in programs for end in program_connections(program)} - self._known
-        self._command([*lines, *self._path_lines(sorted(missing))], deadline)
+        paths = ((connection, self._paths.path(connection)) for connection in sorted(missing))
+        lines += [" ".join(map(str, ("path", *connection, *links))) for connection, links in paths if links]
+        self._command([*lines, "done"], "done", deadline, "the network was told of the programs")
         self._known |= missing
 
     def error(self) -> str:
         """Return why the network ended, as far as it says."""
         self._stream.setblocking(False)
-        try:
+        with contextlib.suppress(OSError):
             self._text += self._stream.recv(65536)
-        except OSError:
-            return "it gave no reason"
         lines = self._text.decode(errors="replace").splitlines()
         return next((line.removeprefix("error ") for line in lines if line.startswith("error ")), "it gave no reason")
 
-    def close(self) -> None:
-        self._stream.close()
+    def _failure(self) -> RunStopped:
+        return RunStopped(FailureKind.CRASH, f"the emulated network failed: {self.error()}")
 
-    def _path_lines(self, connections: Iterable[Connection]) -> Iterator[str]:
-        for connection in connections:
-            if links := self._paths.path(connection):
-                yield " ".join(map(str, ("path", *connection, *links)))
-
-    def _command(self, lines: Sequence[str], deadline: float) -> None:
-        self._limit(deadline)
+    def _command(self, lines: Sequence[str], answer: str, deadline: float, doing: str) -> None:
+        """Send `lines` and wait for the line `answer`."""
         try:
-            self._stream.sendall("".join(f"{line}\n" for line in (*lines, "done")).encode())
+            self._stream.settimeout(max(1e-6, deadline - time.monotonic()))
+            self._stream.sendall("".join(f"{line}\n" for line in lines).encode())
+            while b"\n" not in self._text:
+                self._stream.settimeout(max(1e-6, deadline - time.monotonic()))
+                if not (received := self._stream.recv(65536)):
+                    break
+                self._text += received
         except TimeoutError:
-            raise
+            raise DeadlinePassed(doing) from None
         except OSError:
-            raise NetworkError(self.error()) from None
-        self._expect("done", deadline)
-
-    def _expect(self, word: str, deadline: float) -> None:
-        while b"\n" not in self._text:
-            self._limit(deadline)
-            received = self._stream.recv(65536)
-            if not received:
-                raise NetworkError("it gave no reason")
-            self._text += received
-        line, self._text = self._text.split(b"\n", 1)
-        if line.decode(errors="replace") != word:
-            raise NetworkError(line.decode(errors="replace").removeprefix("error "))
-
-    def _limit(self, deadline: float) -> None:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        self._stream.settimeout(remaining)
+            raise self._failure() from None
+        if not self._text.startswith(f"{answer}\n".encode()):
+            raise self._failure()
+        self._text = self._text.removeprefix(f"{answer}\n".encode())
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
@@ -214,10 +193,7 @@ class LocalRanks:
         """
         self._programs = list(programs)
         if link_mbps is not None:
-            self._command_network(
-                lambda: self._network.load(only_programs(self._programs), link_mbps, deadline),
-                "the network was told of the programs",
-            )
+            self._network.load(only_programs(self._programs), link_mbps, deadline)
         call = RankPart.of_library(self._programs[0].collective, len(self.ranks)).to_json()
         head = {
             "do": "load",
@@ -300,14 +276,16 @@ class LocalRanks:
                     selector.register(self._channels[rank], selectors.EVENT_READ, rank)
             while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
                 for key, _ in ready:
-                    answer = self._final_reply(key.data, deadline)
+                    answer = None
+                    with contextlib.suppress(OSError):
+                        answer = self._channels[key.data].receive(deadline)
                     if answer is None or answer["answer"] == "blocked":
                         selector.unregister(key.fileobj)
                         blocked[key.data] = None if answer is None else self._stuck(key.data, answer)
         return blocked
 
-    def close(self) -> None:
-        """End and reap every process. Safe to call twice."""
+    def close(self, gracefully: bool = True) -> None:
+        """End and reap every process, which takes no grace. Safe to call twice."""
         self._network.close()
         for channel in (self._launcher, *self._channels):
             channel.close()
@@ -331,7 +309,7 @@ class LocalRanks:
             raise RunStopped(FailureKind.CRASH, f"the launcher did not start: {self._last_error()}")
         self.pids = answer["pids"]
         if not self._placement.listen:
-            self._command_network(lambda: self._network.start(self._token, deadline), "the network was started")
+            self._network.start(self._token, deadline)
         else:
             commands: list[Message] = [{"do": "listen", "address": address} for address in self._placement.listen]
             answers = self.request(commands, deadline, "the ranks began to listen")
@@ -339,14 +317,6 @@ class LocalRanks:
         if self.uses_gloo:
             meeting = {"do": "gloo", "store": f"{self._folder.name}/store", "interface": self._placement.interface}
             self.request(meeting, deadline, "the ranks met for Gloo")
-
-    def _command_network(self, command: Callable[[], None], doing: str) -> None:
-        try:
-            command()
-        except TimeoutError:
-            raise DeadlinePassed(doing) from None
-        except NetworkError as error:
-            raise RunStopped(FailureKind.CRASH, f"the emulated network failed: {error}") from None
 
     def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
         """Return where the blocks of a rank are stuck, with the names of the instructions."""
@@ -374,30 +344,23 @@ class LocalRanks:
             raise RunStopped(FailureKind.CRASH, f"rank {rank} failed: {answer['message']}", rank)
         return answer
 
-    def _final_reply(self, rank: int, deadline: float) -> Message | None:
-        try:
-            return self._channels[rank].receive(deadline)
-        except OSError:
-            return None
-
     def _death(self) -> RunStopped:
         """Return who died of what. Whoever only loses a neighbour stays, so the first to die is the cause."""
         deadline = time.monotonic() + _ANSWER_S
         try:
             while (report := self._launcher.receive(deadline)) is not None:
-                if report["code"]:
-                    return self._death_of(report["died"], report["code"], deadline)
+                if not (code := report["code"]):
+                    continue
+                rank = None if report["died"] == NETWORK else int(report["died"])
+                name = "the emulated network" if rank is None else f"rank {rank}"
+                if code < 0:
+                    how = f"was killed by {signal.Signals(-code).name}"
+                else:
+                    how = f"failed: {self._network.error() if rank is None else self._last_words(rank, deadline)}"
+                return RunStopped(FailureKind.CRASH, f"{name} {how}", rank)
         except OSError:
             return RunStopped(FailureKind.CRASH, "a rank ended without a reason")
         return RunStopped(FailureKind.CRASH, f"the launcher died: {self._last_error()}")
-
-    def _death_of(self, number: int, code: int, deadline: float) -> RunStopped:
-        name, rank = ("the emulated network", None) if number == NETWORK else (f"rank {number}", number)
-        if code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        else:
-            how = f"failed: {self._network.error() if rank is None else self._last_words(rank, deadline)}"
-        return RunStopped(FailureKind.CRASH, f"{name} {how}", rank)
 
     def _last_words(self, rank: int, deadline: float) -> str:
         reason = "it gave no reason"
@@ -414,17 +377,12 @@ class LocalRanks:
 
 def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[bytes]:
     """Start the launcher without forking this process's threads; it inherits only `descriptors`."""
-    environment = dict(os.environ)
-    root = str(Path(__file__).parents[3])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    # One thread per process: there are more ranks than cores, and the launcher forks.
-    environment.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     command = [sys.executable, "-P", "-m", "chorale.runners.local.rank", *map(str, descriptors)]
     return subprocess.Popen(  # noqa: S603 - our own module
         command,
         pass_fds=descriptors,
         start_new_session=True,
-        env=environment,
+        env={**os.environ, **rank_environment()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=errors,
@@ -432,8 +390,6 @@ def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[byt
 
 
 EMULATED = "emulated"
-
-
 PLACES = (EMULATED, FABRIC, LOOPBACK)
 
 
@@ -473,17 +429,12 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
         raise Unavailable("ranks on a fabric need one that is up with the topology", f"none for {wanted}", way_out)
-    return _on_fabric(up)
-
-
-def _on_fabric(fabric: EmulatedFabric) -> RankLocations:
-    ranks = range(fabric.ranks)
     # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
-    user = (f"/proc/{fabric.pid}/ns/user",) if fabric.in_user_namespace and os.geteuid() != 0 else ()
+    user = (f"/proc/{up.pid}/ns/user",) if up.in_user_namespace and os.geteuid() != 0 else ()
     return RankLocations(
-        tuple(f"tcp:{fabric.address(rank)}" for rank in ranks),
-        tuple((*user, f"/proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)}") for rank in ranks),
+        tuple(f"tcp:{up.address(rank)}" for rank in range(up.ranks)),
+        tuple((*user, f"/proc/{up.pid}/root/run/netns/{up.hostname(rank)}") for rank in range(up.ranks)),
         NODE_DEVICE,
-        fabric.facts(),
-        fabric.links.honest_bytes,
+        up.facts(),
+        up.links.honest_bytes,
     )

@@ -1,4 +1,7 @@
-"""LocalRunner: runs programs in real processes with real data over an emulated network, on this machine."""
+"""LocalRunner: runs programs in real processes with real data over an emulated network, on this machine.
+
+A probe finds the link rate that this machine can carry: a short run in lock step over as many links as the network has.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +15,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import (
-    DeadlinePassed,
+    Environment,
+    LiveRunner,
     MeasurementRounds,
     RunStopped,
     on_switch_processes,
     prepare_task,
-    run_failure_of,
     switch_facts,
 )
 from chorale.runners.fabric.links import dishonest_size
-from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, RankLocations, native_code, placement_of
-from chorale.runners.measurement.machine import (
-    environment_id,
-    load_average,
-    machine_facts,
-    read_probe_cache,
-    write_probe_cache,
-)
+from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, native_code, placement_of
+from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
 from chorale.runners.plans.facts import plan_facts
 from chorale.runners.plans.library import plan_library
 from chorale.runners.process_launch.processes import LOOPBACK
@@ -70,25 +66,20 @@ class LinkRate:
     efficiency: float | None
 
 
-def cached_rate(nodes: int, links: int, home: Path) -> LinkRate | None:
-    """Return what `sustainable_rate` found earlier, None if nothing is cached."""
-    cached = read_probe_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
-    return None if cached is None else LinkRate(cached["link_mbps"], cached["efficiency"])
-
-
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
 
     The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
     """
-    cached = cached_rate(nodes, links, home)
-    if cached is not None:
-        return cached
+    machine = environment_id(dict(machine_facts(), method=_METHOD))
+    path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
+    if (cached := read_probe_cache(path).get(machine, {}).get(network)) is not None:
+        return LinkRate(cached["link_mbps"], cached["efficiency"])
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
-    cache = read_probe_cache(home / _CACHE_NAME)
-    cache.setdefault(_machine(), {})[_network_name(nodes, links)] = asdict(rate)
-    write_probe_cache(home / _CACHE_NAME, cache)
+    cache = read_probe_cache(path)
+    cache.setdefault(machine, {})[network] = asdict(rate)
+    write_probe_cache(path, cache)
     return rate
 
 
@@ -96,14 +87,6 @@ def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
     """Return `link_mbps` with how well `links` busy links among `nodes` processes keep up with it."""
     with _probe_ranks(nodes, links) as probe:
         return LinkRate(link_mbps, probe.efficiency(link_mbps))
-
-
-def _machine() -> str:
-    return environment_id(dict(machine_facts(), method=_METHOD))
-
-
-def _network_name(nodes: int, links: int) -> str:
-    return f"{nodes} nodes, {links} links"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +99,24 @@ class _Probe:
         message_s = _MESSAGE_ELEMENTS * _ELEMENT_BYTES * 8 / (link_mbps * 1e6)
         messages = max(2, math.ceil(_BUSY_S / message_s))
         self.ranks.load([_lock_step(self.topology, messages)], link_mbps, self.deadline)
-        task = prepare_task(0, _MESSAGE_ELEMENTS)
-        times_s = [self._timed(task) for _ in range(_TRIES)]
+        times_s = []
+        for _ in range(_TRIES):
+            self.ranks.request(prepare_task(0, _MESSAGE_ELEMENTS), self.deadline, "links were prepared to be probed")
+            times_s.append(self.ranks.timed_start(self.deadline, "links were probed"))
         return round(messages * message_s / statistics.median(times_s), 3)
-
-    def _timed(self, task: dict[str, object]) -> float:
-        self.ranks.request(task, self.deadline, "links were prepared to be probed")
-        return self.ranks.timed_start(self.deadline, "links were probed")
 
 
 @contextlib.contextmanager
 def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
+    """Start ranks on a network of the given size with evenly spread links."""
     native_code()
     deadline = time.monotonic() + _LIMIT_S
-    topology = _network(nodes, links)
-    ranks = LocalRanks(topology, deadline)
-    try:
+    numbers = np.arange(links)
+    src = numbers % nodes
+    dst = (src + 1 + (numbers // nodes) % (nodes - 1)) % nodes
+    topology = Topology("", tuple(map(str, range(nodes))), nodes, Links.of_unit_capacity(src, dst))
+    with contextlib.closing(LocalRanks(topology, deadline)) as ranks:
         yield _Probe(ranks, topology, deadline)
-    finally:
-        ranks.close()
 
 
 def _climb(probe: _Probe) -> LinkRate:
@@ -151,14 +133,6 @@ def _climb(probe: _Probe) -> LinkRate:
         rate = RATES_MBPS[RATES_MBPS.index(rate) - 1]
         efficiency = probe.efficiency(rate)
     return LinkRate(rate, efficiency)
-
-
-def _network(nodes: int, links: int) -> Topology:
-    """Return a network of the given size with evenly spread links."""
-    numbers = np.arange(links)
-    src = numbers % nodes
-    dst = (src + 1 + (numbers // nodes) % (nodes - 1)) % nodes
-    return Topology("", tuple(map(str, range(nodes))), nodes, Links.of_unit_capacity(src, dst))
 
 
 def _lock_step(topology: Topology, messages: int) -> Program:
@@ -180,46 +154,18 @@ def _lock_step(topology: Topology, messages: int) -> Program:
             for number in range(messages)
         )
         outgoing[src].append(ThreadBlock(dst, None, channel, sent))
-    ranks = tuple(
-        RankProgram(1, 0, len(received), (*received, *_released(sending, len(received))))
-        for received, sending in zip(incoming, outgoing, strict=True)
-    )
-    return Program("probe", "probe", ALLREDUCE, 1, True, "Simple", max(parallel) + 1, ranks)
-
-
-def _released(sending: list[ThreadBlock], receiving: int) -> list[ThreadBlock]:
-    """Return the sending blocks, those without a partner among `receiving` blocks freed of their waits."""
-    return [
-        block if number < receiving else replace(block, instructions=(block.instructions[0],) * len(block.instructions))
-        for number, block in enumerate(sending)
-    ]
+    ranks = []
+    for received, sending in zip(incoming, outgoing, strict=True):
+        for number in range(len(received), len(sending)):  # blocks without a partner wait for nothing
+            sending[number] = replace(sending[number], instructions=sending[number].instructions[:1] * messages)
+        ranks.append(RankProgram(1, 0, len(received), (*received, *sending)))
+    return Program("probe", "probe", ALLREDUCE, 1, True, "Simple", max(parallel) + 1, tuple(ranks))
 
 
 MAX_NODES = 512
 MAX_LINKS = 4096
-
-_WORK_BYTES = 40  # per element, to make and to check data
-
-
-def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
-    """Yield why `request` is too large for this runner or for this machine's memory."""
-    if (reason := _beyond_limits(request) or memory_shortage(request, _WORK_BYTES)) is not None:
-        yield FailureKind.UNAVAILABLE, reason
-
-
-def _beyond_limits(request: RunRequest) -> str | None:
-    topology = request.topology
-    if sys.platform != "linux":
-        return "the local runner needs Linux"
-    if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
-        found = f"{topology.node_count} and {len(topology.links)}"
-        return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
-    if topology.compute_count > (most := ELEMENT_TYPES[request.dtype].max_ranks):
-        return f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
-    return None
-
-
 LOW_EFFICIENCY = 0.7
+_WORK_BYTES = 40  # per element, to make and to check data
 _PLANS_SHARE_MEMORY = (
     "plans are executed in memory that ranks share, not over links: set where to loopback, and leave link_mbps out"
 )
@@ -232,13 +178,24 @@ TORCH_LIMIT_S = 60.0
 """How long ranks with torch may take to start, which is besides the time limit of a request."""
 
 
-def require_torch() -> None:
-    """Raise Unavailable where torch is not installed."""
-    if find_spec("torch") is None:
-        raise Unavailable("Gloo's collectives need torch", "none is installed", "pip install torch")
+def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
+    """Yield why `request` is too large for this runner or for this machine's memory."""
+    topology = request.topology
+    most = ELEMENT_TYPES[request.dtype].max_ranks
+    if sys.platform != "linux":
+        yield FailureKind.UNAVAILABLE, "the local runner needs Linux"
+    elif topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
+        found = f"{topology.node_count} and {len(topology.links)}"
+        reason = f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
+        yield FailureKind.UNAVAILABLE, reason
+    elif topology.compute_count > most:
+        reason = f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
+        yield FailureKind.UNAVAILABLE, reason
+    elif (shortage := memory_shortage(request, _WORK_BYTES)) is not None:
+        yield FailureKind.UNAVAILABLE, shortage
 
 
-class LocalRunner:
+class LocalRunner(LiveRunner[LocalRanks]):
     """Implements `Runner` with one process per rank and one for all links of the network.
 
     link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
@@ -252,8 +209,6 @@ class LocalRunner:
     fabric: name of the fabric; needed only where several have the topology
 
     Where the network is not emulated, Gloo's own collectives can be measured beside, if torch is installed.
-
-    The processes stay between requests for the same topology, and vanish with this process, however it ends.
     """
 
     name = "local"
@@ -267,6 +222,7 @@ class LocalRunner:
         where: str | None = None,
         fabric: str | None = None,
     ) -> None:
+        super().__init__()
         if where not in (None, *PLACES):
             raise unknown_name("place to run", str(where), PLACES)
         if link_mbps is not None and where not in (None, EMULATED):
@@ -277,81 +233,51 @@ class LocalRunner:
         self._link_mbps = link_mbps
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._probe = probe
-        self._ranks: LocalRanks | None = None
         self._place = (where, fabric)
-        self._group_key: tuple[object, ...] = ()
         self._rates: dict[tuple[int, int], LinkRate] = {}
-
-    def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see the port for the contract.
-
-        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the
-        first one of all a minute, to build what is native.
-        """
-        environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
-        faults = {"overlap": True, "plans": True, "switches": True}
-        if (fault := validate_request(request, self.library, precondition_faults, **faults)) is not None:
-            return RunFailure(*fault, environment=environment)
-        if request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps is not None):
-            return RunFailure(FailureKind.REJECTED, _PLANS_SHARE_MEMORY, environment=environment)
-        finished = False
-        try:
-            outcome: Outcome = self._measure(on_switch_processes(request), environment)
-            finished = True
-        except RunStopped as stopped:
-            outcome = self._explain(stopped, environment)
-        except Unavailable as missing:
-            outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
-        except InvalidInput as refused:
-            outcome = RunFailure(FailureKind.REJECTED, str(refused), environment=environment)
-        finally:
-            if not finished:
-                self.close()
-        return outcome
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Gloo has an algorithm for every collective, but none that goes over emulated links."""
         return () if self._place[0] in (None, EMULATED) else LIBRARY_ALGORITHMS
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the ranks; empty when none are running."""
-        return [] if self._ranks is None else list(self._ranks.pids)
+    def _fault(self, request: RunRequest) -> RequestFault | None:
+        fault = validate_request(request, self.library, precondition_faults, overlap=True, plans=True, switches=True)
+        if fault is None and request.has_plans and (self._place[0] not in (None, LOOPBACK) or self._link_mbps):
+            return FailureKind.REJECTED, _PLANS_SHARE_MEMORY
+        return fault
 
-    def close(self) -> None:
-        """End all processes."""
-        ranks, self._ranks = self._ranks, None
-        if ranks is not None:
-            ranks.close()
-
-    def __enter__(self) -> LocalRunner:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _measure(self, request: RunRequest, environment: dict[str, str | int | float | None]) -> Measurement:
+    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         where = self._place[0] or (LOOPBACK if request.has_plans else EMULATED)
-        rate = self._rate(request.topology) if where == EMULATED else None
-        placement = placement_of(request.topology, where, self._place[1])
+        environment["clock"] = "monotonic"
+        try:
+            request = on_switch_processes(request)
+            rate = self._rate(request.topology) if where == EMULATED else None
+            placement = placement_of(request.topology, where, self._place[1])
+        except InvalidInput as refused:
+            raise RunStopped(FailureKind.REJECTED, str(refused)) from None
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
         plans = plan_facts(only_plans(request.programs.values()))
-        facts |= {**plans, **node_facts(), **switch_facts(request)}
-        environment.update(facts)
-        environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
-        environment.update(_facts_of_rate(rate))
+        self._identify({**facts, **plans, **node_facts(), **switch_facts(request)}, environment)
+        if rate is not None:
+            environment["link_efficiency"] = rate.efficiency
+            if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
+                environment["warning"] = _TOO_FAST
         if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
             raise RunStopped(FailureKind.REJECTED, reason)
         native_code()  # not counted, as it is built only once
         if request.has_plans:
             plan_library()
-        if request.library:
-            require_torch()
-        start = time.monotonic()
-        ranks = self._ranks_for(request, placement, start + (TORCH_LIMIT_S if request.library else request.timeout_s))
-        deadline = (time.monotonic() if request.library else start) + request.timeout_s
+        if request.library and find_spec("torch") is None:
+            raise Unavailable("Gloo's collectives need torch", "none is installed", "pip install torch")
+        start, uses_gloo = time.monotonic(), bool(request.library)
+        if self._group is not None and self._group.uses_gloo < uses_gloo:
+            self.close()
+        start_limit = start + (TORCH_LIMIT_S if uses_gloo else request.timeout_s)
+        ranks = self._group_for(
+            (request.topology.id, placement.namespaces),
+            lambda: LocalRanks(request.topology, start_limit, placement, uses_gloo),
+        )
+        deadline = (time.monotonic() if uses_gloo else start) + request.timeout_s
         ranks.load(request.programs.values(), rate.link_mbps if rate else None, deadline, request.library)
         rounds = MeasurementRounds(ranks, request, deadline)
         return Measurement(self.name, rounds.measure(), environment, rounds.traces)
@@ -367,26 +293,3 @@ class LocalRunner:
                 rate = LinkRate(self._link_mbps, None)
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
-
-    def _ranks_for(self, request: RunRequest, placement: RankLocations, deadline: float) -> LocalRanks:
-        """Return the ranks that are there, or new ones where the network or what they can do must be another."""
-        topology, uses_gloo = request.topology, bool(request.library)
-        key = (topology.id, placement.namespaces)
-        if self._ranks is None or self._group_key != key or (uses_gloo and not self._ranks.uses_gloo):
-            self.close()
-            self._ranks, self._group_key = LocalRanks(topology, deadline, placement, uses_gloo), key
-        return self._ranks
-
-    def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:
-        stuck = isinstance(stopped, DeadlinePassed) and self._ranks is not None
-        blocked = self._ranks.blocked_ranks() if stuck and self._ranks is not None else {}
-        return run_failure_of(stopped, blocked, environment)
-
-
-def _facts_of_rate(rate: LinkRate | None) -> dict[str, str | int | float | None]:
-    """Return how well this machine carries emulated links, with a warning if it does not; nothing on other networks."""
-    if rate is None:
-        return {}
-    facts: dict[str, str | int | float | None] = {"link_efficiency": rate.efficiency}
-    is_low = rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY
-    return facts | ({"warning": _TOO_FAST} if is_low else {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -20,7 +20,6 @@ from chorale.runners.api.base import (
     RunFailure,
     Runner,
     RunRequest,
-    SizeMeasurement,
     library_result,
 )
 from chorale.runners.api.units import format_size, format_us
@@ -117,7 +116,15 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
     sizes_bytes = tuple(request.sizes_bytes[index] for index in on)
     repeats = request.repeats - race.first_repeats
     rest = _submitted(runner, replace(request, repeats=repeats, seed=request.seed + 2**31, sizes_bytes=sizes_bytes))
-    return rest if isinstance(rest, RunFailure) else _joined(first, rest, on)
+    if isinstance(rest, RunFailure):
+        return rest
+    results = {name: list(early) for name, early in first.results.items()}
+    for name, joined in results.items():
+        for index, more in zip(on, rest.results[name], strict=True):
+            joined[index] = replace(joined[index], times_s=joined[index].times_s + more.times_s)
+    return Measurement(
+        first.runner, {name: tuple(sizes) for name, sizes in results.items()}, rest.environment, rest.traces
+    )
 
 
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
@@ -138,20 +145,6 @@ def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
         return float(np.min(times_s)) / race.reference_s[index]
     fastest = min(references, key=lambda one: one.median_s)
     return float(np.min(times_s / np.array(fastest.times_s)))
-
-
-def _joined(first: Measurement, rest: Measurement, on: Sequence[int]) -> Measurement:
-    results = {name: _in_order(early, rest.results[name], on) for name, early in first.results.items()}
-    return Measurement(first.runner, results, rest.environment, rest.traces)
-
-
-def _in_order(
-    early: Sequence[SizeMeasurement], late: Sequence[SizeMeasurement], on: Sequence[int]
-) -> tuple[SizeMeasurement, ...]:
-    joined = list(early)
-    for index, more in zip(on, late, strict=True):
-        joined[index] = replace(joined[index], times_s=joined[index].times_s + more.times_s)
-    return tuple(joined)
 
 
 def _submitted(runner: Runner, request: RunRequest) -> Outcome:
@@ -223,7 +216,11 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     if goal.reference is not None and goal.reference not in names:
         raise InvalidInput("a reference must be among what is measured", goal.reference, f"use {', '.join(names)}")
     deadline_s = clock_s() + goal.max_seconds
-    current = replace(request, repeats=_first_repeats(request, goal))
+    if goal.launches > 1:
+        repeats = max(1, min(request.repeats, goal.max_repeats // goal.launches))
+    else:
+        repeats = min(max(request.repeats, MIN_SAMPLES), goal.max_repeats)
+    current = replace(request, repeats=repeats)
     collected = _Collected(request.sizes_bytes, goal, current.repeats if goal.launches > 1 else 1)
     while True:
         start_s = clock_s()
@@ -236,12 +233,6 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
         if repeats == 0:
             return collected.driven()
         current = replace(current, sizes_bytes=collected.open_sizes, repeats=repeats, seed=current.seed + 1)
-
-
-def _first_repeats(request: RunRequest, goal: Goal) -> int:
-    if goal.launches > 1:
-        return max(1, min(request.repeats, goal.max_repeats // goal.launches))
-    return min(max(request.repeats, MIN_SAMPLES), goal.max_repeats)
 
 
 class _Collected:

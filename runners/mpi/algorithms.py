@@ -60,7 +60,10 @@ class ToolInterface:
             *(number, own_name, ctypes.byref(name_bytes), ctypes.byref(verbosity), ctypes.byref(kind)),
             *(ctypes.byref(choices), text, ctypes.byref(text_bytes), ctypes.byref(bound), ctypes.byref(scope)),
         )
-        named = self._named(choices) if choices else _described(text.value.decode(errors="replace"))
+        # MPICH's description lists the values, which are numbered from 0 in that order.
+        listed = re.findall(r"^\s*(\w+)\s+- ", text.value.decode(errors="replace"), re.MULTILINE)
+        described = {value_name: value for value, value_name in enumerate(listed)}
+        named = self._named(choices) if choices else described
         return Variable(number.value, name, MappingProxyType(named))
 
     def read(self, variable: Variable) -> int:
@@ -106,11 +109,6 @@ class ToolInterface:
         return named
 
 
-def _described(text: str) -> dict[str, int]:
-    """Return the values that MPICH's description lists, which are numbered from 0 in that order."""
-    return {name: value for value, name in enumerate(re.findall(r"^\s*(\w+)\s+- ", text, re.MULTILINE))}
-
-
 if TYPE_CHECKING:  # it loads MPI, which the process of the runner does without
     from mpi4py import MPI
 
@@ -148,7 +146,7 @@ def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
 
 
 def _environment() -> dict[str, str]:
-    from chorale.runners.mpi.launch import rank_environment  # noqa: PLC0415 - of ranks, who need no launch
+    from chorale.runners.process_launch.processes import rank_environment  # noqa: PLC0415 - ranks need no launch
 
     return {**os.environ, **rank_environment()}
 

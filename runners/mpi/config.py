@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import SERVER_ONLY, Capabilities, MeasurerRequest
-from chorale.runners.fabric.config import FabricConfig
+from chorale.runners.api.config import SERVER_ONLY, Capabilities, FabricConfig, MeasurerRequest
 
 
 class MpiConfig(FabricConfig):

@@ -1,9 +1,8 @@
-"""The MPI job as the runner sees it: a launcher that is started, fed with commands, listened to and ended."""
+"""The MPI job as the runner sees it, and its ranks: a launcher that is started, fed with commands and ended."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import selectors
 import signal
@@ -11,79 +10,20 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from chorale.runners.api.base import FailureKind
+from chorale.runners.api.base import FailureKind, StuckInstruction
 from chorale.runners.execution.rank_part import RankPart
-from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
 from chorale.runners.mpi.launch import SCRIPT, MpiLaunch
-from chorale.runners.mpi.messages import NativeLibraries
+from chorale.runners.mpi.messages import DIED, READY_FOR_MORE, Message, NativeLibraries, decode_line, encode_pieces
 from chorale.runners.process_launch.placement import RankHost
-from chorale.runners.process_launch.processes import end_group_in_order
-from chorale.runners.process_launch.slurm import STEP_GRACE_S, end_steps, launcher_environment, new_step_name
-from chorale.synth.errors import Unavailable
+from chorale.runners.process_launch.processes import end_guarded, start_guarded
+from chorale.runners.process_launch.slurm import STEP_GRACE_S, launcher_environment, new_step_name, require_steps_ended
 from chorale.synth.programs.program import Program
-
-Message = dict[str, Any]
-
-PIECE_CHARACTERS = 8192
-READY_FOR_MORE: Message = {"answer": "more"}
-"""What rank 0 says when it is ready for the next piece."""
-
-DIED = "died"
-"""The answer of the shell of a rank that has died: `rank`, and `code` as a shell has it."""
-
-_MARK = "@chorale "
-
-
-def encode_line(document: Message) -> bytes:
-    """Return the line that says `document`."""
-    return f"{_MARK}{json.dumps(document, separators=(',', ':'))}\n".encode()
-
-
-def decode_line(line: bytes) -> Message | None:
-    """Return the document of a line of `encode_line`, None for a line of somebody else."""
-    text = line.decode(errors="replace")
-    return dict(json.loads(text.removeprefix(_MARK))) if text.startswith(_MARK) else None
-
-
-def encode_pieces(document: Message) -> Iterator[bytes]:
-    """Return the lines that `MessageAssembler` puts together; the last one begins with `=`, those before with `+`."""
-    text = json.dumps(document, separators=(",", ":"))
-    for start in range(0, len(text), PIECE_CHARACTERS):
-        sign = "=" if start + PIECE_CHARACTERS >= len(text) else "+"
-        yield f"{sign}{text[start : start + PIECE_CHARACTERS]}\n".encode()
-
-
-class MessageAssembler:
-    """Puts the pieces of a document together."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def add(self, line: bytes) -> Message | None:
-        """Return the document that `line` completes, None if there is more to come."""
-        text = line.decode().rstrip("\n")
-        self._parts.append(text[1:])
-        if text[0] == "+":
-            return None
-        whole = "".join(self._parts)
-        self._parts.clear()
-        return dict(json.loads(whole))
-
-
-_GUARD = (
-    "folder=$1; commands=$2; grace=$3; shift 3; exec 3<&0; (trap '' TERM; read _ <&3; "
-    '[ "$grace" = 0 ] || { kill -TERM 0; sleep "$grace"; }; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
-    'exec 3<&-; exec "$@" <"$commands"'
-)
-"""The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, the folder is
-removed and all are killed. A launcher that is gone takes the ranks along, wherever they are; one whose ranks are steps
-of a Slurm job has to end these first."""
 
 _KEPT_LINES = 200
 _LEAVE_S = 3.0
@@ -95,25 +35,35 @@ class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown 
 
 
 class MpiJob:
-    """A launcher in a process group of its own, with pipes to rank 0 of its job."""
+    """A guarded launcher, with pipes to rank 0 of its job. Its end takes the ranks along, wherever they are; one whose
+    ranks are steps of a Slurm job has to end these first."""
 
     def __init__(self, launch: MpiLaunch) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-mpi-")
-        self._errors = (Path(self._folder.name) / "stderr.txt").open("w+b")
+        folder = Path(self._folder.name)
+        self._errors = (folder / "stderr.txt").open("w+b")
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._received = b""
         self._documents: deque[Message] = deque()
         self._step_name = new_step_name() if launch.in_steps else None
+        script = folder / "launcher"
+        script.write_text(launch.script)
+        script.chmod(0o700)
+        # An MPI puts its files where they are removed, whatever its end.
+        environment = {"TMPDIR": self._folder.name} if launch.is_here else {}
+        if self._step_name is not None:
+            environment = launcher_environment(str(script), self._step_name)
         commands, self._commands = os.pipe()
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module behind a launcher
-                ["/bin/sh", "-c", _GUARD, *self._guard_arguments(commands), *self._argv(launch)],
-                stdin=subprocess.PIPE,
+            self._process = start_guarded(
+                [str(script) if word == SCRIPT else word for word in launch.argv],
+                folder,
+                self._grace_s,
+                f"/dev/fd/{commands}",
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, **launch.environment, **self._environment(launch)},
+                env={**os.environ, **launch.environment, **environment},
                 pass_fds=[commands],
-                start_new_session=True,
             )
         except BaseException:
             os.close(self._commands)
@@ -131,7 +81,9 @@ class MpiJob:
             except BrokenPipeError:
                 raise JobEnded from None
             if number < len(lines) - 1:
-                self._await_more(deadline)
+                while READY_FOR_MORE not in self._documents:
+                    self._listen(deadline)
+                self._documents.remove(READY_FOR_MORE)
 
     def receive(self, deadline: float) -> Message:
         """Return the next document of rank 0; raises as `send` does."""
@@ -158,56 +110,24 @@ class MpiJob:
         if gracefully:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_S)
-        # The guard lives as long as its pipe, so that until here the group's number belongs to nobody else.
-        descendants = self._descendants()
-        if self._step_name is not None and self._process.poll() is None:
-            end_group_in_order(self._process.pid, STEP_GRACE_S)
-        os.killpg(self._process.pid, signal.SIGKILL)
-        for process in descendants:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        self._process.wait()
-        self._clean()
-        if self._step_name is not None and not end_steps(self._step_name):
-            way_out = f"see `squeue --steps`, cancel the step {self._step_name}, then measure again"
-            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
-
-    def _guard_arguments(self, commands: int) -> list[str]:
-        grace_s = 0.0 if self._step_name is None else STEP_GRACE_S
-        return ["sh", self._folder.name, f"/dev/fd/{commands}", f"{grace_s:g}"]
-
-    def _descendants(self) -> list[psutil.Process]:
-        """Return what the launcher has started here, which may be in groups of its own."""
+        descendants: list[psutil.Process] = []  # what the launcher has started here, maybe in groups of its own
         with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self._process.pid).children(recursive=True)
-        return []
-
-    def _environment(self, launch: MpiLaunch) -> dict[str, str]:
-        """Return the variables with which an MPI puts its files where they are removed, whatever its end."""
+            descendants = psutil.Process(self._process.pid).children(recursive=True)
+        end_guarded(self._process, self._grace_s)
+        kill_processes(descendants)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._clean()
         if self._step_name is not None:
-            return launcher_environment(str(self._script), self._step_name)
-        return {"TMPDIR": self._folder.name} if launch.is_here else {}
+            require_steps_ended(self._step_name)
 
     @property
-    def _script(self) -> Path:
-        return Path(self._folder.name) / "launcher"
-
-    def _argv(self, launch: MpiLaunch) -> list[str]:
-        self._script.write_text(launch.script)
-        self._script.chmod(0o700)
-        return [str(self._script) if word == SCRIPT else word for word in launch.argv]
+    def _grace_s(self) -> float:
+        return 0.0 if self._step_name is None else STEP_GRACE_S
 
     def _clean(self) -> None:
         self._errors.close()
         self._folder.cleanup()
-
-    def _await_more(self, deadline: float) -> None:
-        while READY_FOR_MORE not in self._documents:
-            self._listen(deadline)
-        self._documents.remove(READY_FOR_MORE)
 
     def _listen(self, deadline: float) -> None:
         """Wait for documents; JobEnded where the next one is the death of a rank."""
@@ -238,14 +158,22 @@ class MpiJob:
                 self._documents.append(document)
 
 
+def kill_processes(processes: Sequence[psutil.Process]) -> None:
+    """Kill those that still run."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0005
 _ANSWER_S = 1.0  # for what is left to say after a failure
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
+_ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked", "trace": "traced"}
 
 
 class MpiRankGroup:
-    """Implements `RankGroup` with one MPI job; after RunStopped it is only good for `close`."""
+    """Implements `RankGroup` by an MPI job, commanded through rank 0; after RunStopped only good for `close`."""
 
     def __init__(self, launch: MpiLaunch, ranks: int, deadline: float) -> None:
         self.ranks = range(ranks)
@@ -278,7 +206,7 @@ class MpiRankGroup:
         """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         parts = [
-            [RankPart.of_program(program, rank).to_json() for program in programs] + [call] * len(library)
+            [RankPart.of(program, rank).to_json() for program in programs] + [call] * len(library)
             for rank in self.ranks
         ]
         command = {
@@ -325,10 +253,7 @@ class MpiRankGroup:
         if not self._is_closed:
             self._is_closed = True
             self._job.close(gracefully)
-            # Where a network is cut, the end of the launcher is not noticed behind the cut.
-            for process in self._processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+            kill_processes(self._processes)  # where a network is cut, those behind it do not notice the end
 
     def _send(self, command: Message, deadline: float, doing: str) -> None:
         try:
@@ -370,6 +295,3 @@ class MpiRankGroup:
         last = next((line.strip() for line in reversed(self._job.output_tail()) if line.strip()), "no reason given")
         who = "the MPI job ended" if rank is None else f"rank {rank} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {last}", rank)
-
-
-_ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked", "trace": "traced"}

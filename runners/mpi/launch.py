@@ -18,7 +18,7 @@ from typing import Protocol
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.process_launch.processes import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from chorale.runners.process_launch.processes import CLUSTER, FABRIC, LOOPBACK, rank_environment, require_network_kind
 from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, SlurmAllocation, in_slurm_job, require_one_process
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
@@ -307,13 +307,6 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric, command: tuple[str, ...]) -
     start = (mpiexec, *options, "-n", str(fabric.ranks), *command)
     argv, honest_bytes = (*fabric.command_prefix(0), *start), fabric.links.honest_bytes
     return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True, honest_bytes=honest_bytes)
-
-
-def rank_environment() -> dict[str, str]:
-    """Return the variables of every rank: our modules, and one thread, because there may be more ranks than cores."""
-    root = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
 
 
 _SUPERVISE = (

@@ -1,11 +1,17 @@
-"""MPI's point-to-point calls as the engine's transport: native code that gets functions and handles from mpi4py."""
+"""Messages of an MPI job: control documents on its standard streams, and MPI's calls as the transport of engines.
+
+Documents are lines of text, as the streams carry other people's lines as well. Launchers give up when the input of a
+job comes faster than rank 0 reads it, so a document comes in pieces, each of which rank 0 asks for.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chorale.runners.engine.build import NativeTarget, build_native, native_home
 from chorale.runners.engine.library import NATIVE, engine_library
@@ -14,7 +20,52 @@ from chorale.synth.errors import InvalidInput
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_SOURCES = Path(__file__).parent / "native"
+Message = dict[str, Any]
+
+PIECE_CHARACTERS = 8192
+READY_FOR_MORE: Message = {"answer": "more"}
+"""What rank 0 says when it is ready for the next piece."""
+
+DIED = "died"
+"""The answer of the shell of a rank that has died: `rank`, and `code` as a shell has it."""
+
+_MARK = "@chorale "
+
+
+def encode_line(document: Message) -> bytes:
+    """Return the line that says `document`."""
+    return f"{_MARK}{json.dumps(document, separators=(',', ':'))}\n".encode()
+
+
+def decode_line(line: bytes) -> Message | None:
+    """Return the document of a line of `encode_line`, None for a line of somebody else."""
+    text = line.decode(errors="replace")
+    return dict(json.loads(text.removeprefix(_MARK))) if text.startswith(_MARK) else None
+
+
+def encode_pieces(document: Message) -> Iterator[bytes]:
+    """Return the lines that `MessageAssembler` puts together; the last one begins with `=`, those before with `+`."""
+    text = json.dumps(document, separators=(",", ":"))
+    for start in range(0, len(text), PIECE_CHARACTERS):
+        sign = "=" if start + PIECE_CHARACTERS >= len(text) else "+"
+        yield f"{sign}{text[start : start + PIECE_CHARACTERS]}\n".encode()
+
+
+class MessageAssembler:
+    """Puts the pieces of a document together."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def add(self, line: bytes) -> Message | None:
+        """Return the document that `line` completes, None if there is more to come."""
+        text = line.decode().rstrip("\n")
+        self._parts.append(text[1:])
+        if text[0] == "+":
+            return None
+        whole = "".join(self._parts)
+        self._parts.clear()
+        return dict(json.loads(whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +84,7 @@ class NativeLibraries:
 def native_libraries(home: Path | None = None) -> NativeLibraries:
     """Return the libraries, built first where that was not done before. Unavailable without a compiler."""
     folder = (home or native_home()).resolve()
-    sources = tuple(sorted(_SOURCES.glob("*.cpp")))
+    sources = (Path(__file__).parent / "native" / "mpi_messages.cpp",)
     messages = NativeTarget("libchorale_mpi_messages.so", sources, ("-shared", "-fPIC"), (NATIVE,))
     return NativeLibraries(engine_library(folder), build_native(messages, folder))
 
@@ -62,7 +113,8 @@ class _Mpi(ctypes.Structure):
 
 
 class MpiMessages:
-    """Messages on `communicator`, which nobody else may use; channels are its tags.
+    """Messages on `communicator`, which nobody else may use; channels are its tags. Native code gets functions and
+    handles from mpi4py.
 
     most_bytes: of one message of MPI; None chooses what suits the MPI
     address:    that of the chorale_messages; of use until `close`, which comes after the engine's

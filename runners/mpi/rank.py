@@ -1,4 +1,7 @@
-"""The process of one rank in an MPI job: runs programs and MPI's own calls, with real data, when it is told to."""
+"""The process of one rank in an MPI job: runs programs and MPI's own calls, with real data, when it is told to.
+
+Rank 0 relays the commands of the runner to all ranks, and their replies back; clocks of other hosts are aligned.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from chorale.runners.api.elements import Vector
-from chorale.runners.engine.library import (
-    TOKEN_BYTES,
-    Engine,
-    EngineError,
-    Execution,
-    Status,
-    Work,
-    addresses_for,
-    listen,
-)
-from chorale.runners.execution.rank_part import LoadedPart, RankMemory, load_parts, rank_trace
-from chorale.runners.execution.rounds import StuckInstruction
+from chorale.runners.engine.library import TOKEN_BYTES, Engine, addresses_for, listen
+from chorale.runners.execution.rank_part import RankMemory, RankParts
 from chorale.runners.measurement.clocks import (
     ROUNDS,
     ClockOffset,
@@ -40,8 +32,15 @@ from chorale.runners.measurement.clocks import (
     same_clocks,
 )
 from chorale.runners.mpi.algorithms import PREFIX, ForcedAlgorithm, MpiAlgorithms, ToolInterface
-from chorale.runners.mpi.job import READY_FOR_MORE, Message, MessageAssembler, encode_line
-from chorale.runners.mpi.messages import MpiMessages, NativeLibraries, native_libraries
+from chorale.runners.mpi.messages import (
+    READY_FOR_MORE,
+    Message,
+    MessageAssembler,
+    MpiMessages,
+    NativeLibraries,
+    encode_line,
+    native_libraries,
+)
 from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
 
@@ -71,129 +70,36 @@ def _bytes(vector: Vector) -> list[Any]:
     return [vector.view(np.uint8), MPI.BYTE]
 
 
-class RankRun(Protocol):
-    """What a rank does between a start and its end."""
+class MpiCalls:
+    """MPI's own collectives, chosen by MPI or of one algorithm, on a communicator that nobody else uses.
 
-    blocked: list[StuckInstruction]
-    """Where the blocks are stuck, after a run that was not finished."""
+    names: of the algorithms of the requests, the first of which has the number `first`
+    """
 
-    execution: Execution | None
-    """What the engine says of a run that was finished; None for MPI's own."""
-
-    def run(self, start_s: float, limit_s: float) -> float | None:
-        """Start at `start_s` and return the time at which this rank had its result, both on the monotonic clock.
-
-        None if `limit_s` is over.
-        """
-        ...
-
-
-class ProgramRun:
-    """Implements `RankRun` with the engine, which is of no use any more after one that was not finished."""
-
-    def __init__(self, engine: Engine, work: Work, memory: RankMemory) -> None:
-        self.blocked: list[StuckInstruction] = []
-        self.execution: Execution | None = None
-        self._engine = engine
-        self._memory = memory  # the engine knows it by addresses only
-        self._work = work
-
-    def run(self, start_s: float, limit_s: float) -> float | None:
-        work = replace(self._work, limit_s=limit_s, not_before_ns=round(start_s * 1e9))
-        try:
-            self.execution = self._engine.execute(work)
-            return self.execution.end_ns / 1e9
-        except EngineError as error:
-            if error.status not in (Status.TIMEOUT, Status.PEER_LOST):  # then another is to blame, who is noticed
-                raise
-            self.blocked = list(map(_stuck_instruction, error.blocked.splitlines()))
-            return None
-
-
-def _stuck_instruction(line: str) -> StuckInstruction:
-    block, step, why = line.split(" ", 2)
-    return int(block), int(step), why
-
-
-class LibraryRun:
-    """Implements `RankRun` with a call that returns when the rank has its result, however long that takes."""
-
-    def __init__(
-        self, collective: Collective, memory: RankMemory, communicator: MPI.Comm, algorithm: ForcedAlgorithm | None
-    ) -> None:
-        """algorithm: for the call; None where MPI chooses"""
-        self.blocked: list[StuckInstruction] = []
-        self.execution: Execution | None = None
-        self._collective = collective
-        self._memory = memory
-        self._communicator = communicator if algorithm is None else algorithm.communicator
-        self._algorithm = algorithm
-
-    def run(self, start_s: float, limit_s: float) -> float | None:
-        with nullcontext() if self._algorithm is None else self._algorithm.forced():
-            time.sleep(max(0.0, start_s - time.monotonic()))
-            run_collective(self._communicator, self._collective, self._memory.input, self._memory.output)
-            return time.monotonic()
-
-
-class RankPrograms:
-    """What a rank can run. The engine's messages and MPI's own calls have a communicator each."""
-
-    def __init__(self, world: MPI.Comm) -> None:
-        self._rank, self._ranks = world.rank, world.size
-        self._for_messages, self._for_calls = world.Dup(), world.Dup()
-        self._engine: Engine | None = None
-        self._programs: list[LoadedPart] = []
-        self._library: list[str] = []  # the last ones of these are MPI's
+    def __init__(self, communicator: MPI.Comm) -> None:
+        self._communicator = communicator
+        self._names: Sequence[str] = ()
+        self._first = 0
         self._forced: dict[tuple[CollectiveName, str], ForcedAlgorithm] = {}
         self._tools: ToolInterface | None = None  # only where an algorithm is chosen
-        self._addresses: list[str] = []  # of other engines; none where MPI carries their messages
-        self._token = b""
 
-    def load(self, command: Message) -> None:
-        """Replace the programs by those of `command`; the first time, the engine is loaded and finds the others."""
-        if self._engine is None:
-            self._engine = self._new_engine(NativeLibraries(*map(Path, command["libraries"])), *command["transport"])
-        self._programs = load_parts(self._engine, self._programs, command["part"])
-        self._library = command["library"]
-        for name in self._library:
-            self._force(name)
-        if self._addresses:
-            self._engine.connect(self._addresses, self._token, max(0.0, command["limit_s"]))
+    def prepare(self, names: Sequence[str], first: int, collective: CollectiveName) -> None:
+        """Take in the algorithms of a request; all ranks call this together."""
+        self._names, self._first = names, first
+        for name in names:
+            if name.startswith(PREFIX) and (collective, name) not in self._forced:
+                self._tools = self._tools or ToolInterface()
+                algorithms = MpiAlgorithms(self._tools)
+                forced = algorithms.force(self._communicator, collective, name.removeprefix(PREFIX))
+                self._forced[collective, name] = forced
 
-    def prepare(self, task: Message) -> tuple[RankMemory, RankRun]:
-        """Return fresh data, and the run on them, for a task of `prepare_task`."""
-        program = self._programs[task["program"]]
-        memory = program.memory(self._rank, task)
-        if program.number is None or self._engine is None:
-            name = self._library[task["program"] - len(self._programs)]
-            return memory, LibraryRun(program.collective, memory, self._for_calls, self._force(name))
-        return memory, ProgramRun(self._engine, program.work(memory, task), memory)
-
-    def _force(self, name: str) -> ForcedAlgorithm | None:
-        """Return the algorithm of which `name` is that in a request, None where MPI chooses. The first time all ranks
-        call this together."""
-        if not name.startswith(PREFIX):
-            return None
-        key = self._programs[-1].collective.name, name
-        if key not in self._forced:
-            self._tools = self._tools or ToolInterface()
-            algorithms = MpiAlgorithms(self._tools)
-            self._forced[key] = algorithms.force(self._for_calls, key[0], name.removeprefix(PREFIX))
-        return self._forced[key]
-
-    def _new_engine(self, libraries: NativeLibraries, transport: str, interface: str | None) -> Engine:
-        if not libraries.exist:
-            libraries = native_libraries()
-        engine = Engine(self._rank, self._ranks, libraries.engine)
-        if transport == "mpi":
-            self._messages = MpiMessages(self._for_messages, libraries.messages)
-            engine.use_messages(self._messages.address)
-        else:
-            own = listen(engine, interface)
-            self._addresses = addresses_for(own, self._for_messages.allgather(own))
-            self._token = self._for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
-        return engine
+    def run(self, number: int, collective: Collective, memory: RankMemory, start_s: float) -> None:
+        """Start at `start_s` and return when the rank has its result, however long that takes."""
+        algorithm = self._forced.get((collective.name, self._names[number - self._first]))
+        communicator = self._communicator if algorithm is None else algorithm.communicator
+        with nullcontext() if algorithm is None else algorithm.forced():
+            time.sleep(max(0.0, start_s - time.monotonic()))
+            run_collective(communicator, collective, memory.input, memory.output)
 
 
 _TAG = 1  # documents have 0
@@ -221,9 +127,6 @@ def measure_clock_offset(communicator: MPI.Comm, rank: int) -> ClockOffset:
     return clock_offset(clock_samples(exchange, time.monotonic))
 
 
-ControlMessage = dict[str, Any]
-
-
 class ControlChannel:
     """Sends documents to ranks and takes those that have come."""
 
@@ -231,21 +134,16 @@ class ControlChannel:
         self._communicator = communicator
         self._pending_sends: list[MPI.Request] = []
 
-    def send(self, rank: int, document: ControlMessage) -> None:
+    def send(self, rank: int, document: Message) -> None:
         """Hand `document` to MPI; it leaves whenever this or another method lets MPI work."""
         self._pending_sends = [request for request in self._pending_sends if not request.Test()]
         self._pending_sends.append(self._communicator.isend(document, rank))
 
-    def receive(self) -> tuple[int, ControlMessage] | None:
+    def receive(self) -> tuple[int, Message] | None:
         """Return a document and who sent it, None if none has come."""
         status = MPI.Status()
         message = self._communicator.improbe(status=status)
-        if message is None:
-            return None
-        return status.Get_source(), message.recv()
-
-
-END_COMMAND: Message = {"do": "end"}
+        return None if message is None else (status.Get_source(), message.recv())
 
 
 class ControlRelay:
@@ -263,11 +161,8 @@ class ControlRelay:
         clocks: Sequence[str],
         output: int,
     ) -> None:
-        self._communicator = communicator
-        self._clocks = clocks
-        self._channel = channel
-        self._execute = execute
-        self._output = output
+        self._communicator, self._channel, self._execute = communicator, channel, execute
+        self._clocks, self._output = clocks, output
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._offsets: dict[int, ClockOffset] = {}
         self._writing = threading.Lock()
@@ -324,7 +219,7 @@ class ControlRelay:
                 self._write(READY_FOR_MORE)
             else:
                 self._commands.put(document)
-        self._commands.put(END_COMMAND)
+        self._commands.put({"do": "end"})
 
     def _write(self, document: Message) -> None:
         with self._writing:
@@ -345,34 +240,27 @@ class MpiRank:
     prepare  a program, a size and fresh data                    -> ready
     go       the time at which to start, and how long at most    -> done with the time of the end, if there was one
     check    whether every element is right                      -> checked
+    trace    what each step took, if it was to be traced         -> traced
     status   what the blocks waited for when the time was over   -> blocked
     end      leave
     """
 
     def __init__(self, world: MPI.Comm, output: int) -> None:
-        self._rank = world.rank
-        self._control = world.Dup()
-        self._programs = RankPrograms(world)
+        self._rank, self._ranks = world.rank, world.size
+        self._control, self._for_messages = world.Dup(), world.Dup()
+        self._calls = MpiCalls(world.Dup())
         self._channel = ControlChannel(self._control)
         clocks = world.allgather(clock_identity())
         self._relay = (
             ControlRelay(self._control, self._channel, self.execute, clocks, output) if world.rank == 0 else None
         )
-        self._memory: RankMemory | None = None
-        self._run: RankRun | None = None
-        self._start_at = self._started_at = NEVER
-        self._limit_s = 0.0
+        self._engine: Engine | None = None
+        self._messages: MpiMessages | None = None
+        self._addresses: list[str] = []  # of other engines; none where MPI carries their messages
+        self._token = b""
+        self._parts: RankParts | None = None
+        self._start_at, self._limit_s = NEVER, 0.0
         self._has_left = False
-        self._commands: dict[str, Callable[[Message], None]] = {
-            "load": self._load,
-            "prepare": self._prepare,
-            "go": self._go,
-            "check": self._check,
-            "trace": self._trace,
-            "status": self._status,
-            "answer_clock": lambda _: serve_clock(self._control, 0),
-            "end": self._end,
-        }
 
     def serve(self) -> None:
         """Work until the runner ends the job."""
@@ -381,26 +269,41 @@ class MpiRank:
         words = [host.name, *sorted(host.aliases - {host.name})]
         self._reply({"answer": "hello", "pid": os.getpid(), "mpi": mpi_version(), "host": words})
         while not self._has_left:
-            received = self._receive_command() if self._relay is None else self._relay.poll()
-            if not received:
-                self._wait()
+            if self._relay is not None:
+                received = self._relay.poll()
+            elif received := (message := self._channel.receive()) is not None:
+                assert message is not None
+                self.execute(message[1])
+            if received:
+                continue
+            # Leave the core to others for a while; where a start is near, run.
+            if self._start_at - time.monotonic() > _PRECISE_S:
+                time.sleep(_WAIT_S)
+            else:
+                self._attempt(self._run)
 
     def execute(self, command: Message) -> None:
         """Do what `command` says."""
-        self._attempt(lambda: self._commands[command["do"]](command))
+        commands: dict[str, Callable[[Message], Message | None]] = {
+            "load": self._load,
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": lambda _: {"answer": "checked", "complaint": self._loaded.complaint()},
+            "trace": lambda _: {"answer": "traced", "trace": self._loaded.trace()},
+            "status": lambda _: {"answer": "blocked", "blocks": self._parts.blocked if self._parts else []},
+            "answer_clock": lambda _: serve_clock(self._control, 0),
+            "end": self._end,
+        }
+        self._attempt(lambda: commands[command["do"]](command))
 
-    def _attempt(self, work: Callable[[], None]) -> None:
-        """Do `work`; what goes wrong is an answer too."""
+    def _attempt(self, work: Callable[[], Message | None]) -> None:
+        """Do `work` and reply with its answer; what goes wrong is an answer too."""
         try:
-            work()
+            answer = work()
         except Exception as error:  # whatever it was, the runner hears of it
-            self._reply({"answer": "error", "message": f"{type(error).__name__}: {error}"})
-
-    def _receive_command(self) -> bool:
-        message = self._channel.receive()
-        if message is not None:
-            self.execute(message[1])
-        return message is not None
+            answer = {"answer": "error", "message": f"{type(error).__name__}: {error}"}
+        if answer is not None:
+            self._reply(answer)
 
     def _reply(self, document: Message) -> None:
         if self._relay is None:
@@ -408,43 +311,47 @@ class MpiRank:
         else:
             self._relay.forward_reply(0, document)
 
-    def _wait(self) -> None:
-        """Leave the core to others for a while; where a start is near, run."""
-        left_s = self._start_at - time.monotonic()
-        if left_s > _PRECISE_S:
-            time.sleep(_WAIT_S)
+    @property
+    def _loaded(self) -> RankParts:
+        assert self._parts is not None
+        return self._parts
+
+    def _load(self, command: Message) -> Message:
+        """Replace the programs; the first time, the engine is loaded and finds the others."""
+        if self._engine is None:
+            self._engine = self._new_engine(NativeLibraries(*map(Path, command["libraries"])), *command["transport"])
+            self._parts = RankParts(self._engine, self._rank, self._calls.run)
+        self._loaded.load(command["part"])
+        library = command["library"]
+        self._calls.prepare(library, len(command["part"]) - len(library), self._loaded.collective.name)
+        if self._addresses:
+            self._engine.connect(self._addresses, self._token, max(0.0, command["limit_s"]))
+        return {"answer": "loaded"}
+
+    def _new_engine(self, libraries: NativeLibraries, transport: str, interface: str | None) -> Engine:
+        if not libraries.exist:
+            libraries = native_libraries()
+        engine = Engine(self._rank, self._ranks, libraries.engine)
+        if transport == "mpi":
+            self._messages = MpiMessages(self._for_messages, libraries.messages)
+            engine.use_messages(self._messages.address)
         else:
-            self._attempt(self._execute_run)
+            own = listen(engine, interface)
+            self._addresses = addresses_for(own, self._for_messages.allgather(own))
+            self._token = self._for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
+        return engine
 
-    def _load(self, command: Message) -> None:
-        self._programs.load(command)
-        self._reply({"answer": "loaded"})
-
-    def _prepare(self, command: Message) -> None:
-        self._memory = self._run = None
-        gc.collect()
-        self._memory, self._run = self._programs.prepare(command)
-        self._reply({"answer": "ready"})
+    def _prepare(self, command: Message) -> Message:
+        self._loaded.prepare(command)
+        return {"answer": "ready"}
 
     def _go(self, command: Message) -> None:
         self._start_at, self._limit_s = command["at"], command["limit_s"]
 
-    def _execute_run(self) -> None:
-        self._started_at, self._start_at = self._start_at, NEVER
-        end = None if self._run is None else self._run.run(self._started_at, self._limit_s)
-        if end is not None:
-            self._reply({"answer": "done", "end": end})
-
-    def _check(self, command: Message) -> None:
-        self._reply({"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()})
-
-    def _trace(self, command: Message) -> None:
-        execution = None if self._run is None else self._run.execution
-        trace = None if execution is None else rank_trace(execution, round(self._started_at * 1e9)).to_json()
-        self._reply({"answer": "traced", "trace": trace})
-
-    def _status(self, command: Message) -> None:
-        self._reply({"answer": "blocked", "blocks": [] if self._run is None else self._run.blocked})
+    def _run(self) -> Message | None:
+        start_s, self._start_at = self._start_at, NEVER
+        end = None if self._parts is None else self._parts.run(start_s, self._limit_s)
+        return None if end is None else {"answer": "done", "end": end}
 
     def _end(self, command: Message) -> None:
         self._has_left = True

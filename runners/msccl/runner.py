@@ -96,18 +96,14 @@ def launch(host: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) 
         errors = started.read(STDERR).decode(errors="replace")
     finally:
         started.close()
-    logs = tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts))
-    return LaunchResult(code, output, errors, logs, _rank_hosts(folder, mode))
+    logs = tuple(_texts(folder / "logs", f"{mode}.{part}.*") for part in range(parts))
+    said = {int(path.suffix[1:]): text.split() for path, text in _texts(folder / "hosts", f"{mode}.*").items()}
+    hosts = {rank: RankHost.of_words(words) for rank, words in said.items() if words}
+    return LaunchResult(code, output, errors, tuple(tuple(texts.values()) for texts in logs), hosts)
 
 
-def _rank_hosts(folder: Path, mode: Mode) -> dict[int, RankHost]:
-    """Return what the ranks of the last launch in `mode` said of their hosts."""
-    said = {path: path.read_text(errors="replace").split() for path in sorted((folder / "hosts").glob(f"{mode}.*"))}
-    return {int(path.suffix[1:]): RankHost.of_words(words) for path, words in said.items() if words}
-
-
-def _logs(folder: Path, names: str) -> tuple[str, ...]:
-    return tuple(path.read_text(errors="replace") for path in sorted((folder / "logs").glob(names)))
+def _texts(folder: Path, names: str) -> dict[Path, str]:
+    return {path: path.read_text(errors="replace") for path in sorted(folder.glob(names))}
 
 
 DEFAULT_LIBRARY = "nccl"

@@ -8,8 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import Capabilities, MeasurerRequest
-from chorale.runners.fabric.config import FabricConfig
+from chorale.runners.api.config import Capabilities, FabricConfig, MeasurerRequest
 from chorale.runners.oneccl.install import DEFAULT_VERSION, Version
 from chorale.runners.process_launch.slurm import require_one_process
 

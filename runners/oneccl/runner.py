@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
-from chorale.runners.execution.rounds import run_failure_of
+from chorale.runners.execution.rounds import Environment, LiveRunner, RankGroup, RunStopped, run_failure_of
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.links import dishonest_size
-from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
+from chorale.runners.measurement.machine import Facts
 from chorale.runners.oneccl.install import (
     DEFAULT_VERSION,
     INTERPRETER,
@@ -70,23 +69,15 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
     require_network_kind(where)
     if where == LOOPBACK:
         return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
-    placement = None if where == CLUSTER else _fabric(topology, fabric)
-    if placement is None and where != FABRIC and fabric is None:
-        placement = _cluster(topology)
-    if placement is not None:
+    if where != CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
+        return RankPlacement(up.hosts(), up.facts(), honest_bytes=up.links.honest_bytes)
+    if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
         return placement
     rule = (
         "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
     )
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
     raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
-
-
-def _fabric(topology: Topology, name: str | None) -> RankPlacement | None:
-    fabric = find_fabric(topology.id, name)
-    if fabric is None:
-        return None
-    return RankPlacement(fabric.hosts(), fabric.facts(), honest_bytes=fabric.links.honest_bytes)
 
 
 def _cluster(topology: Topology) -> RankPlacement | None:
@@ -106,7 +97,7 @@ _REPORT_S = 1.5  # for the others to report once one rank has run into the limit
 _SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
 
 
-class OneCclRunner:
+class OneCclRunner(LiveRunner[RankGroup]):
     """Implements `Runner` with one process per rank, all programs and sizes of a request in each.
 
     fabric: name of the fabric; needed only where several have the topology
@@ -131,79 +122,51 @@ class OneCclRunner:
         home: Path | None = None,
         fault: InjectedFault | None = None,
     ) -> None:
-        self._fabric = fabric
-        self._where = where
+        super().__init__()
+        self._fabric, self._where = fabric, where
         self._version = version
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
-        self._fault = fault
+        self._misbehaviour = fault
         self._placement: RankPlacement | None = None
-
-    def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
-        packages = PACKAGES[self._version]
-        facts = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average(), **packages)
-        if (fault := validate_request(request, self.library, _faults)) is not None:
-            return RunFailure(*fault, environment=facts)
-        try:
-            interpreter = build_interpreter(self._home, self._version)
-            placement = self._placement_for(request.topology)
-            if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
-                return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
-            if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
-                return RunFailure(FailureKind.REJECTED, reason, environment=facts)
-            facts |= placement.facts
-            facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
-            files = {INTERPRETER: interpreter.read_bytes(), **find_parts(self._version).runtime_files()}
-            return _measure(request, files, placement, facts, self._fault)
-        except Unavailable as missing:
-            return RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=facts)
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return oneCCL's own algorithms for `collective`."""
         return ALGORITHMS.get(collective, ())
 
-    def close(self) -> None:
+    def _fault(self, request: RunRequest) -> RequestFault | None:
+        return validate_request(request, self.library, _faults)
+
+    def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
+        interpreter = build_interpreter(self._home, self._version)
+        self.close()
+        placement = self._placement = place_ranks(request.topology, self._where, self._fabric)
+        if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
+            raise RunStopped(FailureKind.UNAVAILABLE, reason)
+        if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
+            raise RunStopped(FailureKind.REJECTED, reason)
+        self._identify({"clock": "monotonic", **PACKAGES[self._version], **placement.facts}, environment)
+        files = {INTERPRETER: interpreter.read_bytes(), **find_parts(self._version).runtime_files()}
+        sizes = library_sizes(request, next(iter(request.without_plans.values())).collective.name)
+        order = run_order(request, sizes)
+        tasks = [task_text(request, order, rank, self._misbehaviour) for rank in range(request.topology.compute_count)]
+        deadline = time.monotonic() + START_LIMIT_S
+        with RankProcesses(placement.hosts) as processes:
+            processes.start(files, tasks, sizes.environment, deadline)
+            if not processes.wait(deadline + request.timeout_s + _REPORT_S):
+                return _failure(order, processes, environment)
+            return _outcome(request, order, processes, environment)
+
+    def _end(self, gracefully: bool) -> None:
         """Let go of the hosts; processes end with their request."""
         placement, self._placement = self._placement, None
         if placement is not None:
             placement.close()
-
-    def __enter__(self) -> OneCclRunner:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _placement_for(self, topology: Topology) -> RankPlacement:
-        self.close()
-        self._placement = place_ranks(topology, self._where, self._fabric)
-        return self._placement
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:
     most = min(MAX_RANKS, ELEMENT_TYPES[request.dtype].max_ranks)
     if (ranks := request.topology.compute_count) > most:
         yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {ranks}"
-
-
-def _measure(
-    request: RunRequest,
-    files: Mapping[str, bytes],
-    placement: RankPlacement,
-    facts: Facts,
-    fault: InjectedFault | None,
-) -> Outcome:
-    sizes = library_sizes(request, next(iter(request.without_plans.values())).collective.name)
-    order = run_order(request, sizes)
-    tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
-    deadline = time.monotonic() + START_LIMIT_S
-    with RankProcesses(placement.hosts) as processes:
-        processes.start(files, tasks, sizes.environment, deadline)
-        if not processes.wait(deadline + request.timeout_s + _REPORT_S):
-            return _failure(order, processes, facts)
-        return _outcome(request, order, processes, facts)
 
 
 def _failure(order: list[RunEntry], processes: RankProcesses, facts: Facts) -> RunFailure:
@@ -219,12 +182,9 @@ def _outcome(request: RunRequest, order: list[RunEntry], processes: RankProcesse
     stopped = wrong_result_failure(run_descriptions(order), [[words[2] for words in of_rank] for of_rank in lines])
     if stopped is not None:
         return run_failure_of(stopped, {}, facts)
-    seconds = [_seconds([(words[0], words[1]) for words in run]) for run in zip(*lines, strict=True)]
+    seconds = [
+        (max(int(words[1]) for words in run) - min(int(words[0]) for words in run)) / 1e9
+        for run in zip(*lines, strict=True)
+    ]
     traces = collect_traces(request, order, processes.texts("trace"))
     return Measurement(OneCclRunner.name, collect_measurements(request, order, seconds), facts, traces)
-
-
-def _seconds(times: list[tuple[str, str]]) -> float:
-    """Return the seconds from the common start to the last rank's end."""
-    starts, ends = zip(*times, strict=True)
-    return (max(map(int, ends)) - min(map(int, starts))) / 1e9

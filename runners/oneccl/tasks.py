@@ -1,7 +1,7 @@
 """The order of all runs of a request, and the text that tells the interpreter of each rank about them.
 
 oneCCL reads once, at its start, which algorithm serves which range of sizes. So each library algorithm is measured at
-sizes of its own, a few elements apart, with a range for each. interpreter/task.cpp reads the text; programs are in the
+sizes of its own, a few elements apart, with a range for each. interpreter/main.cpp reads the text; programs are in the
 words that the engine takes.
 """
 
@@ -109,7 +109,8 @@ def run_order(request: RunRequest, library_sizes: LibrarySizes) -> list[RunEntry
     shuffled = random.Random(request.seed)  # noqa: S311 - an order, not a secret
     entries: list[RunEntry] = []
     for size in range(len(request.sizes_bytes)):
-        round_entries = [*_programs(request, size), *_library(request, size, library_sizes)]
+        calls = [(library_result(name), None, size, library_sizes.elements[name, size], 1) for name in request.library]
+        round_entries = [*_programs(request, size), *calls]
         for number in range(-request.warmup, request.repeats):
             drawn = shuffled.sample(round_entries, len(round_entries))
             entries += [RunEntry(*entry, measured=number >= 0) for entry in drawn]
@@ -162,10 +163,6 @@ def _parts(request: RunRequest, name: str, program: Program, elements: int) -> i
     return min(parts, chunk_elements)
 
 
-def _library(request: RunRequest, size: int, sizes: LibrarySizes) -> list[tuple[str, int | None, int, int, int]]:
-    return [(library_result(name), None, size, sizes.elements[name, size], 1) for name in request.library]
-
-
 Words = Iterable[str | int | float]
 
 START_LIMIT_S = 30.0
@@ -193,11 +190,14 @@ def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: 
     element_type = DataType[request.dtype.upper()].value
     words: list[str | int | float] = ["chorale-task-3", rank, len(programs[0].ranks), element_type]
     words += [collective.name.value, collective.root or 0, START_LIMIT_S, request.timeout_s, channels]
-    words += _fault(fault if fault is not None and fault.rank == rank else None)
+    has_fault = fault is not None and fault.rank == rank
+    words += (fault.kind, fault.run, fault.pause_us) if fault is not None and has_fault else ("none", 0, 0)
     words += [most_steps(programs, rank, order) if request.trace else 0]
     words += ["programs", len(programs)]
     for program in programs:
-        words += _program(program, rank)
+        shape = len(program.ranks), program.chunks, program.in_place, QUEUE_DEPTH[program.protocol]
+        encoded = encode_rank(program.collective, *shape, program.ranks[rank])
+        words += ("words", len(encoded), *encoded)
     words += ["runs", len(order)]
     for number, entry in enumerate(order):
         words += _run(request, programs, number, entry)
@@ -233,16 +233,6 @@ def _rank_trace(line: str) -> RankTrace:
     return RankTrace.from_json(
         {"start_s": start_ns / 1e9, "end_s": end_ns / 1e9, "cpu_s": cpu_ns / 1e9, "steps": steps}
     )
-
-
-def _fault(fault: InjectedFault | None) -> Words:
-    return ("none", 0, 0) if fault is None else (fault.kind, fault.run, fault.pause_us)
-
-
-def _program(program: Program, rank: int) -> Words:
-    depth, ranks = QUEUE_DEPTH[program.protocol], len(program.ranks)
-    words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
-    return ("words", len(words), *words)
 
 
 def _run(request: RunRequest, programs: Sequence[Program], number: int, entry: RunEntry) -> Words:
@@ -412,7 +402,11 @@ def timeout_failure(
     silent = silent or [rank for rank, text in enumerate(texts) if not text]
     stuck = {rank: None if rank in silent else _stuck_blocks(text) for rank, text in enumerate(texts)}
     free = [rank for rank, places in stuck.items() for _, _, why in places or () if why == _FREE]
-    between = {rank: _purpose(texts[rank]) for rank, places in stuck.items() if places == [] and texts[rank]}
+    between = {
+        rank: texts[rank].splitlines()[0].split(" ", 2)[2]
+        for rank, places in stuck.items()
+        if places == [] and texts[rank]
+    }
     waited = [f", rank {rank} waited for {purpose}" for rank, purpose in list(between.items())[:_SHOWN]]
     stopped = DeadlinePassed(_doing(processes, names) + "".join(waited))
     stopped.rank = free[0] if free else None
@@ -424,11 +418,6 @@ def _doing(processes: RankProcesses, names: Sequence[str]) -> str:
         return "the ranks looked for one another"
     done = min(text.count("\n") for text in processes.texts("results"))
     return names[done] if done < len(names) else "the ranks took leave"
-
-
-def _purpose(text: str) -> str:
-    """Return what a rank waited for that was not about its blocks."""
-    return text.splitlines()[0].split(" ", 2)[2]
 
 
 def _stuck_blocks(text: str) -> list[StuckInstruction]:

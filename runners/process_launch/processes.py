@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
@@ -109,17 +109,52 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 _POLL_S = 0.02
 
 _GUARD = """
-folder=$1 grace=$2
-shift 2
+folder=$1 grace=$2 input=$3
+shift 3
 exec 3<&0
 (trap '' TERM; read _ <&3; [ "$grace" = 0 ] || { kill -TERM 0; sleep "$grace"; }
-rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) &
+rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
-exec "$@" </dev/null
+exec "$@" <"$input"
 """
 """The shell that becomes the process leaves a guard in its group: once the pipe from the owner ends without a word, the
 folder goes and all are killed. A process may be writing into the folder just then, hence the second try. One that has
 others to end elsewhere is asked to end first, and given some seconds."""
+
+
+def start_guarded(
+    argv: Sequence[str], folder: Path, grace_s: float = 0.0, standard_input: str = os.devnull, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own that ends, and `folder` with it, when this process does.
+
+    grace_s: see `ProcessSpec`; options: of Popen
+    """
+    guarded = ["/bin/sh", "-c", _GUARD, "sh", str(folder), f"{grace_s:g}", standard_input, *argv]
+    return subprocess.Popen(guarded, stdin=subprocess.PIPE, start_new_session=True, **options)  # noqa: S603
+
+
+def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
+    """Kill a process of `start_guarded`, what it started, and the guard. Safe to call twice."""
+    if process.stdin is None or process.stdin.closed:
+        return
+    # The guard lives as long as the pipe, so that until here the group's number belongs to nobody else.
+    with contextlib.suppress(ProcessLookupError):
+        if grace_s and process.poll() is None:
+            # Ask to end and wait until only the guard is left.
+            os.killpg(process.pid, signal.SIGTERM)
+            deadline_s = time.monotonic() + grace_s
+            while time.monotonic() < deadline_s and any(map(_is_asked_to_end, _members(process.pid))):
+                time.sleep(_POLL_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.stdin.close()
+    process.wait()
+
+
+def rank_environment() -> dict[str, str]:
+    """Return variables of ranks in Python: our modules, and one thread, as there may be more ranks than cores."""
+    root = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
 
 
 _WATCH = 'trap \'\' HUP INT TERM USR1 USR2; read _; sleep 6; rm -rf "$1" || rm -rf "$1"'
@@ -139,27 +174,29 @@ class LocalHost:
     def start(self, spec: ProcessSpec) -> LocalProcess:
         """Start a process; see `Host.start`."""
         folder = tempfile.TemporaryDirectory(prefix="chorale-")
+        path = Path(folder.name)
         try:
-            _fill(Path(folder.name), spec)
-            return LocalProcess(folder, self._spawn(Path(folder.name), spec), spec.grace_s)
+            for name, content in spec.files.items():
+                file = path / _plain(name)
+                file.write_bytes(content)
+                file.chmod(0o700)
+            with (path / STDOUT).open("wb") as output, (path / STDERR).open("wb") as errors:
+                process = start_guarded(
+                    (*self._prefix, *spec.argv),
+                    path,
+                    spec.grace_s,
+                    cwd=path,
+                    env={**os.environ, **spec.environment},
+                    stdout=output,
+                    stderr=errors,
+                )
+            return LocalProcess(folder, process, spec.grace_s)
         except OSError as error:
             folder.cleanup()
             raise Unavailable("a process must be able to start", error, "check the command and the disk") from error
         except BaseException:
             folder.cleanup()
             raise
-
-    def _spawn(self, folder: Path, spec: ProcessSpec) -> subprocess.Popen[bytes]:
-        with (folder / STDOUT).open("wb") as output, (folder / STDERR).open("wb") as errors:
-            return subprocess.Popen(  # noqa: S603 - the command is the caller's
-                ["/bin/sh", "-c", _GUARD, "sh", str(folder), f"{spec.grace_s:g}", *self._prefix, *spec.argv],
-                cwd=folder,
-                env={**os.environ, **spec.environment},
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-            )
 
 
 class LocalProcess:
@@ -189,15 +226,7 @@ class LocalProcess:
 
     def kill(self) -> None:
         """Kill the group: the process, what it started, and the guard."""
-        if self._process.stdin is None or self._process.stdin.closed:
-            return
-        # The guard lives as long as the pipe, so that until here the group's number belongs to nobody else.
-        with contextlib.suppress(ProcessLookupError):
-            if self._grace_s and self.poll() is None:
-                end_group_in_order(self._process.pid, self._grace_s)
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.stdin.close()
-        self._process.wait()
+        end_guarded(self._process, self._grace_s)
 
     def close(self) -> None:
         """Kill what runs and remove the folder."""
@@ -228,14 +257,6 @@ def watched_folder(prefix: str, parent: Path | None) -> Iterator[Path]:
             watcher.communicate()
 
 
-def end_group_in_order(group: int, grace_s: float) -> None:
-    """Ask the processes of a group to end and wait until only its guard is left, for `grace_s` at most."""
-    os.killpg(group, signal.SIGTERM)
-    deadline_s = time.monotonic() + grace_s
-    while time.monotonic() < deadline_s and any(map(_is_asked_to_end, _members(group))):
-        time.sleep(_POLL_S)
-
-
 def _members(group: int) -> list[psutil.Process]:
     members = []
     for process in psutil.process_iter():
@@ -254,13 +275,6 @@ def _is_asked_to_end(process: psutil.Process) -> bool:
         ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
         return not int(ignored, 16) >> (signal.SIGTERM - 1) & 1
     return False
-
-
-def _fill(folder: Path, spec: ProcessSpec) -> None:
-    for name, content in spec.files.items():
-        path = folder / _plain(name)
-        path.write_bytes(content)
-        path.chmod(0o700)
 
 
 def _plain(name: str) -> str:

@@ -142,15 +142,15 @@ def new_step_name() -> str:
     return f"chorale-{uuid.uuid4().hex[:12]}"
 
 
-def end_steps(name: str) -> bool:
-    """End the steps called `name` of this job that still run; return whether none is left when the patience is over."""
+def require_steps_ended(name: str) -> None:
+    """End the steps called `name` of this job that still run; Unavailable where one is left after some patience."""
     deadline_s = time.monotonic() + _STEP_END_LIMIT_S
     while steps := _steps_named(name):
         if time.monotonic() > deadline_s:
-            return False
+            way_out = f"see `squeue --steps`, cancel the step {name}, then measure again"
+            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
         subprocess.run(["scancel", "--signal=KILL", *steps], capture_output=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603, S607
         time.sleep(_POLL_S)
-    return True
 
 
 def _steps_named(name: str) -> list[str]:
@@ -199,9 +199,8 @@ class SlurmProcess:
         """End the process and its steps; Unavailable where a step does not end."""
         was_running = self._process.poll() is None
         self._process.kill()
-        if was_running and not self._is_ended and not end_steps(self._step_name):
-            way_out = f"see `squeue --steps`, cancel the step {self._step_name}, then measure again"
-            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
+        if was_running and not self._is_ended:
+            require_steps_ended(self._step_name)
         self._is_ended = True
 
     def close(self) -> None:

@@ -110,8 +110,14 @@ class RecordedRunner:
             one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator
         ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
+
+        def matches(one: RecordedConfiguration) -> bool:
+            if self._schedule is not None:
+                return one.origin.schedule == self._schedule
+            return (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
+
         for one in made:
-            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and self._matches(one, settings):
+            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and matches(one):
                 return one
         wanted = f"k {settings.k}, {settings.instances} instances" if self._schedule is None else self._schedule
         there = sorted({_description(one, by_name=self._schedule is not None) for one in made})
@@ -121,11 +127,6 @@ class RecordedRunner:
             f"of {format_size(buffer_bytes)}, only {', '.join(there) or 'none'}, and buffers of "
             f"{', '.join(map(format_size, buffers)) or 'none'}"
         )
-
-    def _matches(self, one: RecordedConfiguration, settings: ProgramSettings) -> bool:
-        if self._schedule is not None:
-            return one.origin.schedule == self._schedule
-        return (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
 
     def _library(self, fabric: str, program: Program, algorithm: str) -> RecordedConfiguration:
         collective = program.collective.name.value

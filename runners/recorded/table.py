@@ -104,16 +104,13 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
     line, for a table that lacks columns and for cells that are not numbers.
     """
     try:
-        return _all_runs(csv.DictReader(io.StringIO(text, newline="")))
+        table = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
+        if missing:
+            raise InvalidInput("a table of runs must have all columns", f"no {', '.join(missing)}", _WAY_OUT)
+        return tuple(run for row in table for run in _runs(row, table.line_num))
     except csv.Error as error:
         raise InvalidInput("a table of runs must be CSV", error, _WAY_OUT) from error
-
-
-def _all_runs(table: csv.DictReader[str]) -> tuple[RecordedRun, ...]:
-    missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
-    if missing:
-        raise InvalidInput("a table of runs must have all columns", f"no {', '.join(missing)}", _WAY_OUT)
-    return tuple(run for row in table for run in _runs(row, table.line_num))
 
 
 def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:

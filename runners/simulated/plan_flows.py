@@ -227,19 +227,16 @@ class PlanFlows:
         return found
 
     def _puts(self, number: int) -> list[_Put]:
+        """Return what a block moves. It goes on only when what it reads, and what a switch does, has arrived."""
         rank, index, block = self._blocks[number]
         return [
             _Put(
-                Connection(*ends), index, step, self._first[number] + gate, chunks, self._holds(ends, rank, operation),
-                self._prices.of_move(operation),
+                Connection(*ends), index, step, self._first[number] + gate, chunks,
+                ends[0] != rank or operation.kind == "switch", self._prices.of_move(operation),
             )
             for gate, (step, operation, *_) in enumerate(self._steps[number])
             for *ends, chunks in self._messages.of_operation(rank, block, operation)
         ]  # fmt: skip
-
-    def _holds(self, ends: Sequence[int], rank: int, operation: Operation) -> bool:
-        """Whether a block goes on only when a message has arrived: what it reads, and what a switch does."""
-        return ends[0] != rank or operation.kind == "switch"
 
     def _signals(self, number: int) -> list[_Signal]:
         """Return the signals of a block that take time, one for each channel, in its order."""
@@ -284,7 +281,7 @@ class PlanFlows:
             put: dict[int, list[int]] = defaultdict(list)
             for step, (_, operation, *_) in enumerate(self._steps[number]):
                 gate = self._first[number] + step
-                for message in of_gate[gate] if not self._reads(gate, of_gate) else ():
+                for message in of_gate[gate] if not all(self.puts[m].is_read for m in of_gate[gate]) else ():
                     put[self.puts[message].connection.dst].append(self._arrival + message)
                 for local in operation.channels if operation.action.signals or operation.action.waits else ():
                     own = block.channels_of(operation.kind)[local]
@@ -300,9 +297,6 @@ class PlanFlows:
             for causes, gate in zip(signals[end], waits, strict=False)
             for cause in causes
         }
-
-    def _reads(self, gate: int, of_gate: dict[int, list[int]]) -> bool:
-        return all(self.puts[message].is_read for message in of_gate[gate])
 
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
         """Return that who takes packets waits until they have arrived, or have been written by a block of his rank."""

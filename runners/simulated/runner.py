@@ -77,7 +77,9 @@ class SimulatedRunner:
     def _replay(
         self, name: str, requested: AnyProgram, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
-        program = _in_its_form(requested)
+        program = requested  # of one-sided runtimes, a plan is what they execute
+        if isinstance(program, Program) and target_named(program.target).limits.one_sided_operations is not None:
+            program = plan_of(program)
         prices, model = priced(program, self._model)
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [other.chunks for other in request.without_plans.values()]
@@ -131,10 +133,3 @@ def _fault(name: str, program: AnyProgram, environment: Facts) -> RunFailure | N
         kind = FailureKind.TIMEOUT if violation.rule == "deadlock" else FailureKind.WRONG_RESULT
         return RunFailure(kind, f"program {name}: {violation.message}", violation.rank, environment)
     return None
-
-
-def _in_its_form(program: AnyProgram) -> AnyProgram:
-    """Return what the runtime of `program` executes: of one-sided ones that is a plan."""
-    if not isinstance(program, Program) or target_named(program.target).limits.one_sided_operations is None:
-        return program
-    return plan_of(program)

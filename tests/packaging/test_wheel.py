@@ -33,7 +33,7 @@ def test_the_wheel_owns_one_import_name(wheel):
         "chorale/job/nccl/native/plugin.cpp",
         "chorale/job/nccl/native/table.hpp",
         "chorale/runners/oneccl/interpreter/main.cpp",
-        "chorale/runners/oneccl/interpreter/task.hpp",
+        "chorale/runners/oneccl/interpreter/network.hpp",
         "chorale/runners/recorded/mi250-runs.csv.gz",
         "chorale/synth/topology/bases/cayley.json",
         "chorale/experiments/data/direct-connect.json",

@@ -167,4 +167,22 @@ void divide(int type, void* data, size_t elements, int64_t divisor) {
               [&](auto* pointer) { divide_type<std::remove_pointer_t<decltype(pointer)>>(data, elements, divisor); });
 }
 
+double load_element(int type, const void* address) {
+    double result = 0;
+    with_type(type, [&](auto* pointer) {
+        using T = std::remove_pointer_t<decltype(pointer)>;
+        result = static_cast<double>(widen(static_cast<const Anywhere<T>*>(address)->value));
+    });
+    return result;
+}
+
+void store_element(int type, void* address, double value) {
+    with_type(type, [&](auto* pointer) {
+        using T = std::remove_pointer_t<decltype(pointer)>;
+        T element;
+        narrow(static_cast<decltype(widen(T{}))>(value), element);
+        static_cast<Anywhere<T>*>(address)->value = element;
+    });
+}
+
 }  // namespace chorale

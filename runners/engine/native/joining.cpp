@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "engine_clock.hpp"
-#include "hello.hpp"
 #include "shared_memory.hpp"
 #include "sockets.hpp"
 

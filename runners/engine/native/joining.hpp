@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hello.hpp"
+#include "sockets.hpp"
 #include "links.hpp"
 
 namespace chorale {

@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <array>
+#include <cstdint>
 #include <string>
 
 namespace chorale {
@@ -27,5 +29,17 @@ int start_connecting(const Address& address);
 // TCP: small pieces leave at once, and buffers hold a segment at least. `buffer_bytes` for both directions, 0 for the
 // system's choice.
 void prepare(int fd, size_t buffer_bytes);
+
+// What two ranks, or a rank and the emulated network, say first on a connection.
+using Token = std::array<uint8_t, 16>;
+
+constexpr char hello_text[8] = {'c', 'h', 'o', 'r', 'a', 'l', 'e', '1'};
+constexpr char welcome_text[8] = {'w', 'e', 'l', 'c', 'o', 'm', 'e', '1'};
+
+struct Hello {
+    char text[8];
+    Token token;
+    int32_t from, to, channel, reserved;
+};
 
 }  // namespace chorale

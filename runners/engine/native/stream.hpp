@@ -7,7 +7,7 @@
 #include <deque>
 #include <memory>
 
-#include "connection.hpp"
+#include "transport.hpp"
 #include "pipe.hpp"
 
 namespace chorale {

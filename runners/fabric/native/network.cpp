@@ -17,7 +17,6 @@
 #include <tuple>
 #include <utility>
 
-#include "hello.hpp"
 #include "link.hpp"
 #include "pipe.hpp"
 #include "sockets.hpp"

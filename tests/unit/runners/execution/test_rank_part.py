@@ -15,7 +15,7 @@ from tests.conformance.example_programs import ring_allgather, scratch_allreduce
 )
 def test_a_part_survives_the_trip_through_json(program: Program) -> None:
     for rank in range(len(program.ranks)):
-        part = RankPart.of_program(program, rank)
+        part = RankPart.of(program, rank)
         assert part.words
         assert RankPart.from_json(json.loads(json.dumps(part.to_json()))) == part
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.mpi.job import PIECE_CHARACTERS, MessageAssembler, decode_line, encode_line, encode_pieces
+from chorale.runners.mpi.messages import PIECE_CHARACTERS, MessageAssembler, decode_line, encode_line, encode_pieces
 
 documents = st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.floats(allow_nan=False)))
 
