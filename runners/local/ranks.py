@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.api.base import FailureKind
+from chorale.runners.api.base import FailureKind, StuckInstruction
 from chorale.runners.api.programs import (
     Connection,
     ConnectionPaths,
@@ -32,7 +32,7 @@ from chorale.runners.api.programs import (
 from chorale.runners.engine.build import build_native, native_home
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import RankPart
-from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.local.network_target import network_target

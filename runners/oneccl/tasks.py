@@ -20,13 +20,14 @@ from chorale.runners.api.base import (
     RankTrace,
     RunRequest,
     SizeMeasurement,
+    StuckInstruction,
     library_result,
     median_trace,
 )
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
 from chorale.runners.api.units import divisible_size
 from chorale.runners.engine.library import DataType, encode_rank
-from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
 from chorale.runners.oneccl.install import INTERPRETER
 from chorale.runners.process_launch.processes import STDERR, Host, ProcessHandle, ProcessSpec
 from chorale.synth.collective import CollectiveName
