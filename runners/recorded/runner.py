@@ -111,10 +111,10 @@ class RecordedRunner:
         ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
 
-        def matches(one: RecordedConfiguration) -> bool:
+        def matches(recorded: RecordedConfiguration) -> bool:
             if self._schedule is not None:
-                return one.origin.schedule == self._schedule
-            return (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
+                return recorded.origin.schedule == self._schedule
+            return (recorded.origin.k, recorded.origin.instances) == (settings.k, settings.instances)
 
         for one in made:
             if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and matches(one):
