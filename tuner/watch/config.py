@@ -13,7 +13,7 @@ from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.detours import reroute
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.link_states import KernelLinks
-from chorale.runners.measurement.file_lock import acquire_lock
+from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.simulation.network_model import NetworkModel
