@@ -132,7 +132,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """SendStep `number` of dimension `axis`; of the data only piece `piece` out of `pieces` equal ones."""
+    """Step `number` of dimension `axis`; of the data only piece `piece` out of `pieces` equal ones."""
 
     axis: int
     number: int
