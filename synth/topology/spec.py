@@ -10,13 +10,12 @@ from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
 from chorale.synth.topology.families.bases import BASE_FAMILIES
 from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_FAMILIES, HAMMINGMESH_FAMILIES
 from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
 from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
+from chorale.synth.topology.families.gpu_boxes import AMD_FAMILIES, NVIDIA_FAMILIES
 from chorale.synth.topology.families.grids import GRID_FAMILIES, TWISTED_FAMILIES
-from chorale.synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
 from chorale.synth.topology.families.rings import BASELINE_FAMILIES, RING_FAMILIES
 from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
 from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
