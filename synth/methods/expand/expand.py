@@ -28,66 +28,50 @@ from chorale.synth.methods.expand.schedules import (
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import renamed_schedule
-from chorale.synth.topology.bases.database import StoredSends, base_entry, load_bases
+from chorale.synth.topology.bases.database import base_entry, load_bases
 from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph, line_order
 from chorale.synth.topology.families.bases import base_topology
-from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, SpecTree, parse_spec
+from chorale.synth.topology.grammar import FileCall, FunctionCall, Number, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, transpose, transpose_with_links
 
 
-def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
-    """Return the allgather that the database stores for the base `name`, on `topology` or on base:NAME.
+def base_schedule(name: str, topology: Topology | None = None, *, transposed: bool = False) -> Schedule:
+    """Return the allgather that the database stores for the base `name`, or with `transposed` for its transpose.
 
-    `topology` is for a network of another spec, such as diamond; it must be the same as that of the base. Nothing is
-    verified here. Raises InvalidInput for an unknown base, one without a schedule of its own, and another network.
+    It is on `topology`, by default base:NAME or its transpose; `topology` is for a network of another spec, such as
+    diamond, and must be the same network. Only bases with a schedule of their own that are not reverse-symmetric have
+    one for the transpose; on the others, theirs runs under other names of the nodes. Nothing is verified here. Raises
+    InvalidInput for an unknown base, one without such a schedule, and another network.
     """
     entry = base_entry(name)
-    if entry.schedule is None:
-        rule = "a base must have a schedule of its own to be expanded"
-        raise InvalidInput(
-            rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
-        )
-    base = base_topology(entry, f"base:{name}")
-    _require_same(topology, base, f"that of the base {name}")
-    return _allgather(name, entry.schedule, topology or base)
-
-
-def transposed_base_schedule(name: str, topology: Topology | None = None) -> Schedule:
-    """Return the allgather that the database stores for the transpose of the base `name`, on `topology` or on that.
-
-    Only bases with a schedule of their own that are not reverse-symmetric have one; on the others, theirs runs under
-    other names of the nodes. Nothing is verified here. Raises InvalidInput as `base_schedule` does.
-    """
-    entry = base_entry(name)
-    if entry.transposed_schedule is None:
+    sends = entry.transposed_schedule if transposed else entry.schedule
+    if sends is None and transposed:
         rule = "a base must have a schedule stored for its transpose"
-        raise InvalidInput(
-            rule, f"{name}, which has none", "use the method expand, which makes one from the stored schedule or by bfb"
-        )
-    base = transpose(base_topology(entry, f"base:{name}"))
-    _require_same(topology, base, f"the transpose of the base {name}")
-    return _allgather(name, entry.transposed_schedule, topology or base)
-
-
-def _require_same(topology: Topology | None, base: Topology, what: str) -> None:
+        way_out = "use the method expand, which makes one from the stored schedule or by bfb"
+        raise InvalidInput(rule, f"{name}, which has none", way_out)
+    if sends is None:
+        rule = "a base must have a schedule of its own to be expanded"
+        way_out = f"use the method bfb, which reaches {entry.claim.steps} steps"
+        raise InvalidInput(rule, f"{name}, which has none", way_out)
+    base, what = base_topology(entry, f"base:{name}"), f"that of the base {name}"
+    if transposed:
+        base, what = transpose(base), f"the transpose of the base {name}"
     if topology is not None and topology.id != base.id:
         raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {base.spec}")
-
-
-def _allgather(name: str, sends: StoredSends, topology: Topology) -> Schedule:
+    network = topology or base
     columns = np.array(sends.rows, dtype=np.int64).T
     steps = int(columns[0].max()) + 1
-    bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, sends.chunks_per_shard)
+    bounds = ColumnBounds(steps, len(network.links), network.compute_count, sends.chunks_per_shard)
     return Schedule(
-        topology=topology,
+        topology=network,
         collective=ALLGATHER,
         kind="stepped",
         steps=steps,
         chunks_per_shard=sends.chunks_per_shard,
         transfers=bounds.pack((*columns, np.zeros(columns.shape[1], dtype=np.int64))),
-        routes=Routes.direct(len(topology.links)),
+        routes=Routes.direct(len(network.links)),
         method="expand",
         parameters={"base": name},
     )
@@ -123,7 +107,7 @@ def stored_allgather(topology: Topology) -> Schedule | None:
         if base.id == topology.id:
             return base_schedule(name, topology)
         if entry.transposed_schedule is not None and transpose(base).id == topology.id:
-            return transposed_base_schedule(name, topology)
+            return base_schedule(name, topology, transposed=True)
     return None
 
 
@@ -134,7 +118,7 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
 
 @dataclass(frozen=True, slots=True)
 class BaseNetwork:
-    """A network that is no expansion, or the transpose of it if `flipped`."""
+    """A network that is no expansion, or the transpose of it if `transposed`."""
 
     spec: str
     transposed: bool
@@ -142,7 +126,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LineGraph:
-    """Line graph of `inner`. If `flipped`, ranked as the transpose of the line graph of its transpose is."""
+    """Line graph of `inner`. If `transposed`, ranked as the transpose of the line graph of its transpose is."""
 
     inner: ExpansionPlan
     transposed: bool
@@ -176,7 +160,7 @@ ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | Cartesian
 
 
 def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
-    """Return the plan of the network that `tree` describes, or of its transpose if `flipped`.
+    """Return the plan of the network that `tree` describes, or of its transpose if `transposed`.
 
     A product of equal factors is a power; one of unequal factors is a base: the paper defines no schedule for it but
     BFB (theorem 13), and neither has anything else an expansion. Raises InvalidInput for a base in a file and for
@@ -185,53 +169,28 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     if isinstance(tree, FileCall):
         rule, way_out = "expand must be given a base by its name", "use bfb, or a base of the database"
         raise InvalidInput(rule, str(tree), way_out)
-    if isinstance(tree, FamilyCall) or tree.name not in _FUNCTIONS:
-        return BaseNetwork(str(tree), transposed)
-    return _FUNCTIONS[tree.name](tree, transposed)
+    if isinstance(tree, FunctionCall):
+        if tree.name == "transpose":
+            return expansion_plan(_inner(tree), not transposed)
+        if tree.name == "bidirectional":
+            return BidirectionalUnion(expansion_plan(_inner(tree)), expansion_plan(_inner(tree), transposed=True))
+        if tree.name == "line":
+            plan = expansion_plan(_inner(tree), transposed)
+            for _ in range(_number(tree) if len(tree.arguments) > 1 else 1):
+                plan = LineGraph(plan, transposed)
+            return plan
+        if tree.name == "degree":
+            return DegreeExpansion(expansion_plan(_inner(tree), transposed), _number(tree))
+        if tree.name == "power":
+            return CartesianPower(expansion_plan(_inner(tree), transposed), _number(tree))
+        if tree.name == "product" and len(set(map(str, tree.arguments))) == 1:
+            return CartesianPower(expansion_plan(_inner(tree), transposed), len(tree.arguments))
+    return BaseNetwork(str(tree), transposed)
 
 
 def is_expansion(plan: ExpansionPlan) -> bool:
     """Whether `plan` has anything beyond a base that is neither a product nor known by its own schedule."""
     return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
-
-
-def _transpose(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    return expansion_plan(_inner(call), not flipped)
-
-
-def _line(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    plan = expansion_plan(_inner(call), flipped)
-    for _ in range(_number(call) if len(call.arguments) > 1 else 1):
-        plan = LineGraph(plan, flipped)
-    return plan
-
-
-def _degree(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    return DegreeExpansion(expansion_plan(_inner(call), flipped), _number(call))
-
-
-def _power(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    return CartesianPower(expansion_plan(_inner(call), flipped), _number(call))
-
-
-def _product(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    if len(set(map(str, call.arguments))) > 1:
-        return BaseNetwork(str(call), flipped)
-    return CartesianPower(expansion_plan(_inner(call), flipped), len(call.arguments))
-
-
-def _bidirectional(call: FunctionCall, _flipped: bool) -> ExpansionPlan:
-    return BidirectionalUnion(expansion_plan(_inner(call)), expansion_plan(_inner(call), transposed=True))
-
-
-_FUNCTIONS = {
-    "transpose": _transpose,
-    "line": _line,
-    "degree": _degree,
-    "power": _power,
-    "product": _product,
-    "bidirectional": _bidirectional,
-}
 
 
 def _inner(call: FunctionCall) -> SpecTree:

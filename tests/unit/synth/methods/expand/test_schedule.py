@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.expand.expand import base_schedule, transposed_base_schedule
+from chorale.synth.methods.expand.expand import base_schedule
 from chorale.synth.methods.expand.prediction import prediction_of
 from chorale.synth.topology.bases.database import base_entry
 from chorale.synth.topology.spec import parse_topology
@@ -40,7 +40,7 @@ def test_better_than_bfb(name, spec, steps):
 
 @pytest.mark.parametrize("name", ["diamond", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2"])
 def test_the_claim_holds_for_the_transpose_too(name):
-    schedule, claim = transposed_base_schedule(name), base_entry(name).claim
+    schedule, claim = base_schedule(name, transposed=True), base_entry(name).claim
     cost = verify(schedule).cost
     assert schedule.topology.id == transpose(base_schedule(name).topology).id
     assert (cost.steps, cost.bandwidth_factor) == (claim.steps, claim.bandwidth_factor)
@@ -58,7 +58,7 @@ def test_the_claim_holds_for_the_transpose_too(name):
 )  # fmt: skip
 def test_errors_of_the_transpose(name, spec, error):
     with pytest.raises(InvalidInput) as caught:
-        transposed_base_schedule(name, None if spec is None else parse_topology(spec))
+        base_schedule(name, None if spec is None else parse_topology(spec), transposed=True)
     assert str(caught.value) == error
 
 
