@@ -14,6 +14,7 @@ from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.distance import require_strongly_connected
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.symmetry_search import with_symmetries_found
 from chorale.synth.topology.topology import BandwidthUnit, Topology
 
 MAX_BANDWIDTH_UNITS = 2**53
@@ -121,13 +122,7 @@ def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links
         bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
         abilities=_abilities(ordered),
     )
-    return _with_symmetries(check_topology(topology))
-
-
-def _with_symmetries(topology: Topology) -> Topology:
-    from chorale.synth.topology.symmetry_search import with_symmetries_found  # noqa: PLC0415 (only files need it)
-
-    return with_symmetries_found(topology)
+    return with_symmetries_found(check_topology(topology))
 
 
 def _abilities(nodes: Sequence[NamedNode]) -> dict[int, SwitchAbility]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import from_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
+from chorale.synth.topology.formats.nccl_dump import read_machine
+from chorale.synth.topology.formats.networkx_graph import from_graphml_root, parse_xml
 from chorale.synth.topology.formats.tool_outputs import (
     from_gpu_matrix,
     from_ibnetdiscover,
@@ -14,9 +16,6 @@ from chorale.synth.topology.formats.tool_outputs import (
     is_ibnetdiscover,
 )
 from chorale.synth.topology.topology import Topology
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _MAX_TOOL_OUTPUT = 2**24
@@ -29,7 +28,9 @@ def from_bytes(content: bytes, spec: str) -> Topology:
     is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `ibnetdiscover` printed.
     """
     if _is_xml(content, spec):
-        return _from_xml(content, spec)
+        root = parse_xml(content, "an XML topology file")
+        machine = _machine_below(root)
+        return from_graphml_root(root, spec) if machine is None else boxes_topology(machine, BoxNetwork(), spec)
     if content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json"):
         return from_json(content, spec)
     text = content[:_MAX_TOOL_OUTPUT].decode(errors="replace")
@@ -43,31 +44,12 @@ def from_bytes(content: bytes, spec: str) -> Topology:
 
 def dumped_machine(content: bytes, spec: str) -> Machine | None:
     """Return the machine of a topology dump, None for a file of another format."""
-    return _machine_below(_xml_root(content)) if _is_xml(content, spec) else None
+    return _machine_below(parse_xml(content, "an XML topology file")) if _is_xml(content, spec) else None
 
 
 def _is_xml(content: bytes, spec: str) -> bool:
     return content.lstrip(_BLANKS).startswith(b"<") or spec.lower().endswith((".graphml", ".xml"))
 
 
-# Few topologies are XML, and no other command waits for its parsers.
-
-
-def _from_xml(content: bytes, spec: str) -> Topology:
-    from chorale.synth.topology.formats.networkx_graph import from_graphml_root  # noqa: PLC0415
-
-    root = _xml_root(content)
-    machine = _machine_below(root)
-    return from_graphml_root(root, spec) if machine is None else boxes_topology(machine, BoxNetwork(), spec)
-
-
-def _xml_root(content: bytes) -> Element:
-    from chorale.synth.topology.formats.networkx_graph import parse_xml  # noqa: PLC0415
-
-    return parse_xml(content, "an XML topology file")
-
-
 def _machine_below(root: Element) -> Machine | None:
-    from chorale.synth.topology.formats.nccl_dump import read_machine  # noqa: PLC0415
-
     return read_machine(root) if root.tag.rpartition("}")[2] == "system" else None
