@@ -62,7 +62,7 @@ def _compute(connection: Connection, computation: Callable[..., Any], argument: 
 
 
 class ForkedTasks:
-    """Implements `TaskBackend` with a process for each task; one that ends without a result has crashed."""
+    """Stands in for `RayTaskBackend`: a process for each task; one that ends without a result has crashed."""
 
     cpus = 2
     largest_memory_bytes = 8 * 2**30
@@ -123,7 +123,7 @@ def _silent(budget: int, recorded: Sequence[TrialRecord]) -> PlainLines:
 
 
 class ThreadLaunches:
-    """Implements `LaunchBackend` with a thread for each launch; launches that are long are not stopped."""
+    """Stands in for `DetachedLaunches`: a thread for each launch; launches that are long are not stopped."""
 
     def __init__(self) -> None:
         self._threads: dict[str, threading.Thread] = {}

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -38,24 +38,8 @@ class Launched:
     runner: str
 
 
-class LaunchBackend(Protocol):
-    """Runs launches of campaigns."""
-
-    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
-        """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
-        ...
-
-    def state(self, name: str) -> tuple[str, str | None]:
-        """Return the state of a campaign's launch, and what ended it if it failed."""
-        ...
-
-    def stop(self, name: str) -> None:
-        """Ask the launch to end; CheckFailed if there is none."""
-        ...
-
-
 class DetachedLaunches:
-    """LaunchBackend of detached actors in the Ray cluster that this process is part of."""
+    """Launches of campaigns: detached actors in the Ray cluster that this process is part of."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
@@ -92,7 +76,7 @@ class Campaigns:
     def __init__(
         self,
         home: Home,
-        launches: LaunchBackend,
+        launches: DetachedLaunches,
         store: JobStore,
         networks: NetworkPlanner,
         settings: ServerSettings | None = None,
@@ -109,7 +93,7 @@ class Campaigns:
         Raises InvalidInput for what is wrong with it, NotPermitted where the caller may not have its runner, and
         TooManyRequests while another campaign of the caller runs.
         """
-        campaign, profile, _ = self._checked(document, caller)
+        campaign, profile, _ = self.checked(document, caller)
         owner = self._store.campaign_owner(campaign.name)
         if owner not in (None, caller.name) and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
@@ -123,14 +107,12 @@ class Campaigns:
         self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
         return Launched(campaign.name, profile or campaign.runner.kind)
 
-    def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, Topology]:
-        """Return the campaign and its network; InvalidInput or NotPermitted where it could not be launched."""
-        campaign, _, topology = self._checked(document, caller)
-        return campaign, topology
+    def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
+        """Return the campaign, the profile of its runner, if it has one, and its network.
 
-    def _checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
-        minutes = self._networks.limits.campaign_minutes
-        campaign, profile = requested_campaign(document, self._settings, caller, minutes)
+        InvalidInput or NotPermitted where it could not be launched.
+        """
+        campaign, profile = requested_campaign(document, self._settings, caller, self.limits.campaign_minutes)
         topology = self.network(campaign.topology, caller)
         check_methods(campaign)
         check_runner(campaign, topology)

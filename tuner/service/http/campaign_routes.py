@@ -82,7 +82,7 @@ def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaig
 def check(body: CampaignText, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Read and check a campaign file as a launch would, and launch nothing. 422 says what is wrong."""
     document = parsed_document(body.yaml)
-    campaign, topology = campaigns.checked(document, caller)
+    campaign, _, topology = campaigns.checked(document, caller)
     return {
         "document": document,
         "ranks": topology.compute_count,

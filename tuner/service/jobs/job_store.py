@@ -156,7 +156,8 @@ class JobStore:
 
     def save_job(self, job: Job) -> None:
         """Add `job`, or replace the stored job of the same id."""
-        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": job.model_dump_json()}
+        document = job.model_copy(update={"progress": None}).model_dump_json(exclude={"result"})
+        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": document}
         with self._engine.begin() as connection:
             changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
             if not changed:

@@ -52,8 +52,8 @@ def memory_estimate(nodes: int) -> int:
     return BASE_BYTES + BYTES_PER_PAIR * nodes**2
 
 
-def require_affordable(nodes: int, subject: str, limits: JobLimits) -> int:
-    """Return the estimate of memory; InvalidInput with it if the job is beyond `limits`."""
+def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> int:
+    """Return the estimate of memory for a network of that size; InvalidInput with it if it is beyond `limits`."""
     estimate = memory_estimate(nodes)
     value = f"{subject}: {nodes} nodes, about {_gib_text(estimate)}"
     if nodes > limits.nodes:
@@ -62,24 +62,10 @@ def require_affordable(nodes: int, subject: str, limits: JobLimits) -> int:
     if estimate > limits.memory_bytes:
         rule = f"a job must need at most {_gib_text(limits.memory_bytes)} of memory"
         raise InvalidInput(rule, value, "choose a smaller network, or ask for a higher limit")
-    return estimate
-
-
-def require_affordable_links(links: int, subject: str, limits: JobLimits) -> None:
-    """Raise InvalidInput for a network with more links than `limits` has."""
     if links > limits.links:
         rule = f"a network must have at most {limits.links} links"
         raise InvalidInput(rule, f"{subject}: {links} links", "choose a network with fewer links")
-
-
-def network_too_large(error: TooLarge, limits: JobLimits) -> InvalidInput:
-    """Return the refusal of a network that is beyond every limit, with the estimate."""
-    if error.nodes <= limits.nodes:
-        rule = f"a network must have at most {limits.links} links"
-        return InvalidInput(rule, f"{error.value}: {error.links} links", "choose a network with fewer links")
-    estimate = _gib_text(memory_estimate(error.nodes))
-    rule = f"a job must have at most {limits.nodes} nodes"
-    return InvalidInput(rule, f"{error.value}: {error.nodes} nodes, about {estimate}", "choose a smaller network")
+    return estimate
 
 
 def _gib_text(size_bytes: int) -> str:
@@ -154,18 +140,18 @@ class NetworkPlanner:
 def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
     """Return the network of a spec or a document; its size is checked before it is built, and after."""
     if isinstance(source, dict):
-        for key, require in (("nodes", require_affordable), ("links", require_affordable_links)):
-            entries = source.get(key)
-            require(len(entries) if isinstance(entries, list) else 0, "the network", limits)
+        nodes, links = (source.get(key) for key in ("nodes", "links"))
+        count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
+        require_affordable(*count, "the network", limits)
         topology = network_of(source)
-        require_affordable_links(len(topology.links), "the network", limits)
-        return PlannedNetwork(topology, require_affordable(topology.node_count, "the network", limits))
+        size = topology.node_count, len(topology.links)
+        return PlannedNetwork(topology, require_affordable(*size, "the network", limits))
     try:
         plan = plan_topology(source)
     except TooLarge as error:
-        raise network_too_large(error, limits) from error
-    memory_bytes = require_affordable(plan.nodes, source, limits)
-    require_affordable_links(plan.links, source, limits)
+        require_affordable(error.nodes, error.links, str(error.value), limits)
+        raise
+    memory_bytes = require_affordable(plan.nodes, plan.links, source, limits)
     return PlannedNetwork(check_topology(plan.build()), memory_bytes)
 
 

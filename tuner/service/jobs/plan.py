@@ -27,8 +27,7 @@ from chorale.tuner.service.jobs.job_specs import (
 )
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
-from chorale.tuner.service.jobs.planning import Planning
-from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
+from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE
 
 VERSIONS = {"bound": 2}
 """Of the results, 1 where it is not named; raise it when workers compute something else, so that stored results are not
@@ -60,14 +59,9 @@ class JobPlanner:
     """
 
     def __init__(self, networks: NetworkPlanner, store: JobStore, home: Path | None = None) -> None:
-        self._networks = networks
+        self.networks = networks
+        self.home = home
         self._store = store
-        self._home = home
-
-    @property
-    def planning(self) -> Planning:
-        """Where networks are built and looked at."""
-        return self._networks.planning
 
     def plan(self, spec: AnyJobSpec, owner: str = "") -> JobPlan:
         """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""
@@ -83,41 +77,29 @@ class JobPlanner:
             case PriceSpec():
                 return self._price(spec)
 
-    def task(self, plan: JobPlan) -> JobTask:
-        """Return the task for a worker."""
-        spec = plan.spec
-        keys = [] if plan.shape is None else self._store.keys_of_shape(plan.shape)
-        return JobTask(
-            spec,
-            topology=self._networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
-            schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
-            candidates=tuple(self._schedule(key) for key in keys),
-            home=self._home,
-        )
-
     def _synthesis(self, spec: SynthesisSpec, owner: str) -> JobPlan:
         method = method_named(spec.method)
         _require_options(method, spec)
-        network = self._networks.plan(spec.topology, owner)
+        network = self.networks.plan(spec.topology, owner)
         topology, collective = network.topology, _collective(spec, network.topology)
         if collective.name not in method.collectives:
             rule = f"{method.name} makes {', '.join(method.collectives)}"
             raise InvalidInput(rule, spec.collective, "choose another method or collective")
         shape_of_network = None
         if not collective.is_rooted and spec.size_bytes is None:
-            shape_of_network = self._networks.planning.call(owner, shape_in_columns, spec, topology)
+            shape_of_network = self.networks.planning.call(owner, shape_in_columns, spec, topology)
         shape = None if shape_of_network is None else _key(spec, shape=shape_of_network)
         return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)
 
     def _bound(self, spec: BoundSpec, owner: str) -> JobPlan:
-        topology = self._networks.plan(spec.topology, owner).topology
+        topology = self.networks.plan(spec.topology, owner).topology
         _collective(spec, topology)
         memory_bytes = memory_estimate(min(topology.node_count, _BOUND_NODES))
         return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
 
     def _find(self, spec: FindSpec) -> JobPlan:
         subject = f"{spec.nodes} nodes of degree {spec.degree}"
-        require_affordable(spec.nodes, subject, self._networks.limits)
+        require_affordable(spec.nodes, 0, subject, self.networks.limits)
         FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses impossible combinations
         return JobPlan(spec, _key(spec), memory_estimate(min(spec.nodes, _FIND_NODES)))
 
@@ -145,12 +127,6 @@ class JobPlanner:
             rule = "`result` must be the key of a finished synthesis"
             raise InvalidInput(rule, key, "take it from the field `result` of a job that is done")
         return result.document
-
-    def _schedule(self, key: str) -> bytes:
-        path = self._store.file(key, SCHEDULE_FILE)
-        if path is None:
-            raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
-        return path.read_bytes()
 
 
 def shape_in_columns(spec: SynthesisSpec, topology: Topology) -> str | None:

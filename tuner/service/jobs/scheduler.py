@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
-from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
-from chorale.tuner.service.jobs.job_specs import AnyJobSpec
+from chorale.tuner.service.jobs.job_specs import AnyJobSpec, CollectiveSpec, PriceSpec, ProgramSpec
 from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
 from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
-from chorale.tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
+from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask, TaskResult, run_task
 from chorale.tuner.service.redaction import redacted
 
 _log = logging.getLogger("chorale.service")
@@ -51,7 +51,7 @@ class JobScheduler:
         self,
         store: JobStore,
         planner: JobPlanner,
-        backend: TaskBackend,
+        backend: RayTaskBackend,
         unix_s: Callable[[], float],
         slots: int | None = None,
         limit_s: float = math.inf,
@@ -77,7 +77,7 @@ class JobScheduler:
     @property
     def planning(self) -> Planning:
         """What requests are planned by, and answered by where that takes much."""
-        return self._planner.planning
+        return self._planner.networks.planning
 
     def start(self) -> None:
         """Begin to work on the queue."""
@@ -226,7 +226,7 @@ class JobScheduler:
         try:
             _require_memory(job.memory_bytes, self._backend.largest_memory_bytes)
             plan = plan or self._planner.plan(job.spec, f"queue of {job.owner}")
-            task = self._planner.task(plan)
+            task = self._task(plan)
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
@@ -235,6 +235,24 @@ class JobScheduler:
             return
         self._running[job.key].shape = plan.shape
         self._backend.start(job.key, run_task, task, plan.memory_bytes)
+
+    def _task(self, plan: JobPlan) -> JobTask:
+        """Return what a worker needs: the network if it is cached, and schedules of the results that the plan names."""
+        spec = plan.spec
+        keys = [] if plan.shape is None else self.store.keys_of_shape(plan.shape)
+        return JobTask(
+            spec,
+            topology=self._planner.networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
+            schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
+            candidates=tuple(self._schedule(key) for key in keys),
+            home=self._planner.home,
+        )
+
+    def _schedule(self, key: str) -> bytes:
+        path = self.store.file(key, SCHEDULE_FILE)
+        if path is None:
+            raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
+        return path.read_bytes()
 
     def _next(self) -> Job | None:
         """Return the waiting job whose turn it is; None if there is none that may start."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from chorale.runners.api.workers import Completion
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verify_schedule
@@ -58,26 +56,6 @@ class TaskResult:
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
     cached: Literal["no", "renamed"] = "no"
-
-
-class TaskBackend(Protocol):
-    """Computes tasks; see `chorale.runners.ray.tasks.RayTaskBackend`. One thread uses it."""
-
-    @property
-    def cpus(self) -> int: ...
-
-    @property
-    def largest_memory_bytes(self) -> int: ...
-
-    def start(self, key: str, computation: Callable[..., Any], argument: Any, memory_bytes: int) -> None: ...
-
-    def cancel(self, key: str) -> None: ...
-
-    def progress(self) -> Mapping[str, tuple[int, int]]: ...
-
-    def ended(self, timeout_s: float) -> Mapping[str, Completion[Any]]: ...
-
-    def close(self) -> None: ...
 
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:

@@ -1,4 +1,4 @@
-"""TaskBackend for tests: tasks run in this process, when the test says so."""
+"""Backends for tests: tasks run in this process, when the test says so."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.service.access import Access, Caller, CallerRole
 from chorale.tuner.service.jobs import job_store
 from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
-from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.tokens import load_access, make_token
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
@@ -160,7 +160,7 @@ def test_a_bug_before_the_start_costs_one_job_only(service: Service, monkeypatch
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as bug:
-        bug.setattr(JobPlanner, "task", broken)
+        bug.setattr(JobScheduler, "_task", broken)
         job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     assert (job["state"], job["error"]["kind"]) == ("failed", "crash")
     assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
