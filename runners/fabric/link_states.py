@@ -56,10 +56,9 @@ class KernelLinks:
             if rate and max(arc) < topology.compute_count
         }
         self._links = tuple(sorted(self.declared_bits_per_s))
-        user = [f"/proc/{fabric.pid}/ns/user"] if fabric.in_user_namespace and os.geteuid() != 0 else []
         folder = f"/proc/{fabric.pid}/root/run/netns"
         task = {
-            "user": user,
+            "user": [f"/proc/{fabric.pid}/ns/user"] if fabric.in_user_namespace and os.geteuid() != 0 else [],
             "networks": [f"{folder}/{fabric.hostname(rank)}" for rank in range(fabric.ranks)],
             "links": [[src, device_name(dst)] for src, dst in self._links],
             "period_s": period_s,
@@ -71,16 +70,12 @@ class KernelLinks:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(task).encode() + b"\n")
         self._process.stdin.flush()
-        self._first = list(self.reports(_START_LIMIT_S))
-        if not self._first:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], _START_LIMIT_S)[0]:
             raise self._ended()
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
         """See LinkSource. Raises Unavailable if the process has ended."""
-        if getattr(self, "_first", None):
-            first, self._first = self._first, []
-            yield from first
-            return
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], limit_s)[0]:
             return

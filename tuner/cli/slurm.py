@@ -63,8 +63,7 @@ class SlurmOptions:
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
     """Write or submit the command of `options` as a job called `name`; with --wait, end with its exit code."""
     from chorale.tuner.slurm.profile import load_profile  # noqa: PLC0415 - only who submits pays for it
-    from chorale.tuner.slurm.script import SlurmJob  # noqa: PLC0415 - as above
-    from chorale.tuner.slurm.shape import job_shape  # noqa: PLC0415 - as above
+    from chorale.tuner.slurm.script import SlurmJob, job_shape  # noqa: PLC0415 - as above
     from chorale.tuner.slurm.submission import submit  # noqa: PLC0415 - as above
 
     profile, home = load_profile(options.site, time=options.time), Home.from_environment()

@@ -129,11 +129,6 @@ class FabricState:
         }
         return FabricState(frozenset(link for link in dead if not nodes & set(link)), frozenset(slow), nodes)
 
-    @property
-    def is_healthy(self) -> bool:
-        """Whether it is as declared."""
-        return not (self.dead or self.slow or self.nodes)
-
     def ranks(self, healthy: Topology) -> tuple[int, ...]:
         """Return the ranks that are left; those of `spec` have their numbers in this order."""
         return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)

@@ -13,8 +13,7 @@ from chorale.runners.api.registry import runner_config
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.slurm.profile import SlurmProfile, limit_minutes, load_profile
-from chorale.tuner.slurm.script import SlurmJob
-from chorale.tuner.slurm.shape import JobShape, job_shape
+from chorale.tuner.slurm.script import JobShape, SlurmJob, job_shape
 from tests.command import chorale
 
 PROFILE = """\
