@@ -134,6 +134,10 @@ _profiles = sql.Table(
 )
 
 
+POOL_SIZE = 64
+"""Connections that are kept, one for each thread of requests: opening one takes longer than a statement."""
+
+
 class StoredResult(NamedTuple):
     """What came of a computation, and the names of its files."""
 
@@ -150,7 +154,7 @@ class JobStore:
     def __init__(self, folder: Path) -> None:
         self._files = folder / "results"
         self._files.mkdir(parents=True, exist_ok=True)
-        self._engine = sql.create_engine(f"sqlite:///{folder / 'service.db'}")
+        self._engine = sql.create_engine(f"sqlite:///{folder / 'service.db'}", pool_size=POOL_SIZE)
         sql.event.listen(self._engine, "connect", _write_ahead)
         _metadata.create_all(self._engine)
 
