@@ -22,7 +22,6 @@ from chorale.runners.engine.build import NativeTarget, build_native, native_home
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, bucket_honest_bytes, wire_queue_bytes
 from chorale.runners.fabric.plan import (
-    Cable,
     FabricPlan,
     cables_script,
     device_name,
@@ -252,17 +251,14 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
     draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
     directions = [(cable, way_back) for cable in plan.cables for way_back in (0, 1)]
     for index, (cable, way_back) in enumerate(directions):
-        ends = f"{numbers[cable.arcs[way_back]]} {numbers[cable.arcs[1 - way_back]]}"
-        yield f"link {ends} {_link_numbers(cable, way_back)} {index % threads} {draw.getrandbits(63)}"
+        latency_us, loss = cable.latency_us[way_back], cable.loss[way_back]
+        acknowledgements_only = not cable.bits_per_s[way_back]
+        bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
+        ends = (numbers[cable.arcs[way_back]], numbers[cable.arcs[1 - way_back]])
+        facts = (bits_per_s, int(latency_us * 1000), int(loss * 2**32), wire_queue_bytes(bits_per_s, latency_us))
+        words = (*ends, *facts, int(acknowledgements_only), index % threads, draw.getrandbits(63))
+        yield " ".join(map(str, ("link", *words)))
     yield "go"
-
-
-def _link_numbers(cable: Cable, way_back: int) -> str:
-    latency_us, loss = cable.latency_us[way_back], cable.loss[way_back]
-    acknowledgements_only = not cable.bits_per_s[way_back]
-    bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
-    numbers = (bits_per_s, int(latency_us * 1000), int(loss * 2**32), wire_queue_bytes(bits_per_s, latency_us))
-    return " ".join(map(str, (*numbers, int(acknowledgements_only))))
 
 
 def processor_s(pid: int) -> float:

@@ -42,17 +42,16 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
     neighbours: list[set[int]] = [set() for _ in range(topology.node_count)]
     for src, dst in zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True):
         neighbours[src].add(dst)
+
+    def next_hop(node: int, rank: int) -> int:
+        if node == rank:
+            return rank
+        nearer = [hop for hop in sorted(neighbours[node]) if hops[rank][hop] == hops[rank][node] - 1]
+        return nearer[(node + rank) % len(nearer)]
+
     return tuple(
-        tuple(_next_hop(node, rank, sorted(neighbours[node]), hops[rank]) for rank in range(topology.compute_count))
-        for node in range(topology.node_count)
+        tuple(next_hop(node, rank) for rank in range(topology.compute_count)) for node in range(topology.node_count)
     )
-
-
-def _next_hop(node: int, rank: int, neighbours: list[int], hops: list[int]) -> int:
-    if node == rank:
-        return rank
-    nearer = [neighbour for neighbour in neighbours if hops[neighbour] == hops[node] - 1]
-    return nearer[(node + rank) % len(nearer)]
 
 
 MAX_NODES = 256

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chorale.runners.api.base import ExecutionTrace, StepSpan
-from chorale.synth.programs.program import Op, Program
+from chorale.synth.programs.program import Program
 
 
 class Cause(StrEnum):
@@ -64,23 +64,23 @@ class CriticalPath:
         until_s = 0.0 if key is None else self._spans[key].end_s
         while key is not None:
             sender = self._late_sender(key, until_s)
-            before = self._latest_before(key, until_s) if sender is None else sender
-            latest_first = (
-                self._own_segments(key, before, until_s) if sender is None else self._link(key, sender, until_s)
-            )
+            begun = [one for one in self._local_before(key) if self._spans[one].ready_s < until_s]
+            latest = max(begun, key=lambda one: self._spans[one].end_s, default=None)
+            before = latest if sender is None else sender
+            if sender is None:
+                latest_first = self._own_segments(key, before, until_s)
+            else:  # the way of a message, from when its first byte left
+                way = PathSegment(Cause.LINK, key[0], sender[0], key[1], key[2], self._left_s(sender), until_s)
+                latest_first = iter((way,))
             path.extend(one for one in latest_first if one.time_s > 0)
             until_s = min([until_s, *(one.begin_s for one in path[-1:])])
             key = before
         return tuple(reversed(path))
 
-    def _link(self, key: _Key, sender: _Key, until_s: float) -> Iterator[PathSegment]:
-        """Yield the way of a message, from when its first byte left."""
-        yield PathSegment(Cause.LINK, key[0], sender[0], key[1], key[2], self._left_s(sender), until_s)
-
     def _own_segments(self, key: _Key, before: _Key | None, until_s: float) -> Iterator[PathSegment]:
         """Yield what the rank itself spent time on since `before` ended, the latest first."""
         rank, block, step, _, _ = key
-        span, op = self._spans[key], self._op(key)
+        span, op = self._spans[key], self._program.ranks[rank].blocks[block].instructions[step].op
         start_s = min(max(self._trace.ranks[rank].start_s, 0.0), until_s)
         since_s = start_s if before is None else min(self._spans[before].end_s, until_s)
         ready_s = min(max(span.ready_s, since_s), until_s)
@@ -103,14 +103,6 @@ class CriticalPath:
 
     def _left_s(self, key: _Key) -> float:
         return self._spans[key].start_s or self._spans[key].ready_s
-
-    def _latest_before(self, key: _Key, until_s: float) -> _Key | None:
-        begun = [one for one in self._local_before(key) if self._spans[one].ready_s < until_s]
-        return max(begun, key=lambda one: self._spans[one].end_s, default=None)
-
-    def _op(self, key: _Key) -> Op:
-        rank, block, step, _, _ = key
-        return self._program.ranks[rank].blocks[block].instructions[step].op
 
     def _local_before(self, key: _Key) -> Iterator[_Key]:
         rank, block, step, part, piece = key

@@ -100,8 +100,11 @@ _SYSTEM = Path("/sys/devices/system")
 
 def machine_facts() -> dict[str, str | int | float | None]:
     """Return what stays the same on this machine from run to run; None for what the system does not say."""
+    processors = Path("/proc/cpuinfo")
+    lines = processors.read_text().splitlines() if processors.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu_model": _cpu_model(),
+        "cpu_model": models[0] if models else platform.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
@@ -128,13 +131,6 @@ def _line(path: Path) -> str | None:
         return path.read_text().partition("\n")[0]
     except OSError:
         return None
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 OTHERS_PATIENCE_S = 120.0

@@ -127,7 +127,8 @@ def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
     for place, in_place in _PLACES:
         time_s = _seconds(row, f"time_{place}_us", line)
         if time_s is not None and size_bytes > 0:
-            wrong = _wrong(row, f"wrong_{place}", line)
+            column = f"wrong_{place}"
+            wrong = None if (row[column] or "").strip() == UNCHECKED else _required(row, column, line)
             yield RecordedRun(RecordedConfiguration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
 
 
@@ -151,10 +152,6 @@ def _required(row: Mapping[str, str | None], column: str, line: int) -> int:
     if value is None:
         raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
     return value
-
-
-def _wrong(row: Mapping[str, str | None], column: str, line: int) -> int | None:
-    return None if (row[column] or "").strip() == UNCHECKED else _required(row, column, line)
 
 
 def _whole(row: Mapping[str, str | None], column: str, line: int) -> int | None:

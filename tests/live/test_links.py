@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import sys
 import time
@@ -13,7 +14,6 @@ from fractions import Fraction
 import psutil
 import pytest
 
-from chorale.runners.fabric.benchmark import random_exchanges
 from chorale.runners.fabric.fabric import (
     EmulatedFabric,
     bring_up,
@@ -25,8 +25,14 @@ from chorale.runners.fabric.fabric import (
     take_down,
 )
 from chorale.runners.fabric.links import LinkKind, LinkOptions, parse_overrides
-from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.self_test import TimedExchange, bring_up_tested, highest_speed, run_exchanges
+from chorale.runners.fabric.plan import FabricPlan, plan_fabric
+from chorale.runners.fabric.self_test import (
+    TimedExchange,
+    bring_up_tested,
+    busy_streams,
+    highest_speed,
+    run_exchanges,
+)
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess, ProcessSpec
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -69,7 +75,7 @@ def up() -> Iterator[Up]:
 def test_nothing_is_faster_than_its_links(spec: str, link_mbps: int, up: Up) -> None:
     fabric = up(spec, link_mbps)
     plan = plan_fabric(parse_topology(spec), Fraction(link_mbps), NAME)
-    exchanges = random_exchanges(plan, 60, seed=7)
+    exchanges = _random_exchanges(plan, 60, seed=7)
     speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60), exchanges, fabric.links.mtu_bytes)
     assert 0.4 < speed <= 1
 
@@ -218,3 +224,16 @@ def test_the_kernels_bucket_says_from_which_size_it_is_honest() -> None:
     assert fabric.links.self_test.highest_speed > 1
     assert 4096 <= fabric.links.honest_bytes <= 181_680
     assert fabric.links.wire_pid == 0
+
+
+def _random_exchanges(plan: FabricPlan, count: int, seed: int) -> list[TimedExchange]:
+    """Return exchanges of some of all streams between neighbours, of 1 to 64 KiB, with pauses from none to 10 ms."""
+    draw = random.Random(seed)
+    streams = busy_streams(plan)
+    return [
+        TimedExchange(
+            {stream: 2 ** draw.randint(10, 16) for stream in draw.sample(streams, draw.randint(1, len(streams)))},
+            draw.choice((0.0, 0.002, 0.01)),
+        )
+        for _ in range(count)
+    ]
