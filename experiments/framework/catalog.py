@@ -67,11 +67,6 @@ ALIASES = {
 """Tables and figures that an experiment of another name reproduces too."""
 
 
-def module_of(name: str) -> str:
-    """Return the name of the module that defines the experiment called `name`."""
-    return f"chorale.experiments.{MODULES[name]}"
-
-
 def load(name: str) -> Experiment:
     """Return the experiment called `name`, in `ALIASES` too; raises InvalidInput with the names that come close."""
     name = ALIASES.get(name, name)
@@ -79,14 +74,9 @@ def load(name: str) -> Experiment:
         close = difflib.get_close_matches(name, (*NAMES, *ALIASES), n=2)
         way_out = f"did you mean {' or '.join(map(repr, close))}?" if close else "see `chorale experiment list`"
         raise UnknownName("experiment", name, way_out)
-    return _experiments_in(module_of(name))[name]
-
-
-def _experiments_in(module_name: str) -> dict[str, Experiment]:
-    """Return the experiments that a module defines, as constants or in a mapping EXPERIMENTS."""
-    module = importlib.import_module(module_name)
+    module = importlib.import_module(f"chorale.experiments.{MODULES[name]}")
     values = [*vars(module).values(), *getattr(module, "EXPERIMENTS", {}).values()]
-    return {value.name: value for value in values if isinstance(value, Experiment)}
+    return next(value for value in values if isinstance(value, Experiment) and value.name == name)
 
 
 def aliases_of(name: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from chorale.experiments.framework.catalog import load, load_all, module_of
+from chorale.experiments.framework.catalog import load, load_all
 from chorale.experiments.framework.experiment import Experiment
 from chorale.experiments.framework.parts import PartStore, code_id
 from chorale.experiments.framework.report import ReportSection, html, markdown
@@ -62,8 +62,7 @@ class Reproduction:
 
     def _picture(self, experiment: Experiment) -> str:
         extent = "quick" if self.quick else "full"
-        code = code_id(module_of(experiment.name))[:16]
-        return f"{experiment.name}-{extent}-{code}.svg" if experiment.plot else ""
+        return f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
 
     def _command(self, experiment: Experiment, picture: str) -> list[str]:
         options = ["--quick"] if self.quick else ["--executor", "processes"]

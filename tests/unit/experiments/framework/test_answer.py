@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
+from chorale.experiments.framework import parts
 from chorale.experiments.framework import run as answering
 from chorale.experiments.framework.catalog import NAMES, load
 from chorale.experiments.framework.experiment import Column, Experiment
-from chorale.experiments.framework.parts import ROOT, PartStore
+from chorale.experiments.framework.parts import ROOT, PartStore, code_id
 from chorale.experiments.framework.run import case_name, run_experiment, stored_result
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.processes import ProcessExecutor
@@ -76,9 +77,21 @@ def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
     assert answered == [3]
 
 
+def test_a_change_of_any_source_or_data_file_changes_the_code_id(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    (tmp_path / "synth").mkdir()
+    files = {name: tmp_path / name for name in ("version.py", "synth/a.py", "synth/bases.json", "synth/kernels.so")}
+    ids = []
+    for path in files.values():
+        path.write_text("1")
+        ids.append(code_id.__wrapped__())
+    assert len(set(ids)) == 3  # what is compiled from sources does not count
+    assert ids[2] == ids[3]
+
+
 def test_a_part_of_other_code_is_not_taken_up(kept, monkeypatch):
     run_experiment(squares(), False, store=kept)
-    monkeypatch.setattr("chorale.experiments.framework.parts.code_id", lambda _module: "other")
+    monkeypatch.setattr("chorale.experiments.framework.parts.code_id", lambda: "other")
     assert stored_result(squares(), False, kept) is None
 
 
@@ -138,7 +151,7 @@ def test_parts_that_must_be_alone_run_here():
 
 def test_cases_travel_and_have_the_same_text_in_any_process():
     done = subprocess.run(
-        [sys.executable, "-c", CASES, *NAMES], cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True
+        [sys.executable, "-c", CASES, *NAMES], cwd=ROOT.parent, env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True
     )
     elsewhere = json.loads(done.stdout)
     for name in NAMES:

@@ -10,7 +10,6 @@ import time
 import psutil
 import pytest
 
-from chorale.experiments.framework.catalog import module_of
 from chorale.experiments.framework.experiment import Column, Experiment
 from chorale.experiments.framework.parts import ExperimentPart, PartStore, code_id
 from chorale.experiments.framework.report import ReportSection, count_outcomes, html, markdown, row_outcome
@@ -46,7 +45,7 @@ def test_endings(row, ending):
 
 
 def task(folder, quick=True, seconds=60.0):
-    code_id(module_of(TRIFLE.name))  # reads files, which is not to count
+    code_id()  # reads files, which is not to count
     (folder / "parts").mkdir(exist_ok=True)
     return Reproduction(folder, PartStore(folder / "parts"), quick, time.monotonic() + seconds)
 
