@@ -124,10 +124,10 @@ structure: $(INSTALLED)
 
 # Every table and figure: in an hour, or in minutes. What was computed before is kept; ask again to go on.
 reproduce: setup
-	$(BIN)/python -m chorale.experiments.framework.reproduce
+	$(BIN)/python -m chorale.experiments.framework.report
 
 reproduce-quick: setup
-	$(BIN)/python -m chorale.experiments.framework.reproduce --quick
+	$(BIN)/python -m chorale.experiments.framework.report --quick
 
 # The SHA-256 of what was downloaded, after a change of constraints.txt: look at the difference before it is kept.
 hashes: $(INSTALLED)

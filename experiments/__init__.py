@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from chorale.experiments.framework.experiment import Column as Column
     from chorale.experiments.framework.experiment import Experiment as Experiment
     from chorale.experiments.framework.experiment import Row as Row
-    from chorale.experiments.framework.parts import PartStore as PartStore
     from chorale.experiments.framework.run import ExperimentResult as ExperimentResult
+    from chorale.experiments.framework.run import PartStore as PartStore
     from chorale.experiments.framework.run import run_experiment as run_experiment
 
 _HOMES = {
@@ -23,7 +23,7 @@ _HOMES = {
     "Experiment": "chorale.experiments.framework.experiment",
     "ExperimentResult": "chorale.experiments.framework.run",
     "NAMES": "chorale.experiments.framework.catalog",
-    "PartStore": "chorale.experiments.framework.parts",
+    "PartStore": "chorale.experiments.framework.run",
     "Row": "chorale.experiments.framework.experiment",
     "load": "chorale.experiments.framework.catalog",
     "load_all": "chorale.experiments.framework.catalog",

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.experiments.bench.limits import limits_of
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome, limits_of
 from chorale.experiments.bench.processes import cost_of
 
 _LOWER = "lower "

@@ -6,9 +6,16 @@ with 32 to 1,024 nodes, 8 distance-regular graphs, on all of which BFB is bandwi
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import networkx as nx
 
 from chorale.experiments.direct_connect.quantities import (
     DEGREE,
@@ -27,13 +34,19 @@ from chorale.experiments.framework.comparison import (
     published,
     with_optimal_factor,
 )
-from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.synth.collective import ALLREDUCE
+from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, least_bandwidth_factor, least_steps
 from chorale.synth.finder.find import find
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.expand.prediction import predict_allgather
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 ALPHA_US = 10
 SIZE_BYTES = 2**20
@@ -202,4 +215,243 @@ TABLE_8 = Experiment(
     ),
     cases=_table_8_cases,
     evaluate=lambda row: [_compare_table_8_row(row)],
+)
+
+
+_PRINTED_S = (
+    ("hypercube:2", "<0.01"), ("hypercube:3", "<0.01"), ("hypercube:4", "<0.01"), ("hypercube:5", "0.03"),
+    ("hypercube:6", "0.17"), ("hypercube:10", "52.7"),
+    ("torus:2x2", "<0.01"), ("torus:3x3", "<0.01"), ("torus:4x4", "<0.01"), ("torus:5x5", "0.01"),
+    ("torus:6x6", "0.03"), ("torus:50x50", "61.1"),
+)  # fmt: skip
+_QUICK_NODES = 100
+_WARM_UP = "hypercube:3"
+
+
+def _table_6_cases(quick: bool) -> Sequence[tuple[str, str]]:
+    """Return specs and printed seconds."""
+    return [one for one in _PRINTED_S if not quick or parse_topology(one[0]).compute_count <= _QUICK_NODES]
+
+
+def _rows(case: tuple[str, str]) -> list[Row]:
+    _warm_up()
+    return [_row(*case)]
+
+
+@cache
+def _warm_up() -> None:
+    """Load compiled code once, before the clock starts."""
+    _timed(parse_topology(_WARM_UP))
+
+
+def _timed(topology: Topology) -> tuple[AnySchedule, float]:
+    begun = time.perf_counter()
+    schedule = synthesize_unverified("bfb", topology, ALLGATHER, None, SerialExecutor())
+    return schedule, time.perf_counter() - begun
+
+
+def _row(spec: str, printed_s: str) -> Row:
+    """Compare quality, which the paper proves and figure 10 shows, exactly; seconds are of one core, as they come."""
+    topology = parse_topology(spec)
+    schedule, seconds = _timed(topology)
+    cost = verify(schedule).cost
+    optimal = cost.bandwidth_factor == least_bandwidth_factor(topology.compute_count)
+    least = diameter(topology)
+    most_s = float(printed_s.lstrip("<"))
+    return {
+        "nodes": topology.compute_count,
+        "spec": spec,
+        "printed_s": printed_s,
+        "seconds": seconds,
+        "steps": cost.steps,
+        "least_steps": least,
+        "bandwidth_factor": str(cost.bandwidth_factor),
+        "least_factor": str(least_bandwidth_factor(topology.compute_count)),
+        "verdict": {
+            "quality": "match" if optimal and cost.steps == least else "worse",
+            "seconds": "match" if seconds <= most_s else "not reached",
+        },
+        "reason": None if seconds <= most_s else "one core of a machine that may be busy; the paper used many cores",
+        "holds": optimal and cost.steps == least,
+    }
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    """Draw figure 10: what the schedules cost beside the least, a panel for each family and cost."""
+    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    keys = {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}
+    panels = {
+        f"{family}, {cost}": {
+            name: [(row["nodes"], float(Fraction(row[key]))) for row in rows if row["spec"].startswith(f"{family}:")]
+            for name, key in zip(("BFB", "least"), pair, strict=True)
+        }
+        for family in ("hypercube", "torus")
+        for cost, pair in keys.items()
+    }
+    plot_panels(panels, "N", "", path, "flat")
+
+
+TABLE_6 = Experiment(
+    name="direct-connect-table-6",
+    question="Is BFB optimal on hypercubes and 2D tori, and how long does it take beside the printed seconds?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 6 and "
+    "figure 10",
+    columns=(
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("printed s", lambda row: str(row["printed_s"])),
+        Column("our s", lambda row: f"{row['seconds']:.3g}"),
+        Column("T_L", lambda row: str(row["steps"])),
+        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_table_6_cases,
+    evaluate=_rows,
+    alone=True,
+    plot=_plot,
+)
+
+
+Steps = Literal["Moore", "at most one more", "more"] | int
+"""What is said of T_L: the Moore bound, at most one step more, above it on this instance, or a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What table 9 says of an instance of `family`.
+
+    bfb:  whether BFB is the schedule that does it, or a stored one
+    note: why a property is another one, where it is
+    """
+
+    family: str
+    spec: str
+    degree: int
+    nodes: int
+    steps: Steps = "Moore"
+    optimal: bool = True
+    bfb: bool = True
+    reverse_symmetric: bool = True
+    self_loops: bool = False
+    parallel_links: bool = False
+    note: str = ""
+
+    def __str__(self) -> str:
+        return self.spec
+
+    @property
+    def printed(self) -> dict[str, object]:
+        """The properties as they are compared; steps of a schedule in words where no number is said."""
+        return {
+            "degree": self.degree, "nodes": self.nodes, "reverse_symmetric": self.reverse_symmetric,
+            "optimal": self.optimal, "steps": self.steps, "bfb": self.bfb, "self_loops": self.self_loops,
+            "parallel_links": self.parallel_links,
+        }  # fmt: skip
+
+
+_LOOP = "a loop at every node is one of its d links here: T_B is optimal for the d - 1 that lead to others"
+_CLAIMS = (
+    _Claim("complete", "complete:5", 4, 5),
+    _Claim("complete", "complete:9", 8, 9),
+    _Claim("complete bipartite", "bipartite:4", 4, 8),
+    _Claim("complete bipartite", "bipartite:7", 7, 14),
+    _Claim("Hamming", "hamming:2,3", 4, 9, 2),
+    _Claim("Hamming", "hamming:3,4", 9, 64, 3),
+    _Claim("Kautz", "kautz:4,0", 4, 5),
+    _Claim("Kautz", "kautz:2,2", 2, 12, optimal=False),
+    _Claim("Kautz", "kautz:4,1", 4, 20, optimal=False),
+    _Claim("generalized Kautz", "genkautz:4,5", 4, 5, "at most one more", reverse_symmetric=True),
+    _Claim("generalized Kautz", "genkautz:4,25", 4, 25, "at most one more", False, reverse_symmetric=False),
+    _Claim("generalized Kautz", "genkautz:4,37", 4, 37, "at most one more", False, True, False, self_loops=True),
+    _Claim("circulant", "circulant:29,3,4", 4, 29, "more"),
+    _Claim("circulant", "circulant:41,4,5", 4, 41, "more"),
+    _Claim("directed circulant", "dicirculant:4", 4, 6),
+    _Claim("directed circulant", "dicirculant:7", 7, 9),
+    _Claim("bidirectional ring", "biring:2,9", 2, 9, 4),
+    _Claim("bidirectional ring", "biring:4,10", 4, 10, 5, parallel_links=True),
+    _Claim("unidirectional ring", "uniring:1,7", 1, 7, 6),
+    _Claim("unidirectional ring", "uniring:3,6", 3, 6, 5, parallel_links=True),
+    _Claim("diamond", "diamond", 2, 8, bfb=False, reverse_symmetric=False),
+    _Claim("de Bruijn", "debruijn:3,1", 3, 3, self_loops=True, note=_LOOP),
+    _Claim("de Bruijn", "debruijn:2,4", 2, 16, optimal=False, self_loops=True),
+    _Claim("modified de Bruijn", "dbjmod:2,3", 2, 8, 4, bfb=False),
+    _Claim("modified de Bruijn", "dbjmod:2,4", 2, 16, 5, bfb=False, reverse_symmetric=False),
+    _Claim("modified de Bruijn", "dbjmod:3,2", 3, 9, 3, bfb=False, reverse_symmetric=False),
+    _Claim("modified de Bruijn", "dbjmod:4,2", 4, 16, 3, bfb=False, reverse_symmetric=False),
+    _Claim("distance-regular", "distreg:4,35", 4, 35),
+    _Claim("distance-regular", "distreg:4,45", 4, 45, "more"),
+)
+
+
+def _table_9_cases(_quick: bool) -> Sequence[_Claim]:
+    return _CLAIMS
+
+
+def row_of(claim: _Claim) -> Row:
+    """Return what is said of the instance beside what a verified schedule and the network itself show."""
+    topology = parse_topology(claim.spec)
+    least = least_bandwidth_factor(claim.nodes)
+    by_bfb = measure_schedule(claim.spec, "bfb")
+    measured = by_bfb if claim.bfb else measure_schedule(claim.spec, "expand")
+    steps = measured.cost.steps
+    ours = {
+        "degree": topology.degree,
+        "nodes": topology.compute_count,
+        "reverse_symmetric": _is_its_own_transpose(topology),
+        "optimal": measured.factor == least,
+        "steps": claim.steps if _comes_out(claim, steps) else steps,
+        "bfb": by_bfb.factor <= measured.factor and by_bfb.cost.steps <= steps,
+        "self_loops": bool((topology.links.src == topology.links.dst).any()),
+        "parallel_links": bool(topology.links.parallel_index().any()),
+    }
+    verdict = {key: "match" if ours[key] == value else "worse" for key, value in claim.printed.items()}
+    off = [f"{key}: {claim.printed[key]} was printed, {ours[key]} is so" for key in verdict if verdict[key] != "match"]
+    return {
+        "family": claim.family, "nodes": claim.nodes, "spec": claim.spec, "printed": claim.printed, "ours": ours,
+        "steps": steps, "bandwidth_factor": str(measured.factor), "verdict": verdict,
+        "reason": "; ".join([*off, *filter(None, [claim.note])]) if off else None, "holds": not off or bool(claim.note),
+    }  # fmt: skip
+
+
+def _comes_out(claim: _Claim, steps: int) -> bool:
+    least = least_steps(claim.nodes, claim.degree)
+    said = {"Moore": steps == least, "at most one more": steps <= least + 1, "more": steps > least}
+    return steps == claim.steps if isinstance(claim.steps, int) else said[claim.steps]
+
+
+def _is_its_own_transpose(topology: Topology) -> bool:
+    """Whether turning all links round gives the same network under other names; exact."""
+    counts = Counter(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(topology.node_count))
+    graph.add_edges_from((src, dst, {"links": count}) for (src, dst), count in counts.items())
+    return bool(nx.is_isomorphic(graph, graph.reverse(), edge_match=lambda one, other: one == other))
+
+
+def _both(key: str) -> Column:
+    def text(row: Row) -> str:
+        ours = row["ours"][key]
+        word = {True: "yes", False: "no"}.get(ours, ours) if isinstance(ours, bool) else str(ours)
+        return f"{word}" + ("" if row["verdict"][key] == "match" else " [off]")
+
+    return Column(key.replace("_", " "), text)
+
+
+TABLE_9 = Experiment(
+    name="direct-connect-table-9",
+    question="Do the families of base graphs have the properties that the paper's summary says?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 9",
+    columns=(
+        Column("family", lambda row: str(row["family"])),
+        Column("spec", lambda row: str(row["spec"])),
+        _both("nodes"),
+        _both("degree"),
+        Column("T_L", lambda row: str(row["steps"])),
+        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
+        *map(_both, ("optimal", "steps", "bfb", "reverse_symmetric", "self_loops", "parallel_links")),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_table_9_cases,
+    evaluate=lambda claim: [row_of(claim)],
 )

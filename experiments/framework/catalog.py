@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from chorale.experiments.framework.experiment import Experiment
 from chorale.synth.errors import UnknownName
@@ -12,45 +15,45 @@ from chorale.synth.errors import UnknownName
 _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
 
 MODULES: Mapping[str, str] = {
-    "channels-live": "ours.channels_live",
-    "direct-connect-figure-3": "direct_connect.bandwidth_time",
+    "channels-live": "ours.live",
+    "direct-connect-figure-3": "direct_connect.models",
     "direct-connect-figure-6": "direct_connect.testbed_figures",
-    "direct-connect-figure-7": "direct_connect.figure_7",
-    "direct-connect-figure-11": "direct_connect.figure_11",
+    "direct-connect-figure-7": "direct_connect.models",
+    "direct-connect-figure-11": "direct_connect.testbed_figures",
     "direct-connect-figure-13": "direct_connect.testbed_figures",
     "direct-connect-figure-14": "direct_connect.testbed_figures",
-    "direct-connect-figure-15": "direct_connect.figure_15",
-    "direct-connect-figure-18": "direct_connect.bandwidth_time",
+    "direct-connect-figure-15": "direct_connect.frontiers",
+    "direct-connect-figure-18": "direct_connect.models",
     "direct-connect-table-4": "direct_connect.tables",
     "direct-connect-table-5": "direct_connect.tables",
-    "direct-connect-table-6": "direct_connect.table_6",
+    "direct-connect-table-6": "direct_connect.tables",
     "direct-connect-table-7": "direct_connect.tables",
     "direct-connect-table-8": "direct_connect.tables",
-    "direct-connect-table-9": "direct_connect.table_9",
-    "engine-live": "ours.engine_live",
-    "failure-quality": "ours.failure_quality",
-    "finder-frontier": "direct_connect.finder_frontier",
-    "forestcoll-figure-9": "forestcoll.figure_9",
-    "forestcoll-figure-11": "forestcoll.figure_11",
+    "direct-connect-table-9": "direct_connect.tables",
+    "engine-live": "ours.live",
+    "failure-quality": "ours.quality",
+    "finder-frontier": "direct_connect.frontiers",
+    "forestcoll-figure-9": "forestcoll.figures",
+    "forestcoll-figure-11": "forestcoll.figures",
     "forestcoll-optima": "forestcoll.optimality",
     "forestcoll-table-1": "forestcoll.optimality",
     "forestcoll-table-2": "forestcoll.tables",
     "forestcoll-table-3": "forestcoll.tables",
-    "frontier-all": "direct_connect.frontier_all",
+    "frontier-all": "direct_connect.frontiers",
     "in-network": "ours.in_network",
-    "in-network-live": "ours.in_network_live",
+    "in-network-live": "ours.in_network",
     "in-network-published": "ours.in_network",
-    "in-network-random": "ours.in_network_random",
-    "in-network-random-mixed": "ours.in_network_random",
-    "lowering-quality": "ours.lowering_quality",
+    "in-network-random": "ours.in_network",
+    "in-network-random-mixed": "ours.in_network",
+    "lowering-quality": "ours.quality",
     "mi250-prediction": "ours.mi250_prediction",
-    "pipeline-examples": "forestcoll.pipeline_examples",
-    "replayed-tuner": "ours.replayed_tuner",
-    "side-by-side": "ours.side_by_side",
-    "strong-scaling": "ours.strong_scaling",
-    "swing-table-2": "swing.table_2",
-    "synthesis-scaling": "ours.synthesis_scaling",
-    "tuning-strategies": "ours.tuning_strategies",
+    "pipeline-examples": "forestcoll.figures",
+    "replayed-tuner": "ours.tuning",
+    "side-by-side": "ours.quality",
+    "strong-scaling": "ours.scaling",
+    "swing-table-2": "swing.figures",
+    "synthesis-scaling": "ours.scaling",
+    "tuning-strategies": "ours.tuning",
     **dict.fromkeys(_SWING_FIGURES, "swing.figures"),
     "training-data-parallel": "direct_connect.training",
     "training-experts": "direct_connect.training",
@@ -87,3 +90,30 @@ def aliases_of(name: str) -> tuple[str, ...]:
 def load_all() -> tuple[Experiment, ...]:
     """Return all experiments in the order of `NAMES`."""
     return tuple(map(load, NAMES))
+
+
+FILE = Path(__file__).with_name("summaries.json")
+
+
+class Summary(NamedTuple):
+    """What an experiment answers: its name, others that mean it, the question and where that comes from."""
+
+    name: str
+    aliases: tuple[str, ...]
+    question: str
+    source: str
+
+
+def summaries() -> tuple[Summary, ...]:
+    """Return those of all experiments, in the order of lists."""
+    return tuple(Summary(aliases=aliases_of(entry["name"]), **entry) for entry in json.loads(FILE.read_bytes()))
+
+
+def file_text() -> str:
+    """Return the file as the experiments have it. Imports all of them."""
+    entries = [{"name": e.name, "question": e.question, "source": e.source} for e in load_all()]
+    return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(file_text(), encoding="utf-8")

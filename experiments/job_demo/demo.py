@@ -2,25 +2,236 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import json
+import math
+import os
+import runpy
+import signal
+import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from chorale.experiments.job_demo.choice import make_table
-from chorale.experiments.job_demo.document import Json, Training, part, size_rows
-from chorale.experiments.job_demo.programs import Built, Measured, build_programs, measure
 from chorale.experiments.job_demo.ranks import run_ranks
 from chorale.job.record import read_record
 from chorale.job.table.layout import table_bytes
+from chorale.job.table.making import table_program
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
+from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.local.namespaces import enter_namespaces
 from chorale.runners.measurement.machine import load_average
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import CheckFailed
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
+
+_CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))
+"""Methods, and chunks per shard (None: as few as reach the optimum): by loads of links, and by steps."""
+
+_TIMEOUT_S = 120.0
+TARGET = "oneccl-xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program, ready for the runner and for a table."""
+
+    name: str
+    program: Program
+    entry: TableProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Microseconds, medians, of every program and every library algorithm (`library:NAME`) at each size in bytes."""
+
+    collective: str
+    times_us: Mapping[str, Mapping[int, float]]
+
+    def best_program(self, size_bytes: int) -> tuple[str, float]:
+        """Return the fastest program at a size, and its time."""
+        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if not name.startswith(LIBRARY)]
+        return min(times)[1], min(times)[0]
+
+    def best_library(self, size_bytes: int, runners: Sequence[str]) -> tuple[str, float] | None:
+        """Return the fastest algorithm of the libraries of `runners`, and its time; None if none was measured."""
+        begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
+        times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if name.startswith(begins)]
+        return (min(times)[1], min(times)[0]) if times else None
+
+
+def build_programs(topology: Topology, collective: str) -> list[Built]:
+    """Return the programs for `collective`, without those that a method cannot make and without duplicates."""
+    programs: dict[str, Built] = {}
+    for method, chunks in _CANDIDATES:
+        options = Options(chunks)
+        source = ScheduleRequest(topology, parse_collective(collective), method, options)
+        built = build(BuildRequest(source, LoweringOptions(TARGET)))
+        if isinstance(built, BuildResult) and isinstance(built.program, Program):
+            entry = table_program(built.program_text.encode(), TARGET, method, {"chunks": chunks})
+            name = method if chunks is None else f"{method} chunks={chunks}"
+            programs.setdefault(entry.digest, Built(name, built.program, entry))
+    return list(programs.values())
+
+
+def measure(
+    topology: Topology, fabric: EmulatedFabric, home: Path, built: Sequence[Built], sizes: Sequence[int], repeats: int
+) -> tuple[Measured, list[str]]:
+    """Return times on `fabric`, of the programs and of Gloo's, MPI's and oneCCL's algorithms, and what is missing.
+
+    CheckFailed where the programs themselves cannot be measured.
+    """
+    collective = built[0].program.collective.name.value
+    times: dict[str, dict[int, float]] = {}
+    missing = []
+    for runner in ("local", "mpi", "oneccl"):
+        programs = built if runner == "local" else built[:1]
+        outcome = _programs_outcome(runner, topology, fabric, home, programs, sizes, repeats)
+        if isinstance(outcome, RunFailure):
+            missing.append(f"{runner}: {outcome.kind}: {outcome.message}")
+            if runner == "local":
+                raise CheckFailed("programs must run on the fabric", missing[-1], "see `chorale doctor`")
+        else:
+            times |= dict(_times(outcome, runner, sizes))
+    return Measured(collective, times), missing
+
+
+def _programs_outcome(
+    name: str,
+    topology: Topology,
+    fabric: EmulatedFabric,
+    home: Path,
+    built: Sequence[Built],
+    sizes: Sequence[int],
+    repeats: int,
+) -> Outcome:
+    collective = built[0].program.collective.name.value
+    runner = create_runner(name, {"fabric": fabric.name, "where": "fabric"}, home)
+    programs = {one.name: one.program for one in built}
+    try:
+        library = runner.library(collective)
+        return runner.submit(RunRequest(topology, programs, tuple(sizes), repeats, 1, _TIMEOUT_S, library=library))
+    finally:
+        runner.close()
+
+
+def _times(outcome: Measurement, runner: str, sizes: Sequence[int]) -> Iterator[tuple[str, dict[int, float]]]:
+    """Yield the medians by name; of other runners than the local one only those of their libraries."""
+    for name, results in outcome.results.items():
+        if runner == "local" or name.startswith(LIBRARY):
+            key = f"{LIBRARY}{runner}:{name.removeprefix(LIBRARY)}" if name.startswith(LIBRARY) else name
+            medians = [statistics.median(each.times_s) * 1e6 for each in results]
+            yield key, dict(zip(sizes, medians, strict=True))
+
+
+_IN_THE_JOB = ("local",)
+"""The runner whose library serves a job without a program: Gloo."""
+
+
+def make_table(topology: Topology, parts: Sequence[tuple[Measured, Sequence[Built]]]) -> Table:
+    """Return the table for all ranks in their order.
+
+    parts: for each collective its measurements and programs
+    """
+    entries = [entry for measured, built in parts for entry in _entries(measured, built)]
+    named = {entry.program for entry in entries}
+    programs = {one.entry.digest: one.entry for _, built in parts for one in built if one.entry.digest in named}
+    facts = {"spec": topology.spec, "id": topology.id}
+    return Table(facts, topology.compute_count, tuple(entries), programs, {"made by": "demo-job"})
+
+
+def _entries(measured: Measured, built: Sequence[Built]) -> Iterator[JobEntry]:
+    """Yield one entry for each measured size; between two sizes the border is their geometric mean."""
+    digests = {one.name: one.entry.digest for one in built}
+    sizes = sorted(next(iter(measured.times_us.values())))
+    borders = [math.isqrt(one * other) for one, other in pairwise(sizes)]
+    for size, first, last in zip(sizes, [0, *(border + 1 for border in borders)], [*borders, None], strict=True):
+        program, library = measured.best_program(size), measured.best_library(size, _IN_THE_JOB)
+        faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
+        facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
+        facts |= {} if library is None else {"library": library[0], "library_us": library[1]}
+        digest = digests[program[0]] if faster else None
+        yield JobEntry(measured.collective, ANY_DTYPE, None, None, first, last, digest, facts)
+
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One run of the training script: seconds of each step, losses of each rank, and the job's report if it has one."""
+
+    backend: str
+    step_s: Sequence[float]
+    losses: Sequence[Sequence[float]]
+    report: Json | None = None
+
+    @property
+    def median_step_s(self) -> float:
+        """Median without the first step, in which buffers are made."""
+        return statistics.median(self.step_s[1:])
+
+
+def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: int) -> Iterator[Json]:
+    """Yield a row for each recorded size: medians in a job with Gloo and with Chorale, by turns, and the best that MPI
+    and oneCCL have, by their runners.
+
+    times: of `collective_times.py`; measured: by collective; `library_us` is None where neither can be had
+    """
+    for row in times:
+        gloo_us, chorale_us = (statistics.median(row["seconds"][name]) * 1e6 for name in ("gloo", "chorale"))
+        size_bytes, collective = row["size_bytes"], row["collective"]
+        library = measured[collective].best_library(size_bytes, ("mpi", "oneccl"))
+        moved = size_bytes * bus_factor(collective, ranks) / 1e3  # kilobytes; over microseconds that is GB/s
+        yield {
+            "collective": collective,
+            "size_bytes": size_bytes,
+            "gloo_us": gloo_us,
+            "library_us": library and library[1],
+            "chorale_us": chorale_us,
+            "library": library and library[0],
+            "gloo_busbw_gb_per_s": moved / gloo_us,
+            "chorale_busbw_gb_per_s": moved / chorale_us,
+        }
+
+
+def part(trainings: Mapping[str, Training], rows: Sequence[Json]) -> Json:
+    """Return the figures of one kind of training: DDP or FSDP2."""
+    gloo, chorale = trainings["gloo"], trainings["chorale"]
+    assert chorale.report is not None
+    return {
+        "sizes": list(rows),
+        "step_s": {name: training.median_step_s for name, training in trainings.items()},
+        "steps_s": {name: list(training.step_s) for name, training in trainings.items()},
+        "losses_equal": gloo.losses == chorale.losses,
+        "largest_loss_difference": max(
+            abs(one - other)
+            for of_gloo, of_chorale in zip(gloo.losses, chorale.losses, strict=True)
+            for one, other in zip(of_gloo, of_chorale, strict=True)
+        ),
+        "fallbacks": chorale.report["fallbacks"],
+        "programs": chorale.report["programs"],
+        "communication_speedup": sum(row["gloo_us"] for row in rows) / sum(row["chorale_us"] for row in rows),
+        "slower_at": [row["size_bytes"] for row in rows if row["chorale_us"] > row["gloo_us"]],
+    }
+
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "demo_job"
 _LIMIT_S = 240.0
@@ -103,3 +314,77 @@ class Demo:
 
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
+
+
+_IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim")
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.02
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the task in the file that `arguments` name; return the exit code."""
+    with open(arguments[0], encoding="utf-8") as file:
+        task = json.load(file)
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    sys.path.insert(0, os.path.dirname(task["script"]))
+    ranks = {_start(task, rank): rank for rank in range(len(task["environments"]))}
+    return _launcher_outcome(ranks, time.monotonic() + task["limit_s"])
+
+
+def _start(task: dict[str, Any], rank: int) -> int:
+    launcher, pid = os.getpid(), os.fork()
+    if pid == 0:
+        _be_rank(task, rank, launcher)
+    return pid
+
+
+def _be_rank(task: dict[str, Any], rank: int, launcher: int) -> NoReturn:
+    """Run the script as `rank`, then end this process as an interpreter would, but for freeing what it has."""
+    code = 1
+    try:
+        enter_namespaces(tuple(task["namespaces"][rank]))
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == launcher:
+            os.environ.update(task["environments"][rank])
+            sys.argv = [task["script"], *task["arguments"]]
+            runpy.run_path(task["script"], run_name="__main__")
+            sys.stdout.flush()
+            code = 0
+    except BaseException:  # whatever it was: the launcher's own code must not go on here
+        traceback.print_exc()
+    finally:
+        _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    import atexit  # noqa: PLC0415 - only here
+
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _launcher_outcome(ranks: dict[int, int], until_s: float) -> int:
+    """Wait for all ranks; kill those that are left when one fails or time is over."""
+    why = None
+    while ranks and why is None:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            rank, code = ranks.pop(pid), os.waitstatus_to_exitcode(status)
+            why = f"rank {rank} ended with {code}" if code else None
+        elif time.monotonic() > until_s:
+            why = f"ranks {sorted(ranks.values())} did not end in time"
+        else:
+            time.sleep(_POLL_S)
+    for pid in ranks:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    if why is not None:
+        print(why, flush=True)
+    return 0 if why is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -107,7 +107,7 @@ def _row_name(chosen: Any, row: Any) -> str:
 
 def _list(as_json: bool) -> None:
     """Print every experiment with the tables and figures that it answers besides the one in its name."""
-    experiments = _experiments("summaries").summaries()
+    experiments = _experiments("catalog").summaries()
     if as_json:
         emit_json({"experiments": [entry._asdict() for entry in experiments]})
         return
@@ -172,7 +172,7 @@ def bench(
         people.print(f"{benchmark.name}: beside {benchmark.reference}")
         rows += suite.rows_of(benchmark)
     if table is not None:
-        markdown = importlib.import_module("chorale.experiments.bench.table").markdown_table(rows)
+        markdown = importlib.import_module("chorale.experiments.bench.benchmark").markdown_table(rows)
         write_file(table, markdown.encode())
     failed = [row for row in rows if not row["holds"]]
     document = {"rows": rows, "holds": not failed, "history": str(_remember(rows))}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chorale.experiments.bench import commands
-from chorale.experiments.bench.limits import Limit, limits_of
+from chorale.experiments.bench.benchmark import Limit, limits_of, markdown_table
 from chorale.experiments.bench.processes import cost_of
 from chorale.experiments.bench.suite import BENCHMARKS
-from chorale.experiments.bench.table import markdown_table
 from chorale.synth.errors import CheckFailed
 
 

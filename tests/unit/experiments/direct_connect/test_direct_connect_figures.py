@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from chorale.experiments.direct_connect import bandwidth_time, table_9
-from chorale.experiments.direct_connect.figure_15 import kind_of
+from chorale.experiments.direct_connect import models as bandwidth_time
+from chorale.experiments.direct_connect import tables as table_9
+from chorale.experiments.direct_connect.frontiers import kind_of
 from chorale.experiments.framework.catalog import ALIASES, NAMES, aliases_of, load
 from chorale.experiments.framework.run import run_experiment
 from tests.chosen_cases import rows_of
@@ -35,7 +36,7 @@ def test_a_property_that_is_not_there_is_named():
 
 
 def test_line_graphs_stay_below_the_limit(tmp_path):
-    degree = bandwidth_time.DEGREE
+    degree = bandwidth_time.BANDWIDTH_TIME_DEGREE
     rows = rows_of("direct-connect-figure-3", lambda cases: [one for one in cases if one[1] * degree ** one[2] <= 600])
     assert all(row["holds"] for row in rows)
     assert {row["known_by"] for row in rows if "known_by" in row} == {"verified schedule", "exact prediction"}

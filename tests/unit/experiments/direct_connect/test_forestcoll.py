@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.forestcoll import tables
-from chorale.experiments.forestcoll.pipeline_examples import figure_1, unwound
+from chorale.experiments.forestcoll.figures import figure_1, unwound
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.experiments.forestcoll import figure_11, optimality, tables
+from chorale.experiments.forestcoll import figures as figure_11
+from chorale.experiments.forestcoll import optimality, tables
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 from tests.chosen_cases import rows_of

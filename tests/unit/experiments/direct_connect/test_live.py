@@ -15,8 +15,10 @@ from chorale.experiments.framework import live as live_fabric
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.live import LiveRun, measure_live
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.ours import channels_live, engine_live, strong_scaling
-from chorale.experiments.ours.channels_live import Sweep, SweepPoint
+from chorale.experiments.ours import live as channels_live
+from chorale.experiments.ours import live as engine_live
+from chorale.experiments.ours import scaling as strong_scaling
+from chorale.experiments.ours.live import Sweep, SweepPoint
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology

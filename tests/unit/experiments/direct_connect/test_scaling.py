@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.direct_connect import bandwidth_time
+from chorale.experiments.direct_connect import models as bandwidth_time
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.ours import synthesis_scaling
+from chorale.experiments.ours import scaling as synthesis_scaling
 from chorale.synth.topology.spec import parse_topology
 from tests.chosen_cases import rows_of
 

@@ -9,12 +9,11 @@ import sys
 
 import pytest
 
-from chorale.experiments.framework import parts
 from chorale.experiments.framework import run as answering
+from chorale.experiments.framework import run as parts
 from chorale.experiments.framework.catalog import NAMES, load
 from chorale.experiments.framework.experiment import Column, Experiment
-from chorale.experiments.framework.parts import ROOT, PartStore, code_id
-from chorale.experiments.framework.run import case_name, run_experiment, stored_result
+from chorale.experiments.framework.run import ROOT, PartStore, case_name, code_id, run_experiment, stored_result
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
@@ -91,7 +90,7 @@ def test_a_change_of_any_source_or_data_file_changes_the_code_id(tmp_path, monke
 
 def test_a_part_of_other_code_is_not_taken_up(kept, monkeypatch):
     run_experiment(squares(), False, store=kept)
-    monkeypatch.setattr("chorale.experiments.framework.parts.code_id", lambda: "other")
+    monkeypatch.setattr("chorale.experiments.framework.run.code_id", lambda: "other")
     assert stored_result(squares(), False, kept) is None
 
 
@@ -151,7 +150,11 @@ def test_parts_that_must_be_alone_run_here():
 
 def test_cases_travel_and_have_the_same_text_in_any_process():
     done = subprocess.run(
-        [sys.executable, "-c", CASES, *NAMES], cwd=ROOT.parent, env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True
+        [sys.executable, "-c", CASES, *NAMES],
+        cwd=ROOT.parent,
+        env={"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        check=True,
     )
     elsewhere = json.loads(done.stdout)
     for name in NAMES:

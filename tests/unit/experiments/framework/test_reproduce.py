@@ -11,9 +11,15 @@ import psutil
 import pytest
 
 from chorale.experiments.framework.experiment import Column, Experiment
-from chorale.experiments.framework.parts import ExperimentPart, PartStore, code_id
-from chorale.experiments.framework.report import ReportSection, count_outcomes, html, markdown, row_outcome
-from chorale.experiments.framework.reproduce import Reproduction
+from chorale.experiments.framework.report import (
+    ReportSection,
+    Reproduction,
+    count_outcomes,
+    html,
+    markdown,
+    row_outcome,
+)
+from chorale.experiments.framework.run import ExperimentPart, PartStore, code_id
 
 TRIFLE = Experiment(
     name="swing-table-2",  # a known one: what is kept hangs on the files behind it
@@ -114,7 +120,7 @@ finally:
 
 def test_what_ignores_an_interrupt_is_killed(tmp_path, monkeypatch):
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    monkeypatch.setattr("chorale.experiments.framework.reproduce._GRACE_S", 0.5)
+    monkeypatch.setattr("chorale.experiments.framework.report._GRACE_S", 0.5)
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     begun_s = time.monotonic()
     assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error

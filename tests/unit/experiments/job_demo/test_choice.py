@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.experiments.job_demo.choice import make_table
-from chorale.experiments.job_demo.document import Training, part, size_rows
+from chorale.experiments.job_demo.demo import Measured, Training, build_programs, make_table, part, size_rows
 from chorale.experiments.job_demo.picture import step_picture
-from chorale.experiments.job_demo.programs import Measured, build_programs
 from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.synth.topology.spec import parse_topology
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.framework.catalog import load
-from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, PUBLISHED_RATES, SLOW
-from chorale.experiments.ours.in_network_random import MIXED, RANDOM
+from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, MIXED, PUBLISHED_RATES, RANDOM, SLOW
 from chorale.tuner.costs.nccl_model import PUBLISHED
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from chorale.experiments.ours.lowering_quality import CASES, LoweringCase, row_of
+from chorale.experiments.ours.lowering_quality import LOWERING_QUALITY_SIZES as SIZES
 
 from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours import lowering_quality
-from chorale.experiments.ours.lowering_quality import CASES, SIZES, LoweringCase, row_of
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
@@ -63,6 +64,6 @@ def test_quick_leaves_out_the_slow_network(monkeypatch):
         "CASES",
         (LoweringCase("ring:4", "bfb", "allgather"), LoweringCase("mi250:2", "forest", "allgather")),
     )
-    rows = run_experiment(lowering_quality.EXPERIMENT, True, progress=lambda *told: reported.append(told)).rows
+    rows = run_experiment(lowering_quality.LOWERING_QUALITY, True, progress=lambda *told: reported.append(told)).rows
     assert [found["spec"] for found in rows] == ["ring:4"]
     assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]

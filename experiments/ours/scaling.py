@@ -13,15 +13,19 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.references import growth_exponent, min_seconds
+from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import content_id
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
 
@@ -36,11 +40,11 @@ _PER_WORKER = 2
 """CPUs that a worker of a campaign counts as: it prepares and measures."""
 
 
-def _bfb(executor: Executor) -> str:
+def _strong_scaling_bfb(executor: Executor) -> str:
     return synthesize_unverified("bfb", parse_topology("genkautz:4,4000"), ALLGATHER, None, executor).id
 
 
-def _forest(executor: Executor) -> str:
+def _strong_scaling_forest(executor: Executor) -> str:
     options = Options(seeds=_SEEDS)
     return synthesize_unverified("forest", parse_topology("genkautz:4,400"), ALLGATHER, options, executor).id
 
@@ -51,8 +55,8 @@ def _finder(executor: Executor) -> str:
 
 
 _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
-    "BFB on genkautz:4,4000": _bfb,
-    f"trees on genkautz:4,400, {_SEEDS} seeds": _forest,
+    "BFB on genkautz:4,4000": _strong_scaling_bfb,
+    f"trees on genkautz:4,400, {_SEEDS} seeds": _strong_scaling_forest,
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
 """What is made, as a function from an executor to a digest of the answer."""
@@ -73,7 +77,7 @@ _Round = Mapping[int, _Timed]
 _WITHOUT = 0
 
 
-def _cases(quick: bool) -> Sequence[str]:
+def _strong_scaling_cases(quick: bool) -> Sequence[str]:
     """Return what is made with more and more workers."""
     return [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
 
@@ -171,13 +175,13 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
     }
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
+def _strong_scaling_plot(rows: Sequence[Row], path: Path) -> None:
     from chorale.experiments.ours.plots import plot_speedups
 
     plot_speedups(rows, path)
 
 
-EXPERIMENT = Experiment(
+STRONG_SCALING = Experiment(
     name="strong-scaling",
     question="How much faster are synthesis and campaigns with more Ray workers?",
     source="ours; processes of one machine, up to one per core; medians of ratios to one worker in the same round",
@@ -192,8 +196,108 @@ EXPERIMENT = Experiment(
         Column("load", lambda row: f"{row['load_average']:.1f}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    cases=_cases,
+    cases=_strong_scaling_cases,
     evaluate=_answer,
     alone=True,
-    plot=_plot,
+    plot=_strong_scaling_plot,
+)
+
+
+_QUICK_RANKS = 256
+
+
+def _synthesis_scaling_bfb(topology: Topology) -> None:
+    symmetric_bfb(topology, ALLGATHER, SerialExecutor())
+
+
+def _synthesis_scaling_forest(topology: Topology) -> None:
+    synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor())
+
+
+def _optimum(topology: Topology) -> None:
+    optimum(topology, ALLGATHER)
+
+
+_CASES: Mapping[str, tuple[Callable[[Topology], None], tuple[str, ...]]] = {
+    "BFB by symmetry, 2D tori": (_synthesis_scaling_bfb, tuple(f"torus:{n}x{n}" for n in (4, 8, 16, 32, 64, 128))),
+    "BFB by symmetry, hypercubes": (_synthesis_scaling_bfb, tuple(f"hypercube:{n}" for n in (4, 6, 8, 10, 12, 14))),
+    "forest, boxes of A100": (_synthesis_scaling_forest, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64))),
+    "optimum, boxes of A100": (_optimum, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64, 128))),
+}
+_LARGEST = 3
+"""The exponent is fitted to so many of the largest: small ones are start-up."""
+
+
+_REPEATS = 3
+
+
+def _synthesis_scaling_cases(quick: bool) -> Sequence[tuple[str, str]]:
+    """Return what is made, and the specs of the networks."""
+    made = [(title, spec) for title, (_, specs) in _CASES.items() for spec in specs]
+    return [(title, spec) for title, spec in made if not quick or _ranks(spec) <= _QUICK_RANKS]
+
+
+def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
+    title, spec = case
+    make, specs = _CASES[title]
+    make(parse_topology(specs[0]))  # compiled code is loaded before the clock starts
+    return {"case": title, "nodes": _ranks(spec), "spec": spec, "seconds": _seconds(make, spec)}
+
+
+def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    return [row for title in _CASES for row in _rows([part for part in parts if part["case"] == title])]
+
+
+def _ranks(spec: str) -> int:
+    return parse_topology(spec).compute_count
+
+
+def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
+    tail = times[-_LARGEST:]
+    exponent = growth_exponent([one["nodes"] for one in tail], [one["seconds"] for one in tail])
+    return [
+        {
+            "case": one["case"],
+            "nodes": one["nodes"],
+            "spec": one["spec"],
+            "times_the_first": one["seconds"] / times[0]["seconds"],
+            "exponent": exponent if one is times[-1] else None,
+            "reason": None,
+            "holds": True,
+        }
+        for one in times
+    ]
+
+
+def _seconds(make: Callable[[Topology], None], spec: str) -> float:
+    topology = parse_topology(spec)
+    return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
+
+
+def _synthesis_scaling_plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.framework.plots import plot_panels
+
+    cases = dict.fromkeys(row["case"] for row in rows)
+    lines = {case: [(row["nodes"], row["times_the_first"]) for row in rows if row["case"] == case] for case in cases}
+    plot_panels({"synthesis": lines}, "ranks", "times as long as the smallest", path)
+
+
+SYNTHESIS_SCALING = Experiment(
+    name="synthesis-scaling",
+    question="With which power of the number of ranks does the time of synthesis grow, to 16,384 ranks?",
+    source="ours; CPU time over that of the smallest network of the same run",
+    columns=(
+        Column("case", lambda row: str(row["case"])),
+        Column("ranks", lambda row: str(row["nodes"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("times as long as the first", lambda row: f"{row['times_the_first']:.3g}"),
+        Column(
+            f"exponent over the largest {_LARGEST}", lambda row: f"{row['exponent']:.2f}" if row["exponent"] else ""
+        ),
+    ),
+    cases=_synthesis_scaling_cases,
+    evaluate=_seconds_of,
+    conclude=_conclude,
+    alone=True,
+    plot=_synthesis_scaling_plot,
 )

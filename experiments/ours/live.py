@@ -1,0 +1,282 @@
+"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and what the engine adds to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeAlias
+
+from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
+from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
+from chorale.runners.api.connections import busiest_share
+from chorale.runners.api.units import format_size
+from chorale.runners.fabric.link_shape import WIRE_MTU_BYTES, carried_bytes
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.spec import parse_topology
+
+NETWORK, LINK_MBPS = "hypercube:3", 50
+SIZES, QUICK_SIZES = (2**18, 2**20, 2**22), (2**18,)
+REPEATS, QUICK_REPEATS = 7, 3
+_CHANNELS_LIVE_TIMEOUT_S = 300.0
+_TARGET = "oneccl-xml"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """A program: its method, trees per root, chunks per shard (of trees: parts that stream) and channels."""
+
+    method: str
+    k: int | None = None
+    chunks: int | None = None
+    channels: int = 1
+
+    def request(self) -> BuildRequest:
+        """Return how the program is built."""
+        is_trees = self.k is not None
+        options = Options(k=self.k, chunks=None if is_trees else self.chunks)
+        depth = (self.chunks or 1) if is_trees else 1
+        lowering = LoweringOptions(_TARGET, channels=self.channels)
+        source = ScheduleRequest(parse_topology(NETWORK), ALLGATHER, self.method, options, depth)
+        return BuildRequest(source, lowering)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Values of one parameter, everything else the same; the first value is what the others are compared with."""
+
+    method: str
+    parameter: str
+    values: Mapping[int, SweepPoint]
+
+
+_ENOUGH = 3
+"""Trees per root, and chunks per shard, with which both methods reach the optimum of the network."""
+SWEEPS = (
+    Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 2, 3, 6)}),
+    Sweep("forest", "chunks", {parts: SweepPoint("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
+    Sweep("forest", "channels", {count: SweepPoint("forest", _ENOUGH, 1, count) for count in (1, 2, 4)}),
+    Sweep("bfb", "chunks", {chunks: SweepPoint("bfb", None, chunks) for chunks in (1, 2, 3, 6, 12)}),
+    Sweep("bfb", "channels", {count: SweepPoint("bfb", None, _ENOUGH, count) for count in (1, 2, 4)}),
+)
+
+
+Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
+"""Sweeps, sizes in bytes, and how often. All programs run side by side, round by round."""
+
+
+def _channels_live_cases(quick: bool) -> Sequence[Case]:
+    return [(SWEEPS, QUICK_SIZES, QUICK_REPEATS) if quick else (SWEEPS, SIZES, REPEATS)]
+
+
+def _channels_live_answer(case: Case) -> list[Row]:
+    sweeps, sizes, repeats = case
+    built = {point: _built(point) for sweep in sweeps for point in sweep.values.values()}
+    programs = {str(point): one.program for point, one in built.items()}
+    request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_CHANNELS_LIVE_TIMEOUT_S)
+    live = measure_live(request, LINK_MBPS)
+    if isinstance(live.outcome, RunFailure):
+        return [_failure(live.outcome)]
+    per_byte = {point: Fraction(one.time_per_byte) for point, one in built.items()}
+    return [row for sweep in sweeps for row in _channels_live_rows(sweep, live, live.outcome, per_byte)]
+
+
+def _built(point: SweepPoint) -> BuildResult:
+    result = build(point.request())
+    if isinstance(result, BuildFailure):
+        raise ValueError(f"{point}: {result.message}")
+    return result
+
+
+def _failure(failure: RunFailure) -> Row:
+    reason = f"{failure.kind}: {failure.message}"
+    return {"nodes": parse_topology(NETWORK).compute_count, "spec": NETWORK, "reason": reason, "holds": False}
+
+
+def _channels_live_rows(
+    sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mapping[SweepPoint, Fraction]
+) -> Iterator[Row]:
+    """Yield a row for each value and size; a runner only returns times of results in which every element is right."""
+    first = next(iter(sweep.values.values()))
+    for value, point in sweep.values.items():
+        for own, base in zip(measurement.results[str(point)], measurement.results[str(first)], strict=True):
+            ideal_s = float(per_byte[point]) * own.size_bytes * 8 / (LINK_MBPS * 1e6)
+            yield {
+                "nodes": parse_topology(NETWORK).compute_count,
+                "spec": NETWORK,
+                "method": sweep.method,
+                "parameter": sweep.parameter,
+                "value": value,
+                "size_bytes": own.requested_bytes,
+                "over_first": own.median_s / base.median_s,
+                "over_first_in_theory": float(per_byte[point] / per_byte[first]),
+                "over_links": own.median_s / ideal_s,
+                "spread": own.iqr_s / own.median_s,
+                "runner": live.runner,
+                "load_average": measurement.environment.get("load_average"),
+                "reason": live.substitution,
+                "holds": True,
+            }
+
+
+def _channels_live_plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.ours.plots import plot_sweeps  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_sweeps([row for row in rows if "value" in row], path)
+
+
+CHANNELS_LIVE = Experiment(
+    name="channels-live",
+    question="What do trees per root, chunks and channels change in real runs on an emulated fabric?",
+    source=f"ours; allgather on {NETWORK}, links of {LINK_MBPS} Mbit/s, programs interleaved; ratios of medians",
+    columns=(
+        Column("method", lambda row: row.get("method", "")),
+        Column("parameter", lambda row: row.get("parameter", "")),
+        Column("value", lambda row: str(row.get("value", ""))),
+        Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
+        Column("over the first", lambda row: f"{row['over_first']:.2f}" if "value" in row else ""),
+        Column("by the links alone", lambda row: f"{row['over_first_in_theory']:.2f}" if "value" in row else ""),
+        Column("over what links take", lambda row: f"{row['over_links']:.2f}" if "value" in row else ""),
+        Column("spread", lambda row: f"{row['spread']:.0%}" if "value" in row else ""),
+        Column("runner", lambda row: row.get("runner", "")),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_channels_live_cases,
+    evaluate=_channels_live_answer,
+    alone=True,
+    plot=_channels_live_plot,
+)
+
+
+_METHODS = ("bfb", "recursive-doubling", "swing-latency")
+"""By loads of links, and by steps: for small sizes."""
+
+_ENGINE_LIVE_TIMEOUT_S = 300.0
+_SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)
+_LARGEST_BYTES = {25: 2**20, 100: 2**22, 400: 2**24}
+"""By rate: what takes no longer than a fraction of a second."""
+_REPEATS, _QUICK_REPEATS = 7, 3
+
+
+_RUNNERS: dict[str, tuple[str, dict[str, str]]] = {
+    "local": ("local", {}),
+    "mpi over tcp": ("mpi", {"transport": "tcp"}),
+    "mpi": ("mpi", {}),
+    "oneccl": ("oneccl", {}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCase:
+    """Allreduce on one fabric by one runner, beside all that the library below it has."""
+
+    spec: str
+    link_mbps: int
+    runner: str
+    sizes: tuple[int, ...]
+    repeats: int
+
+
+def _engine_live_cases(quick: bool) -> Sequence[LiveCase]:
+    sizes, repeats = (_QUICK_SIZES, _QUICK_REPEATS) if quick else (_SIZES, _REPEATS)
+    specs = ("hypercube:3",) if quick else ("hypercube:3", "bipartite:4", "torus:3x3")
+    rates = (25,) if quick else (25, 100, 400)
+    runners = ("local",) if quick else tuple(_RUNNERS)
+    return [
+        LiveCase(spec, rate, runner, tuple(size for size in sizes if size <= _LARGEST_BYTES[rate]), repeats)
+        for spec in specs
+        for rate in rates
+        for runner in runners
+    ]
+
+
+def _engine_live_answer(case: LiveCase) -> list[Row]:
+    topology, programs = parse_topology(case.spec), _programs(case.spec)
+    request = RunRequest(topology, programs, case.sizes, case.repeats, timeout_s=_ENGINE_LIVE_TIMEOUT_S)
+    live = measure_on_fabric(request, case.link_mbps, *_RUNNERS[case.runner])
+    if isinstance(live.outcome, RunFailure):
+        reason = f"{live.outcome.kind}: {live.outcome.message}"
+        return [{**_identity(case), "reason": reason, "holds": False}]
+    return list(_engine_live_rows(case, live, live.outcome, busiest_share(programs["bfb"], topology)))
+
+
+def _programs(spec: str) -> dict[str, Program]:
+    """Return the program of every method that has one for this network."""
+    programs = {}
+    for method in _METHODS:
+        source = ScheduleRequest(parse_topology(spec), ALLREDUCE, method, Options(), 1)
+        result = build(BuildRequest(source, LoweringOptions("oneccl-xml", in_place=False)))
+        if not isinstance(result, BuildFailure) and isinstance(result.program, Program):
+            programs[method] = result.program
+    return programs
+
+
+def _identity(case: LiveCase) -> Row:
+    ranks = parse_topology(case.spec).compute_count
+    return {"nodes": ranks, "spec": case.spec, "link_mbps": case.link_mbps, "runner": case.runner}
+
+
+def _engine_live_rows(case: LiveCase, live: LiveRun, measurement: Measurement, busiest: Fraction) -> Iterator[Row]:
+    """Yield a row for each size. What links allow counts the headers of full frames, not acknowledgements."""
+    names = [name for name in measurement.results if not name.startswith(LIBRARY)]
+    for index, size in enumerate(case.sizes):
+        times = {name: sizes[index] for name, sizes in measurement.results.items()}
+        allowed_s = carried_bytes(int(busiest * times["bfb"].size_bytes), WIRE_MTU_BYTES) * 8 / (case.link_mbps * 1e6)
+        engine = min(names, key=lambda name: times[name].median_s)
+        own = times[engine]
+        best = min((name for name in times if name not in names), key=lambda name: times[name].median_s, default=None)
+        yield {
+            **_identity(case),
+            "size_bytes": size,
+            "program": engine,
+            "time_us": own.median_s * 1e6,
+            "efficiency": allowed_s / own.median_s,
+            "best_library": best,
+            "best_library_over_engine": None if best is None else times[best].median_s / own.median_s,
+            "spread": own.iqr_s / own.median_s,
+            "load_average": measurement.environment.get("load_average"),
+            "reason": live.substitution,
+            "holds": best is None or times[best].median_s >= own.median_s,
+        }
+
+
+def _engine_live_plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.ours.plots import plot_efficiency  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_efficiency([row for row in rows if "efficiency" in row], path)
+
+
+def _ratio(row: Row) -> str:
+    ratio = row.get("best_library_over_engine")
+    return "" if ratio is None else f"{ratio:.2f} ({row['best_library']})"
+
+
+ENGINE_LIVE = Experiment(
+    name="engine-live",
+    question="How close does the engine come to what links allow, and is it ever behind a library's own algorithms?",
+    source="ours; allreduce on honest emulated links, interleaved with the built-ins of gloo, MPI and oneCCL",
+    columns=(
+        Column("network", lambda row: row["spec"]),
+        Column("Mbit/s", lambda row: str(row["link_mbps"])),
+        Column("runner", lambda row: row["runner"]),
+        Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
+        Column("program", lambda row: row.get("program", "")),
+        Column("us", lambda row: f"{row['time_us']:.0f}" if "time_us" in row else ""),
+        Column("of what links allow", lambda row: f"{row['efficiency']:.2f}" if "efficiency" in row else ""),
+        Column("best built-in over it", _ratio),
+        Column("spread", lambda row: f"{row['spread']:.0%}" if "spread" in row else ""),
+        Column("load", lambda row: f"{row['load_average']:.1f}" if "load_average" in row else ""),
+        Column("reason", lambda row: row.get("reason") or ""),
+    ),
+    cases=_engine_live_cases,
+    evaluate=_engine_live_answer,
+    alone=True,
+    plot=_engine_live_plot,
+)

@@ -1,0 +1,404 @@
+"""Quality of schedules: bandwidth left after failures, programs against their schedules, methods side by side."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from chorale.experiments.framework.comparison import short_text
+from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.swing.curves import OVERHEAD_US
+from chorale.runners.api.units import format_size
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.targets.resources import resources_of
+from chorale.synth.topology.abilities import SwitchAbility
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import Pricing, traffic_of_method
+from chorale.tuner.costs.program_costs import lowering_loss, program_time_per_byte
+from chorale.tuner.files.topology_specs import load_topology
+
+FAILURE_QUALITY_NETWORKS = ("torus:8x8", "hyperx:8x8", "circulant:64,5,6")
+_SLOW = ("hyperx:8x8",)
+PERCENT = (0, 1, 2, 5)
+SEEDS = (0, 1, 2)
+METHODS = ("forest", "bfb")
+
+
+@dataclass(frozen=True, slots=True)
+class _Intact:
+    """A network before failures: its pairs of nodes with links, and T_B by method."""
+
+    topology: Topology
+    pairs: tuple[tuple[int, int], ...]
+
+    def spec_without(self, percent: int, seed: int) -> str:
+        """Return the spec of what is left without `percent` of the pairs, at least one, chosen by `seed`."""
+        if not percent:
+            return self.topology.spec
+        lost = random.Random(seed).sample(self.pairs, max(1, round(len(self.pairs) * percent / 100)))  # noqa: S311
+        ids = self.topology.node_ids
+        return f"without({self.topology.spec};{';'.join(f'link={ids[low]}-{ids[high]}' for low, high in lost)})"
+
+
+def _failure_quality_cases(quick: bool) -> Sequence[tuple[str, int, int]]:
+    """Return networks, how many percent of their links fail, and the seeds that choose which."""
+    chosen = [spec for spec in FAILURE_QUALITY_NETWORKS if not (quick and spec in _SLOW)]
+    seeds = SEEDS[:1] if quick else SEEDS
+    return [
+        (spec, percent, seed) for spec in chosen for percent in PERCENT for seed in (seeds if percent else seeds[:1])
+    ]
+
+
+def _intact(spec: str) -> _Intact:
+    topology = parse_topology(spec)
+    ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
+    return _Intact(topology, tuple(map(tuple, np.unique(ends, axis=1).T.tolist())))
+
+
+def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
+    network, percent, seed = case
+    intact = _intact(network)
+    spec = intact.spec_without(percent, seed)
+    facts = {"nodes": intact.topology.compute_count, "network": network, "percent": percent, "seed": seed}
+    try:
+        survivor = parse_topology(spec)
+    except InvalidInput as error:
+        return [{**facts, "spec": spec, "method": None, "reason": str(error), "holds": True}]
+    least = lower_bound(survivor, ALLGATHER).value
+    return [{**facts, "spec": spec, "method": method, **_quality(survivor, method, least)} for method in METHODS]
+
+
+def _quality(survivor: Topology, method: str, least: Fraction) -> Row:
+    """Return the time of a verified schedule over what no schedule beats; trees reach that exactly, come what may."""
+    time_per_byte = synthesize(method, survivor, ALLGATHER, None, SerialExecutor()).cost.time_per_byte
+    return {
+        "time_per_byte": str(time_per_byte),
+        "over_bound": str(time_per_byte / least),
+        "reason": None if time_per_byte == least else "shortest paths only cannot go round what failed",
+        "holds": time_per_byte == least if method == "forest" else time_per_byte >= least,
+    }
+
+
+def _failure_quality_plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    networks = dict.fromkeys(row["network"] for row in rows)
+    panels = {
+        network: {
+            method: [(row["percent"], float(Fraction(row["time_per_byte"]))) for row in rows
+                     if row["network"] == network and row["method"] == method]
+            for method in METHODS
+        }
+        for network in networks
+    }  # fmt: skip
+    plot_panels(panels, "% of links lost", "T_B / M", path, "linear")
+
+
+def _text(row: Row, key: str) -> str:
+    return short_text(Fraction(row[key])) if key in row else ""
+
+
+FAILURE_QUALITY = Experiment(
+    name="failure-quality",
+    question="How much slower are exact schedules when 1, 2 or 5 % of the links are lost?",
+    source="ours; links are lost both ways, chosen by a seed",
+    columns=(
+        Column("network", lambda row: str(row["network"])),
+        Column("lost", lambda row: f"{row['percent']} %"),
+        Column("seed", lambda row: str(row["seed"])),
+        Column("method", lambda row: row["method"] or ""),
+        Column("T_B / M", lambda row: _text(row, "time_per_byte")),
+        Column("over the bound", lambda row: _text(row, "over_bound")),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_failure_quality_cases,
+    evaluate=_failure_quality_rows,
+    plot=_failure_quality_plot,
+)
+
+
+TARGET = "msccl-xml"
+LOWERING_QUALITY_SIZES = (2**24, 2**30)
+LARGE_BUFFER, SMALL_BUFFER = 2**22, 2**18
+LOWERING_QUALITY_SLOW = ("mi250:2",)
+_SAME = 1e-9  # rounding of simulated times
+_SMALL = 0.02
+
+
+class LoweringCase(NamedTuple):
+    """A schedule, over how many channels it is lowered, and how many parts its chunks are split into; k None: the
+    fewest trees that are optimal."""
+
+    spec: str
+    method: str
+    collective: str
+    k: int | None = None
+    channels: int = 1
+    split: int = 1
+
+    def options(self, verified: VerifiedSchedule) -> LoweringOptions:
+        """Return how `verified` is lowered."""
+        return LoweringOptions(TARGET, self.channels, chunks=self.split * verified.schedule.chunks_per_shard)
+
+
+CASES = (
+    *(LoweringCase("hypercube:3", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    *(LoweringCase("torus:4x4", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    LoweringCase("torus:4x4", "bfb", "reduce_scatter", channels=2),
+    *(LoweringCase("torus:4x4", "forest", name) for name in ("allgather", "allreduce")),
+    *(LoweringCase("a100:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    LoweringCase("a100:2", "forest", "allgather", 1, channels=2),
+    LoweringCase("a100:2", "forest", "allreduce", 1, channels=4),
+    LoweringCase("a100:2", "forest", "allreduce", 1, channels=2, split=4),
+    *(LoweringCase("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, channels=4) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, split=4) for name in ("allgather", "allreduce")),
+)  # fmt: skip
+
+
+def _lowering_quality_cases(quick: bool) -> Sequence[LoweringCase]:
+    return [case for case in CASES if not (quick and case.spec in LOWERING_QUALITY_SLOW)]
+
+
+def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
+    topology, collective = load_topology(case.spec), parse_collective(case.collective)
+    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
+    return [row_of(case, verified, lower(verified, case.options(verified)))]
+
+
+def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
+    """Return the row: parts of time lost against the cost of the schedule, by size and buffer, and why.
+
+    It holds if no link carries more than in the schedule, nothing is faster than the model allows, and steps that
+    follow one another lose nothing at all with one channel.
+    """
+    losses = [lowering_loss(verified, program, size, LARGE_BUFFER) for size in LOWERING_QUALITY_SIZES]
+    streamed = lowering_loss(verified, program, LOWERING_QUALITY_SIZES[-1], SMALL_BUFFER)
+    topology = verified.schedule.topology
+    on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
+    pipelined = verified.schedule.kind == "pipelined"
+    # Steps follow one another, each with a busiest link of its own: all of them together may carry less.
+    as_planned = on_links == 0 if pipelined else on_links <= 0
+    exact = pipelined or case.channels > 1 or max(map(abs, (*losses, streamed))) <= _SAME
+    return {
+        **{name: value for name, value in case._asdict().items() if name != "channels"},
+        "channels_asked": case.channels,
+        "nodes": topology.compute_count,
+        "time_per_byte": str(verified.cost.time_per_byte),
+        "loss_on_links": str(on_links),
+        "loss": dict(zip(map(str, LOWERING_QUALITY_SIZES), losses, strict=True)),
+        "loss_small_buffers": streamed,
+        **asdict(resources_of(program)),
+        "chunks": program.chunks,
+        "reason": _why(losses[-1], streamed, pipelined),
+        "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,
+    }
+
+
+def _why(loss: float, streamed: float, pipelined: bool) -> str | None:
+    if max(loss, streamed) <= _SAME:
+        return None
+    if not pipelined:
+        return "channels of a connection are apart by a step, and share its links"
+    if streamed <= _SMALL:
+        return "trees fill step by step; small buffers make the steps short"
+    return "trees take turns on a connection: one that waits holds up the next"
+
+
+def _percent(part: float) -> str:
+    return "0" if abs(part) <= _SAME else f"{part:.1%}"
+
+
+LOWERING_QUALITY = Experiment(
+    name="lowering-quality",
+    question="What does a program lose against the exact cost of its schedule?",
+    source=f"ours; {TARGET}, flow model without latencies, buffers of 4 MiB (small: 256 KiB)",
+    columns=(
+        Column("spec", lambda row: str(row["spec"])),
+        Column(
+            "schedule",
+            lambda row: f"{row['method']} {row['collective']}" + ("" if row["k"] is None else f", k {row['k']}"),
+        ),
+        Column("split", lambda row: str(row["split"])),
+        Column("channels", lambda row: str(row["channels"])),
+        Column("blocks", lambda row: str(row["threadblocks_max"])),
+        Column("steps", lambda row: str(row["steps_max"])),
+        Column("scratch", lambda row: str(row["scratch_chunks_max"])),
+        Column("chunks", lambda row: str(row["chunks"])),
+        Column("busiest link", lambda row: row["loss_on_links"]),
+        Column("16 MiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[0])])),
+        Column("1 GiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[1])])),
+        Column("small buffers", lambda row: _percent(row["loss_small_buffers"])),
+        Column("why", lambda row: row["reason"] or "nothing lost"),
+    ),
+    cases=_lowering_quality_cases,
+    evaluate=_lowering_quality_rows,
+)
+
+
+SIDE_BY_SIDE_NETWORKS = (
+    "torus:8x8", "torus:16x4", "torus:4x4x4",
+    "hyperx:8x8", "genkautz:4,64", "circulant:64,5,6",
+    "hxmesh:2,4x4", "a100:2", "mi250:2",
+)  # fmt: skip
+"""Grids, networks that are none, and networks with switches; 64 ranks, 16 and 32 on the last two."""
+SIDE_BY_SIDE_SLOW = ("hxmesh:2,4x4", "mi250:2")
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "BFB": ("bfb",),
+    "forest": ("forest",),
+    "Swing": ("swing-latency", "swing"),
+    "rings": ("hamiltonian-ring", "ring", "biring"),
+}
+"""The methods of each line; the fastest of those that suit a network counts."""
+SIDE_BY_SIDE_SIZES = tuple(2**10 * 4**power for power in range(12))
+_ROUNDING = 1 - 1e-12
+
+
+def _side_by_side_cases(quick: bool) -> Sequence[str]:
+    """Return specs."""
+    return [spec for spec in SIDE_BY_SIDE_NETWORKS if not (quick and spec in SIDE_BY_SIDE_SLOW)]
+
+
+def _side_by_side_rows(spec: str) -> list[Row]:
+    given = {"alpha_us": str(OVERHEAD_US), "link_latency_us": None, "hop_us": None, "link_gbps": "400"}
+    pricing = Pricing.of(given, None)
+    topology = load_topology(spec)
+    model = pricing.network(topology)
+    costs = {family: _costs(spec, methods, pricing) for family, methods in FAMILIES.items()}
+    bound_per_byte = lower_bound(topology, ALLREDUCE).value / model.unit_bytes_per_s(topology)
+    rows: list[Row] = []
+    for size_bytes in SIDE_BY_SIDE_SIZES:
+        times = {
+            family: min((float(cost.seconds(model, size_bytes)), method) for method, cost in of_methods.items())
+            for family, of_methods in costs.items()
+            if of_methods
+        }
+        fastest = min(times, key=times.__getitem__)
+        bound_s = float(bound_per_byte * size_bytes)
+        rows.append({
+            "nodes": topology.compute_count,
+            "spec": spec,
+            "size_bytes": size_bytes,
+            "us": {family: seconds * 1e6 for family, (seconds, _) in times.items()},
+            "method": {family: method for family, (_, method) in times.items()},
+            "fastest": fastest,
+            "bound_us": bound_s * 1e6,
+            "reason": None,
+            "holds": all(seconds >= bound_s * _ROUNDING for seconds, _ in times.values()),
+        })  # fmt: skip
+    return rows
+
+
+def _costs(spec: str, methods: Sequence[str], pricing: Pricing) -> dict[str, Congestion]:
+    """Return the costs of those of `methods` that suit the network, schedules being verified on the way."""
+    costs = {}
+    for method in methods:
+        try:
+            costs[method] = congestion_of(traffic_of_method(method, spec, "allreduce", pricing, None).traffic)
+        except InvalidInput:
+            continue  # bfb does not run on switches; edge-disjoint Hamiltonian rings need certain shapes
+    return costs
+
+
+def _side_by_side_plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.ours.plots import plot_side_by_side  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_side_by_side(rows, tuple(FAMILIES), path)
+
+
+def _time(family: str) -> Column:
+    return Column(f"{family}, us", lambda row: f"{row['us'][family]:.4g}" if family in row["us"] else "")
+
+
+SIDE_BY_SIDE = Experiment(
+    name="side-by-side",
+    question="Where do BFB, packed trees, Swing and rings win, on the same networks?",
+    source=f"ours; 400 Gbit/s or a fabric's own rates, 100 ns a link, 300 ns a hop, {float(OVERHEAD_US)} us a message",
+    columns=(
+        Column("spec", lambda row: str(row["spec"])),
+        Column("size", lambda row: format_size(row["size_bytes"])),
+        *map(_time, FAMILIES),
+        Column("bound, us", lambda row: f"{row['bound_us']:.4g}"),
+        Column("fastest", lambda row: f"{row['fastest']}: {row['method'][row['fastest']]}"),
+    ),
+    cases=_side_by_side_cases,
+    evaluate=_side_by_side_rows,
+    plot=_side_by_side_plot,
+)
+
+
+_WIDTHS = (1, 1, 2, 3, 4)
+_ABLE_SHARE = 0.7
+
+
+def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
+    """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, one of them able.
+
+    Links are as wide both ways.
+    """
+    source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
+    while True:
+        ranks, switches = source.randint(2, most_ranks), source.randint(1, most_switches)
+        nodes = range(ranks + switches)
+        width = {(source.randrange(node), node): source.choice(_WIDTHS) for node in nodes[1:]}
+        for _ in range(source.randint(0, len(nodes))):
+            low, high = sorted(source.sample(nodes, 2))
+            width[low, high] = source.choice(_WIDTHS)
+        able = {node: SwitchAbility(True, True) for node in nodes[ranks:] if source.random() < _ABLE_SHARE}
+        links = [Link(src, dst, Fraction(value)) for (src, dst), value in width.items()]
+        links += [Link(link.dst, link.src, link.bandwidth) for link in links]
+        names = tuple(map(str, nodes))
+        try:
+            if able:
+                return check_topology(Topology(f"random {seed}", names, ranks, Links.build(links), abilities=able))
+        except InvalidInput:
+            continue
+
+
+_ABILITIES = (SwitchAbility(reduce=True), SwitchAbility(multicast=True), SwitchAbility(True, True))
+_MORE_LINKS = 2
+_LIMITED_SHARE = 0.2
+
+
+def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
+    """Return a network with two to three times the links of `random_able_fabric`, whose switches differ.
+
+    Links are up to twice as wide one way as the other on every second network. Each switch that acts adds, multicasts
+    or does both; every fifth that adds makes 1/2, 1 or 2 sums per second.
+    """
+    source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
+    sparse = random_able_fabric(seed, most_ranks, most_switches)
+    nodes = range(sparse.node_count)
+    width = {(link.src, link.dst): link.bandwidth for link in sparse.links}
+    for _ in range(_MORE_LINKS * len(nodes)):
+        low, high = source.sample(nodes, 2)
+        width[low, high] = width[high, low] = Fraction(source.choice(_WIDTHS))
+    if source.random() < 0.5:
+        width = {ends: value * source.choice((1, 2)) for ends, value in width.items()}
+    able = {node: source.choice(_ABILITIES) for node in sparse.abilities}
+    for node, ability in able.items():
+        if ability.reduce and source.random() < _LIMITED_SHARE:
+            able[node] = replace(ability, reduce_bandwidth=source.choice((Fraction(1, 2), Fraction(1), Fraction(2))))
+    links = Links.build(Link(*ends, value) for ends, value in width.items())
+    network = Topology(f"mixed {seed}", sparse.node_ids, sparse.compute_count, links, abilities=able)
+    return check_topology(network)

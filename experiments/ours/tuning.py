@@ -1,0 +1,410 @@
+"""Tuning replayed on recorded measurements: a search proposes candidates, and the record gives their times."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.runners.recorded.reader import RecordedConfiguration
+from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
+from chorale.tuner.config.values import Value
+from chorale.tuner.replay.campaign import ReplayOptions
+from chorale.tuner.replay.document import task_row
+from chorale.tuner.replay.noise import NOISES, Noise
+from chorale.tuner.replay.priors import prior_from
+from chorale.tuner.replay.tasks import GridTask, replay_tasks
+from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.storage import storage_in_memory
+from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
+from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
+
+Floats = NDArray[np.float64]
+
+REPEATS = 5
+LARGEST_BYTES = 2**30  # beyond, half of the configurations were not measured
+_PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
+_MATTERS = {"ForestColl": ("k", "instances", "buffer_bytes"), "TACCL": ("chunks", "instances", "buffer_bytes")}
+_TACCL_CHUNKS, _TACCL_INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i([0-9]+)_")
+LIBRARY = "library"
+
+
+class ReplayTask(Protocol):
+    """What a search can be replayed on: measurements of every point of a space, and of the library."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]: ...
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]: ...
+
+    @property
+    def times_s(self) -> Floats:
+        """True times, (candidates, sizes)."""
+        ...
+
+    @property
+    def library_s(self) -> Floats:
+        """True times of the library at each size."""
+        ...
+
+    def space(self, seed: int) -> SearchSpace: ...
+
+    def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
+        """Return drawn repetitions of every candidate (sizes, repeats) and of the library, the same for a seed."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordedTask:
+    """All configurations of a collective on a fabric that were measured at all `sizes_bytes`, and the library's times.
+
+    sizes_bytes: those at which every configuration really ran its schedule
+    times_s:     recorded (configurations, sizes); `library_s` (sizes)
+    """
+
+    fabric: str
+    collective: str
+    configurations: tuple[RecordedConfiguration, ...]
+    library: RecordedConfiguration
+    sizes_bytes: tuple[int, ...]
+    table: RecordedTable
+
+    @staticmethod
+    def of(fabric: str, collective: str) -> RecordedTask:
+        """Return the task of the shipped record, everything in place."""
+        table = mi250_table()
+        [library] = [one for one in table.libraries(fabric, collective) if one.in_place]
+        made = [one for one in table.configurations(fabric, collective) if one.in_place]
+        ran = [
+            size
+            for size in table.sizes_bytes(library)
+            if size <= LARGEST_BYTES and not any(table.fell_back(one, size) for one in made)
+        ]
+        whole = [one for one in made if set(ran) <= set(table.sizes_bytes(one))]
+        return RecordedTask(fabric, collective, tuple(whole), library, tuple(ran), table)
+
+    @property
+    def name(self) -> str:
+        return f"{self.collective} {self.fabric.removeprefix('mi250_')}"
+
+    @cached_property
+    def _drawn(self) -> dict[int, tuple[list[Floats], Floats]]:
+        return {}
+
+    @cached_property
+    def times_s(self) -> Floats:
+        return np.array([self._recorded_s(one) for one in self.configurations])
+
+    @cached_property
+    def library_s(self) -> Floats:
+        return np.array(self._recorded_s(self.library))
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The configurations as points of a search space."""
+        return tuple(map(_candidate, self.configurations))
+
+    def space(self, seed: int) -> SearchSpace:
+        """Return the search space, the values of each parameter in random order: nobody knows what to prefer."""
+        random = np.random.default_rng(seed)
+        found = [one.parameters for one in self.candidates]
+        columns = {name: list(dict.fromkeys(one[name] for one in found)) for name in _PARAMETERS}
+        dimensions: dict[str, tuple[Value, ...]] = {
+            name: tuple(values[place] for place in random.permutation(len(values))) for name, values in columns.items()
+        }
+        return SearchSpace(dimensions, _RecordedConstraints(frozenset(self.candidates)))
+
+    def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
+        """Return drawn repetitions of every configuration (sizes, repeats) and of the library; drawn once per seed."""
+        if seed not in self._drawn:
+            draws = [self._drawn_s(one, seed) for one in self.configurations]
+            self._drawn[seed] = draws, self._drawn_s(self.library, seed)
+        return self._drawn[seed]
+
+    def _recorded_s(self, configuration: RecordedConfiguration) -> list[float]:
+        return [min(self.table.times_s(configuration, size)) for size in self.sizes_bytes]
+
+    def _drawn_s(self, configuration: RecordedConfiguration, seed: int) -> Floats:
+        return np.array([self.table.draw_s(configuration, size, REPEATS, seed) for size in self.sizes_bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedConstraints:
+    """What a search over the record knows beforehand: what was recorded."""
+
+    candidates: frozenset[Candidate]
+
+    def matters(self, parameter: str, method: str) -> bool:
+        return parameter in _MATTERS[method]
+
+    def reason_not_to_try(self, candidate: Candidate) -> str | None:
+        return None if candidate in self.candidates else "it was not recorded"
+
+
+def replay_search(
+    task: ReplayTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
+) -> Floats:
+    """Return the true time of the choice over the best one's after each of `max_trials` trials, (trials, sizes).
+
+    The choice at a size is what measured fastest, or the library where nothing clearly beats it. `start_candidates` are
+    tried first.
+    """
+    draws, library = task.measured_s(seed)
+    number = {candidate: place for place, candidate in enumerate(task.candidates)}
+    plan = SearchPlan(
+        task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=start_candidates
+    )
+    search = Search(plan, storage_in_memory())
+    history: list[Floats] = []
+    best, answer = np.median(library, axis=1) / MIN_SPEEDUP, task.library_s
+    while len(history) < max_trials and (suggestion := search.ask()) is not None:
+        place = number[suggestion.candidate]
+        search.tell(suggestion.ticket, _record(task, suggestion.candidate, draws[place], library))
+        own = np.median(draws[place], axis=1)
+        answer = np.where(own < best, task.times_s[place], answer)
+        best = np.minimum(own, best)
+        history.append(answer)
+    return np.asarray(np.array(history) / np.minimum(task.times_s.min(axis=0), task.library_s))
+
+
+def _record(task: ReplayTask, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
+    sizes = tuple(
+        SizeResult(size, size, tuple(own), {LIBRARY: tuple(library)})
+        for size, own, library in zip(task.sizes_bytes, times_s, library_s, strict=True)
+    )
+    return CompleteTrial(candidate.id, 0, candidate, 0.0, 0.0, "", candidate.id, sizes)
+
+
+def _candidate(configuration: RecordedConfiguration) -> Candidate:
+    origin, buffer_bytes = configuration.origin, configuration.buffer_bytes
+    if origin.generator == "ForestColl":
+        return Candidate("ForestColl", k=origin.k, instances=origin.instances or 1, buffer_bytes=buffer_bytes)
+    chunks, instances = _TACCL_CHUNKS.search(origin.schedule), _TACCL_INSTANCES.search(origin.schedule)
+    return Candidate(
+        "TACCL",
+        chunks=int(chunks[1]) if chunks else 1,
+        instances=int(instances[1]) if instances else 1,
+        buffer_bytes=buffer_bytes,
+    )
+
+
+REPLAYED_TUNER_SEEDS, REPLAYED_TUNER_QUICK_SEEDS = 50, 2
+TRIALS = 30
+REPLAYED_TUNER_STRATEGIES = ("sizes-gp", "sizes-gp, prior", "tpe", "random", "halving", "forest", "gp")
+TORCH_STRATEGIES = ("gp",)
+MAX_WRONG, MAX_FALSE_WINS, MIN_COVERAGE = 0.03, 0.01, 0.93
+
+Case = tuple[str, str, str, int]
+
+
+@cache
+def _tasks() -> tuple[GridTask, ...]:
+    return tuple(replay_tasks(mi250_table()))
+
+
+def _replayed_tuner_cases(quick: bool) -> Sequence[Case]:
+    """Return names of tasks, noises, ways of searching, and how many seeds are tried."""
+    noises, seeds = (("none", "launch"), REPLAYED_TUNER_QUICK_SEEDS) if quick else (NOISES, REPLAYED_TUNER_SEEDS)
+    names = [task.name for task in _tasks()][-1 if quick else 0 :]
+    has_torch = find_spec("torch") is not None  # Optuna's gp is left out where it is not installed
+    strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
+    return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
+
+
+def _replayed_tuner_rows(case: Case) -> list[Row]:
+    name, noise, strategy, seeds = case
+    [task] = [task for task in _tasks() if task.name == name]
+    sampler, _, prior = strategy.partition(", ")
+    options = ReplayOptions(min(TRIALS, len(task.candidates)), Noise.parse(noise), sampler)
+    row: dict[str, Any] = task_row(task, options, seeds, prior_from(_tasks(), task) if prior else None)
+    missed = [
+        text
+        for text, is_missed in (
+            (f"{row['wrong_entries']:.1%} wrong", row["wrong_entries"] > (0 if noise == "none" else MAX_WRONG)),
+            (f"{row['false_wins']:.1%} false wins", row["false_wins"] > MAX_FALSE_WINS),
+            (f"{row['coverage'] or 0:.1%} covered", row["coverage"] is not None and row["coverage"] < MIN_COVERAGE),
+        )
+        if is_missed
+    ]
+    return [
+        row
+        | {
+            "noise": noise,
+            "strategy": strategy,
+            "seeds": seeds,
+            "holds": not missed,
+            "reason": ", ".join(missed) or None,
+        }
+    ]
+
+
+def _share(key: str, heading: str) -> Column:
+    return Column(heading, lambda row: "" if row[key] is None else f"{row[key]:.1%}")
+
+
+REPLAYED_TUNER = Experiment(
+    name="replayed-tuner",
+    question="How soon is the mean over sizes within 5 %, and how often is an entry of the table wrong, under noise?",
+    source=MI250_SOURCE,
+    columns=(
+        Column("task", lambda row: str(row["task"])),
+        Column("noise", lambda row: str(row["noise"])),
+        Column("search", lambda row: str(row["strategy"])),
+        Column("trials to mean", lambda row: f"{row['trials_to_5pct_mean']:.1f}"),
+        Column("to all", lambda row: f"{row['trials_to_5pct_all']:.1f}"),
+        Column("seconds", lambda row: f"{row['seconds_ratio']:.2f}"),
+        _share("wrong_entries", "wrong"),
+        _share("undecided", "undecided"),
+        _share("false_wins", "false wins"),
+        _share("coverage", "coverage"),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_replayed_tuner_cases,
+    evaluate=_replayed_tuner_rows,
+)
+
+
+DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
+"""The tasks that the model's expectations were set on; the others were only looked at."""
+
+TASKS = tuple(
+    (fabric, collective)
+    for fabric in ("mi250_8+8", "mi250_16+16")
+    for collective in ("allgather", "reduce_scatter", "allreduce")
+)
+WARM_START = "sizes-gp, warm"
+TUNING_STRATEGIES_STRATEGIES = ("sizes-gp", WARM_START, "tpe", "random", "grid")
+TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
+GOAL, STRICT = 1.05, 1.02
+SHARE = 0.15  # of the grid
+MAX_OVER_LIBRARY = 1.03
+"""True time of an answer over the library's, at any size and moment: drawn repetitions decide, and launches of one and
+the same thing differ by as much."""
+TRIALS_FACTOR = 4  # times as many trials as allowed are looked at
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def _tuning_strategies_cases(quick: bool) -> Sequence[tuple[str, str, str, int]]:
+    """Return fabrics, collectives, ways of searching, and how many seeds are tried."""
+    tasks, seeds = (
+        (TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS) if quick else (TASKS, TUNING_STRATEGIES_SEEDS)
+    )  # the first is the largest
+    return [(*task, strategy, seeds) for task in tasks for strategy in TUNING_STRATEGIES_STRATEGIES]
+
+
+def _tuning_strategies_rows(case: tuple[str, str, str, int]) -> list[Row]:
+    fabric, collective, strategy, seeds = case
+    return [_row(_task(fabric, collective), strategy, seeds)]
+
+
+@cache
+def _task(fabric: str, collective: str) -> RecordedTask:
+    """Return the task with what it has drawn, which is the same for every strategy."""
+    return RecordedTask.of(fabric, collective)
+
+
+def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
+    count = len(task.candidates)
+    allowed = math.ceil(SHARE * count)
+    name, starts = ("sizes-gp", best_on_other_fabric(task)) if strategy == WARM_START else (strategy, ())
+    runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
+    library = task.library_s / np.minimum(task.times_s.min(axis=0), task.library_s)
+    over_library = max(float((run / library).max()) for run in runs)
+    every = [trials_until(run.max(axis=1) <= GOAL) for run in runs]
+    by_size = [_by_size(task, runs, place) for place in range(len(task.sizes_bytes))]
+    reached = sum(size["trials_5_percent"][2] <= allowed for size in by_size)
+    return {
+        "task": task.name,
+        "developed_on": task.name in DEVELOPED_ON,
+        "strategy": strategy,
+        "grid": count,
+        "allowed": allowed,
+        "seeds": seeds,
+        "all_sizes_5_percent": quantiles(every),
+        "all_sizes_2_percent": quantiles([trials_until(run.max(axis=1) <= STRICT) for run in runs]),
+        "mean_5_percent": quantiles([trials_until(mean_over_sizes(run) <= GOAL) for run in runs]),
+        "mean_2_percent": quantiles([trials_until(mean_over_sizes(run) <= STRICT) for run in runs]),
+        "sizes_reached": reached,
+        "by_size": by_size,
+        "mean_after": [quantiles(column) for column in np.array([mean_over_sizes(run) for run in runs]).T],
+        "over_library": over_library,
+        "holds": over_library <= MAX_OVER_LIBRARY,
+        "reason": None if reached == len(by_size) else f"{len(by_size) - reached} sizes take more trials than allowed",
+    }
+
+
+def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
+    """Return what was best at some size on the other fabric, as a registry would have it, the most frequent first."""
+    [fabric] = {one for one, _ in TASKS} - {task.fabric}
+    other = _task(fabric, task.collective)
+    best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]
+    return sorted(dict.fromkeys(best), key=lambda candidate: -best.count(candidate))
+
+
+def trials_until(reached: NDArray[np.bool_]) -> float:
+    """Return after how many trials it holds for the first time, one more than there were if never."""
+    return float(np.argmax(reached)) + 1 if reached.any() else len(reached) + 1.0
+
+
+def quantiles(values: Sequence[float] | Floats) -> list[float]:
+    """Return the quantiles `QUANTILES`, each the smallest value that the share of all does not exceed."""
+    return [float(one) for one in np.quantile(np.asarray(values), QUANTILES, method="inverted_cdf")]
+
+
+def mean_over_sizes(run: Floats) -> Floats:
+    """Return the geometric mean over the sizes after each trial."""
+    return np.asarray(np.exp(np.log(run).mean(axis=1)))
+
+
+def _by_size(task: RecordedTask, runs: Sequence[Floats], place: int) -> Mapping[str, Any]:
+    return {
+        "size_bytes": task.sizes_bytes[place],
+        "trials_5_percent": quantiles([trials_until(run[:, place] <= GOAL) for run in runs]),
+        "trials_2_percent": quantiles([trials_until(run[:, place] <= STRICT) for run in runs]),
+    }
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.ours.plots import plot_strategies  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_strategies(rows, path)
+
+
+def _middle(key: str) -> Column:
+    def text(row: Row) -> str:
+        low, middle, high = row[key][1:4]
+        return f"{middle:g} ({low:g} to {high:g})"
+
+    return Column(key.replace("_", " ").replace(" percent", " %"), text)
+
+
+TUNING_STRATEGIES = Experiment(
+    name="tuning-strategies",
+    question="After how many trials is the table of answers within 5 % and 2 % of the best configuration at each size?",
+    source=MI250_SOURCE,
+    columns=(
+        Column("task", lambda row: str(row["task"])),
+        Column("search", lambda row: str(row["strategy"])),
+        Column("grid", lambda row: f"{row['grid']}, 15 %: {row['allowed']}"),
+        _middle("mean_5_percent"),
+        _middle("mean_2_percent"),
+        _middle("all_sizes_5_percent"),
+        _middle("all_sizes_2_percent"),
+        Column("sizes within 5 % at 15 %", lambda row: f"{row['sizes_reached']} of {len(row['by_size'])}"),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_tuning_strategies_cases,
+    evaluate=_tuning_strategies_rows,
+    plot=_plot,
+)
