@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from chorale.job import current_report
+from chorale.job.table.layout import unpack
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, Table
-from chorale.job.table.packing import unpack
 from chorale.runners.engine.library import (
     TOKEN_BYTES,
     DataType,

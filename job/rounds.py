@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from chorale.job.round_times import LocalStep, RankTimes
+from chorale.job.record import LocalStep, RankTimes
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout, layout_of
 from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock

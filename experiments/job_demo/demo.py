@@ -23,8 +23,7 @@ from typing import Any, NoReturn
 
 from chorale.experiments.job_demo.ranks import run_ranks
 from chorale.job.record import read_record
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.making import table_program
+from chorale.job.table.layout import table_bytes, table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
-from chorale.experiments.ours.random_fabrics import random_able_fabric, random_mixed_fabric
+from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.units import format_size
 from chorale.runners.local.runner import LocalRunner
@@ -247,7 +247,7 @@ _COLUMNS = (
 RANDOM = Experiment(
     name="in-network-random",
     question="Do schedules meet the bounds on random networks of up to 7 ranks and 4 switches, 1,000 in all?",
-    source="ours; `random_able_fabric` of `experiments/ours/random_fabrics.py`, seeds 0 to 999",
+    source="ours; `random_able_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
     columns=_COLUMNS,
     cases=lambda quick: range(1 if quick else BATCHES),
     evaluate=_rows_of_able,
@@ -256,7 +256,7 @@ RANDOM = Experiment(
 MIXED = Experiment(
     name="in-network-random-mixed",
     question="And where links differ by direction, and switches only add, only multicast, or add little?",
-    source="ours; `random_mixed_fabric` of `experiments/ours/random_fabrics.py`, seeds 0 to 999",
+    source="ours; `random_mixed_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
     columns=_COLUMNS,
     cases=lambda quick: range(1 if quick else BATCHES),
     evaluate=_rows_of_mixed,

@@ -19,13 +19,18 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
+from chorale.runners.engine.encoding import encode_rank
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.additions import additions_document
+from chorale.synth.programs.program import QUEUE_DEPTH
+from chorale.synth.targets.lift import lift
 
 _WAY_OUT = "write it again: chorale table write"
 
@@ -177,3 +182,59 @@ def _or_none(number: int | None) -> int:
 
 def _line(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def pack(numbers: Iterable[int]) -> bytes:
+    """Return `numbers`, each of 64 bits, as bytes.
+
+    >>> list(pack([0, -1, 1, 64]))
+    [0, 1, 2, 128, 1]
+    """
+    packed = bytearray()
+    for number in numbers:
+        left = number << 1 if number >= 0 else ((-number) << 1) - 1
+        while left > 0x7F:
+            packed.append(left & 0x7F | 0x80)
+            left >>= 7
+        packed.append(left)
+    return bytes(packed)
+
+
+def unpack(data: bytes) -> array[int]:
+    """Return what `pack` packed; ValueError for bytes that end inside a number or say one beyond 64 bits."""
+    numbers = array("q")
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            if value >> 64:
+                raise ValueError("a number has more than 64 bits")
+            numbers.append((value >> 1) ^ -(value & 1))
+            value = shift = 0
+    if shift:
+        raise ValueError("the bytes end inside a number")
+    return numbers
+
+
+def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
+    """Return the program in `text`, a file that `lift` reads, as the engine wants it; raises as `lift` does.
+
+    target, method, parameters: how it was made, for people
+    """
+    program = lift(text)
+    shape = len(program.ranks), program.chunks, program.in_place
+    depth = QUEUE_DEPTH[program.protocol]
+    words = tuple(pack(encode_rank(program.collective, *shape, depth, part)) for part in program.ranks)
+    return TableProgram(
+        hashlib.sha256(text).hexdigest(),
+        target,
+        method,
+        dict(parameters),
+        program.collective.name.value,
+        program.collective.root,
+        len(program.ranks),
+        text,
+        words,
+        additions_document(program),
+    )

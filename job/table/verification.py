@@ -9,10 +9,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from chorale.job.table.layout import parse_table, table_bytes
-from chorale.job.table.making import table_program
+from chorale.job.table.layout import parse_table, table_bytes, table_program
+from chorale.job.table.merging import SizeRange, describe, overlapping
 from chorale.job.table.model import FORMAT, Table, TableProgram
-from chorale.job.table.ranges import SizeRange, describe, overlapping
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program

@@ -13,20 +13,18 @@ import torch.distributed as dist
 
 from chorale.job import current_report
 from chorale.job.group import GroupEngine, require_one_table
-from chorale.job.recorder import JobRecorder, recorder_of
+from chorale.job.record import JobRecorder, recorder_of
 from chorale.job.settings import JobSettings, read_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
 from chorale.job.torch.agreement import StoreExchange
-from chorale.job.torch.batched import BatchedTransport
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
-from chorale.job.torch.recording import RecordingGroup
+from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_end
 from chorale.job.torch.reload import ReloadGroup, TableReload
-from chorale.job.torch.reporting import StatusFile, report_at_end
-from chorale.job.torch.transport import EngineTransport
+from chorale.job.torch.transport import BatchedTransport, EngineTransport
 from chorale.job.torch.work import WorkQueue
 from chorale.synth.errors import InvalidInput
 

@@ -14,9 +14,9 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from chorale.job import current_report
 from chorale.job.settings import JobSettings
-from chorale.job.torch.calls import in_place
 from chorale.job.torch.creation import group_programs
-from chorale.job.torch.reporting import report_at_end
+from chorale.job.torch.inner import in_place
+from chorale.job.torch.recording import report_at_end
 from chorale.runners.engine.library import ReduceOp
 
 _numbers = itertools.count()

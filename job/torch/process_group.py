@@ -12,7 +12,9 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job.table.lookup import Fallback
-from chorale.job.torch.calls import (
+from chorale.job.torch.inner import (
+    DelegatingGroup,
+    InnerGroup,
     ProgramCall,
     gather_list,
     in_place,
@@ -22,8 +24,6 @@ from chorale.job.torch.calls import (
     same_sizes,
     scatter_list,
 )
-from chorale.job.torch.delegation import DelegatingGroup
-from chorale.job.torch.inner import InnerGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp

@@ -13,11 +13,18 @@ import torch.distributed as dist
 from chorale.job import current_report
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
-from chorale.job.torch.calls import ProgramCall, as_bytes
+from chorale.job.torch.inner import ProgramCall, as_bytes
 from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.reload import TableReload
-from chorale.job.torch.streams import GroupStreams, StreamOrder, is_captured, require_capturable
-from chorale.job.torch.transport import DTYPES, MOVED_DTYPES, Transport
+from chorale.job.torch.transport import (
+    DTYPES,
+    MOVED_DTYPES,
+    GroupStreams,
+    StreamOrder,
+    Transport,
+    is_captured,
+    require_capturable,
+)
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import CollectiveName

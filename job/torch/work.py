@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from chorale.job.torch.streams import StreamOrder
+from chorale.job.torch.transport import StreamOrder
 
 
 class ProgramWork(dist.Work):  # type: ignore[misc]

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.job.record import CallCount, CallKey, Record, read_record, record_bytes
-from chorale.job.recorder import VARIABLE
+from chorale.job.record import VARIABLE, CallCount, CallKey, Record, read_record, record_bytes
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.choices import file_to_write

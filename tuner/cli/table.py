@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from chorale.job.settings import load_table, read_table
-from chorale.job.table.comparing import comparison
 from chorale.job.table.layout import parse_table, table_bytes
+from chorale.job.table.merging import comparison
 from chorale.job.table.model import Table
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.choices import campaign_name, file_to_write

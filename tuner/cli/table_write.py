@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chorale.job.table.merging import parse_range
 from chorale.job.table.model import ANY_DTYPE, Table
-from chorale.job.table.ranges import parse_range
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology

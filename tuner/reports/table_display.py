@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from chorale.job.table.merging import SizeRange
 from chorale.job.table.model import FORMAT, JobEntry, Table
-from chorale.job.table.ranges import SizeRange
 from chorale.runners.api.units import format_us
 from chorale.tuner.reports.lazy_rich import Table as RichTable
 

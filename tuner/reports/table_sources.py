@@ -9,8 +9,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from chorale.job.table.merging import SizeRange
 from chorale.job.table.model import Table
-from chorale.job.table.ranges import SizeRange
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chorale.job.table.layout import table_bytes
-from chorale.job.table.making import table_program
+from chorale.job.table.layout import table_bytes, table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import ALLREDUCE

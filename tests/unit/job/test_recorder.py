@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chorale.job.record import CallCount, CallKey, read_record
-from chorale.job.recorder import CallClock, JobRecorder
+from chorale.job.record import CallClock, CallCount, CallKey, JobRecorder, read_record
 
 
 def test_calls_under_way_at_once_do_not_count_their_waiting_twice() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.job.round_times import LocalStep
+from chorale.job.record import LocalStep
 from chorale.job.rounds import RankRounds, rounds_of
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from chorale.job.record import CallKey
-from chorale.job.recorder import VARIABLE, recorder_of
+from chorale.job.record import VARIABLE, CallKey, recorder_of
 from tests.live.job.torch.meeting import Meeting, program_calls
 
 

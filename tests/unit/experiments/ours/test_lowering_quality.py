@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from chorale.experiments.ours.lowering_quality import CASES, LoweringCase, row_of
-from chorale.experiments.ours.lowering_quality import LOWERING_QUALITY_SIZES as SIZES
 
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.ours import lowering_quality
+from chorale.experiments.ours import quality as lowering_quality
+from chorale.experiments.ours.quality import CASES, LoweringCase, row_of
+from chorale.experiments.ours.quality import LOWERING_QUALITY_SIZES as SIZES
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from chorale.experiments.ours.side_by_side import FAMILIES, SLOW
-from chorale.experiments.ours.side_by_side import SIDE_BY_SIDE_NETWORKS as NETWORKS
-from chorale.experiments.ours.side_by_side import SIDE_BY_SIDE_SIZES as SIZES
 
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.ours.quality import FAMILIES
+from chorale.experiments.ours.quality import SIDE_BY_SIDE_NETWORKS as NETWORKS
+from chorale.experiments.ours.quality import SIDE_BY_SIDE_SIZES as SIZES
+from chorale.experiments.ours.quality import SIDE_BY_SIDE_SLOW as SLOW
 
 KIB, MIB = 2**10, 2**20
 FASTEST = {

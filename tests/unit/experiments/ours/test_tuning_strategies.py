@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.experiments.ours.recorded_tuning import RecordedTask, replay_search
-from chorale.experiments.ours.tuning_strategies import _row, best_on_other_fabric, quantiles, trials_until
+from chorale.experiments.ours.tuning import (
+    RecordedTask,
+    _row,
+    best_on_other_fabric,
+    quantiles,
+    replay_search,
+    trials_until,
+)
 
 SMALL = RecordedTask.of("mi250_16+16", "reduce_scatter")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chorale.job.table.making import table_program
+from chorale.job.table.layout import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 
 

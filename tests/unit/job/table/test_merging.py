@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.job.table.comparing import LIBRARY, NOTHING, changes, comparison
-from chorale.job.table.merging import merge
+from chorale.job.table.merging import (
+    LIBRARY,
+    NOTHING,
+    SizeRange,
+    changes,
+    comparison,
+    merge,
+    overlapping,
+    parse_range,
+    require_disjoint,
+)
 from chorale.job.table.model import JobEntry, Table
-from chorale.job.table.ranges import SizeRange, overlapping, parse_range, require_disjoint
 from chorale.synth.errors import InvalidInput
 from tests.unit.job.table.examples import any_entry, table_of
 

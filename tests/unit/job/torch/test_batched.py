@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="BATCHED MESSAGES OF TORCH ARE NOT TESTED: torch is not installed")
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry  # noqa: E402
-from chorale.job.torch.batched import BatchedTransport  # noqa: E402
+from chorale.job.torch.transport import BatchedTransport  # noqa: E402
 from chorale.runners.engine.library import ReduceOp  # noqa: E402
 from tests.live.job.torch.tables import program_for  # noqa: E402
 

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("torch", reason="RUNS BY THE BACKEND FOR TORCH ARE NOT TESTED: torch is not installed")
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry
-from chorale.job.torch import programs, streams
+from chorale.job.torch import programs
+from chorale.job.torch import transport as streams
 from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.work import WorkQueue

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch", reason="THE STREAMS OF THE BACKEND FOR TORCH ARE NOT TESTED: torch is not installed")
 
-from chorale.job.torch import streams
-from chorale.job.torch.streams import GroupStreams, StreamOrder, require_capturable
+from chorale.job.torch import transport as streams
+from chorale.job.torch.transport import GroupStreams, StreamOrder, require_capturable
 from chorale.synth.errors import InvalidInput
 
 

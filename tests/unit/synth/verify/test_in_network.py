@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.experiments.ours.random_fabrics import random_able_fabric
+from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor

@@ -13,7 +13,7 @@ from tests.command import chorale
 JOB = """
 import os
 from pathlib import Path
-from chorale.job.recorder import recorder_of
+from chorale.job.record import recorder_of
 recorder = recorder_of(0, 4)
 for _ in range(3):
     recorder.add("allreduce", "float32", range(4), None, 4096, 0.25)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.ours.random_fabrics import random_able_fabric
+from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import in_network_bound
 from chorale.synth.bounds.lower_bound import reduce_scatter_allgather_time

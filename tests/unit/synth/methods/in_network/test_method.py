@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.ours.random_fabrics import random_able_fabric
+from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
 from chorale.synth.bounds.price_certificate import check_price_certificate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.job.table.making import table_program
+from chorale.job.table.layout import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
