@@ -43,6 +43,15 @@ class JobSettings:
         if transport not in TRANSPORTS:
             raise InvalidInput("CHORALE_TRANSPORT must be known", transport, f"choose from {', '.join(TRANSPORTS)}")
         table = environment.get("CHORALE_TABLE")
+        # Return the seconds between two looks; InvalidInput unless `text` is empty or a number, 0 to an hour.
+        text = environment.get("CHORALE_RELOAD")
+        try:
+            seconds = float(text or 1.0)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= 3600:
+            rule = "CHORALE_RELOAD must be a number of seconds from 0, which is never, to 3600"
+            raise InvalidInput(rule, text, "set such a number, or none for 1")
         return JobSettings(
             Path(table) if table else None,
             strict == "1",
@@ -50,21 +59,9 @@ class JobSettings:
             environment.get("CHORALE_INNER") or None,
             environment.get("CHORALE_INTERFACE") or None,
             transport,
-            _seconds(environment.get("CHORALE_RELOAD")),
+            seconds,
             environment.get("CHORALE_STATUS") or None,
         )
-
-
-def _seconds(text: str | None) -> float:
-    """Return the seconds between two looks; InvalidInput unless `text` is empty or a number, 0 to an hour."""
-    try:
-        seconds = float(text or 1.0)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        rule = "CHORALE_RELOAD must be a number of seconds from 0, which is never, to 3600"
-        raise InvalidInput(rule, text, "set such a number, or none for 1")
-    return seconds
 
 
 def read_table(path: Path) -> tuple[Table, str]:

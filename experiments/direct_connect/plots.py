@@ -94,21 +94,17 @@ def plot_all_sizes(rows: Sequence[Row], workloads: Sequence[str], path: Path) ->
     for name, (times, gains) in zip(workloads, panels.T, strict=True):
         points = [point for row in rows if "curves" in row for point in row["curves"][name]]
         printed = [(row["nodes"], row["us"][name]) for row in rows if "us" in row]
-        _draw_times(times, points, printed)
+        nodes, own, paper, least = zip(*points, strict=True)
+        times.plot(nodes, paper, ".", markersize=3, color="tab:orange", label="the paper's bases")
+        times.plot(nodes, own, ".", markersize=3, color="tab:blue", label="all bases")
+        times.plot(nodes, least, "-", linewidth=1, color="black", label="no network is faster")
+        times.plot(*zip(*printed, strict=True), "x", color="tab:red", label="printed points")
+        times.set_ylim(min(least) / _ROOM, max(paper) * _ROOM)
+        times.grid(alpha=0.3)
+        times.legend()
         times.set(title=f"allreduce of {name}", ylabel="us")
         _draw_gains(gains, points)
     write_figure(figure, path, "all-sizes")
-
-
-def _draw_times(axes: Axes, points: Sequence[Sequence[float]], printed: Sequence[tuple[int, float]]) -> None:
-    nodes, own, paper, least = zip(*points, strict=True)
-    axes.plot(nodes, paper, ".", markersize=3, color="tab:orange", label="the paper's bases")
-    axes.plot(nodes, own, ".", markersize=3, color="tab:blue", label="all bases")
-    axes.plot(nodes, least, "-", linewidth=1, color="black", label="no network is faster")
-    axes.plot(*zip(*printed, strict=True), "x", color="tab:red", label="printed points")
-    axes.set_ylim(min(least) / _ROOM, max(paper) * _ROOM)
-    axes.grid(alpha=0.3)
-    axes.legend()
 
 
 def _draw_gains(axes: Axes, points: Sequence[Sequence[float]]) -> None:

@@ -49,20 +49,18 @@ def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
     asked, boxes = case
     spec = f"a100:{boxes}"
     if asked == _SHARDS:
-        return _shard_rows(spec)
+        ring, tree = _figure_9_made(spec, "ring"), _figure_9_made(spec, "forest", 1)
+        rows = np.flatnonzero(tree.transfers.shard == 0)
+        rows = rows[np.argsort(tree.transfers.step[rows], kind="stable")]
+        return [
+            _figure_9_row(spec, f"{_SHARDS}, ring", _shards_out_of_a_box(ring), _PRINTED_OF_RING),
+            {
+                **_figure_9_row(spec, "the same, one tree per root", _shards_out_of_a_box(tree), _PRINTED_OF_TREES),
+                "reason": _LOWER,
+                "tree": ([[int(tree.src[row]), int(tree.dst[row])] for row in rows]),
+            },
+        ]
     return [_figure_9_row(spec, _TIMES, _over(spec), _PRINTED_OVER if boxes == BOXES[0] else None)]
-
-
-def _shard_rows(spec: str) -> list[Row]:
-    ring, tree = _figure_9_made(spec, "ring"), _figure_9_made(spec, "forest", 1)
-    return [
-        _figure_9_row(spec, f"{_SHARDS}, ring", _shards_out_of_a_box(ring), _PRINTED_OF_RING),
-        {
-            **_figure_9_row(spec, "the same, one tree per root", _shards_out_of_a_box(tree), _PRINTED_OF_TREES),
-            "reason": _LOWER,
-            "tree": _edges_of_the_first_tree(tree),
-        },
-    ]
 
 
 def _figure_9_made(spec: str, method: str, k: int | None = None) -> Schedule:
@@ -82,13 +80,6 @@ def _shards_out_of_a_box(schedule: Schedule) -> Fraction:
     rows = schedule.transfers
     length = rows.hi.astype(np.int64) - rows.lo
     return Fraction(int(length[leave].sum()), schedule.chunks_per_shard)
-
-
-def _edges_of_the_first_tree(schedule: Schedule) -> list[list[int]]:
-    """Return [from, to] for every transfer of the shard of rank 0, by level."""
-    rows = np.flatnonzero(schedule.transfers.shard == 0)
-    rows = rows[np.argsort(schedule.transfers.step[rows], kind="stable")]
-    return [[int(schedule.src[row]), int(schedule.dst[row])] for row in rows]
 
 
 def _figure_9_row(spec: str, quantity: str, ours: Fraction, printed: str | None) -> Row:
@@ -174,15 +165,13 @@ def _figure_11_row(spec: str) -> Row:
         "algbw_gb_per_s": float(1 / cost.time_per_byte),
         "algbw": short_text(1 / cost.time_per_byte),
         "seconds": seconds,
-        "flows_over_ours": _flows_seconds(topology, cost.time_per_byte) / seconds if _is_small(topology) else None,
+        "flows_over_ours": _flows_seconds(topology, cost.time_per_byte) / seconds
+        if (topology.compute_count <= _REFERENCE_NODES)
+        else None,
         "printed": _PRINTED.get(spec),
         **_judged(spec, seconds, is_optimal),
         "holds": is_optimal,
     }
-
-
-def _is_small(topology: Topology) -> bool:
-    return topology.compute_count <= _REFERENCE_NODES
 
 
 def _flows_seconds(topology: Topology, time_per_byte: Fraction) -> float:

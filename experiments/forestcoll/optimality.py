@@ -128,16 +128,12 @@ def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
 
 def _assess(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Assessment:
     if asked == "switches":
-        return _takes_switches(generator)
+        try:
+            made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
+        except InvalidInput as refusal:
+            return _Assessment(False, str(refusal))
+        return _Assessment(True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s")
     return _is_optimal(generator) if asked == "optimal" else _scales(generator, sizes)
-
-
-def _takes_switches(generator: _Generator) -> _Assessment:
-    try:
-        made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
-    except InvalidInput as refusal:
-        return _Assessment(False, str(refusal))
-    return _Assessment(True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s")
 
 
 def _is_optimal(generator: _Generator) -> _Assessment:

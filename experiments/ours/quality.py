@@ -68,15 +68,11 @@ def _failure_quality_cases(quick: bool) -> Sequence[tuple[str, int, int]]:
     ]
 
 
-def _intact(spec: str) -> _Intact:
-    topology = parse_topology(spec)
-    ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
-    return _Intact(topology, tuple(map(tuple, np.unique(ends, axis=1).T.tolist())))
-
-
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
     network, percent, seed = case
-    intact = _intact(network)
+    topology = parse_topology(network)
+    ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
+    intact = _Intact(topology, tuple(map(tuple, np.unique(ends, axis=1).T.tolist())))
     spec = intact.spec_without(percent, seed)
     facts = {"nodes": intact.topology.compute_count, "network": network, "percent": percent, "seed": seed}
     try:

@@ -27,20 +27,15 @@ def plot_figure(picture: str, rows: Sequence[Row], path: Path) -> None:
     if picture == "summary":
         _draw_summary(figure, rows)
     else:
-        scenes = _by_scene(rows)
+        scenes: dict[str, list[Row]] = {}
+        for row in rows:
+            scenes.setdefault(_label(row), []).append(row)
         if picture == "gain":
             figure.set_size_inches(8.5, 4.8)
             _draw_gains(figure.subplots(), scenes)
         else:
             _draw_goodput(figure, scenes)
     write_figure(figure, path, "swing")
-
-
-def _by_scene(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    scenes: dict[str, list[Row]] = {}
-    for row in rows:
-        scenes.setdefault(_label(row), []).append(row)
-    return scenes
 
 
 def _label(row: Row) -> str:

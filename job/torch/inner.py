@@ -65,19 +65,16 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     if name == "gloo":
         return kind, _numbered(dist.ProcessGroupGloo(*where, timeout=options.timeout))
     if name in ("nccl", "xccl"):
-        return kind, _with_options(getattr(dist, f"ProcessGroup{name.upper()}"), where, options)
+        backend = getattr(dist, f"ProcessGroup{name.upper()}")
+        settings = backend.Options()
+        settings._timeout = options.timeout
+        settings.global_ranks_in_group = options.global_ranks_in_group
+        settings.group_name = options.group_id
+        return kind, _numbered(backend(*where, settings))
     plugin = dist.Backend._plugins.get(name.upper())
     if plugin is None or plugin.extended_api:
         raise Unavailable("the inner backend must be one that can be made here", name, "set CHORALE_INNER to another")
     return kind, plugin.creator_fn(*where, options.timeout)
-
-
-def _with_options(backend: Any, where: tuple[Any, int, int], options: Any) -> Any:
-    settings = backend.Options()
-    settings._timeout = options.timeout
-    settings.global_ranks_in_group = options.global_ranks_in_group
-    settings.group_name = options.group_id
-    return _numbered(backend(*where, settings))
 
 
 def _numbered(backend: Any) -> Any:
@@ -246,7 +243,9 @@ class InnerCalls:
         """Return the work of a reduction; see `_copied`."""
         if _is_usual(tensors):
             return call(tensors)
-        is_average = options is not None and _are_integers(tensors) and _is_average(options)
+        is_average = (
+            options is not None and _are_integers(tensors) and (reduce_operation(options.reduceOp) is ReduceOp.AVG)
+        )
         if not is_average:
             return self._copied(call, tensors, changed, options)
         given = options.reduceOp
@@ -291,10 +290,6 @@ def _is_usual(tensors: Any) -> bool:
         return False
     tensor = tensors[0]
     return tensor.layout is torch.strided and tensor.is_floating_point() and tensor.is_contiguous()
-
-
-def _is_average(options: Any) -> bool:
-    return reduce_operation(options.reduceOp) is ReduceOp.AVG
 
 
 def _are_integers(tensors: Any) -> bool:

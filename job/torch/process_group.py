@@ -142,7 +142,7 @@ class ChoraleGroup(DelegatingGroup):
         options = opts or c10d.AllreduceCoalescedOptions()
         operation = reduce_operation(options.reduceOp)
         works = [self._one("allreduce", None, tensor, operation) for tensor in tensors]
-        rest = _without(works, tensors)
+        rest = [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]
         return _together(works, rest and self._inner.allreduce_coalesced(rest, options), tensors)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -254,10 +254,6 @@ def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: 
         if name != "opts" and value is not None:
             setattr(made, names.get(name, name), value)
     return tensors, made
-
-
-def _without(works: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
-    return [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]
 
 
 def _together(works: Sequence[Any], inner: Any, results: Any) -> Any:

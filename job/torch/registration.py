@@ -12,20 +12,16 @@ _DEVICES = ["cpu", "cuda", "xpu"]
 def register() -> None:
     """Register the backend with torch.distributed. Says in a line on stderr why it could not; never raises."""
     try:
-        _register()
+        import torch.distributed as dist  # noqa: PLC0415 - torch is an extra, and this is called while it is imported
+
+        if not dist.is_available():
+            raise RuntimeError("this build of torch has no torch.distributed")
+        if BACKEND not in dist.Backend.backend_list:
+            before = dict(dist.Backend.default_device_backend_map)
+            dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(_DEVICES))
+            dist.Backend.default_device_backend_map = before  # it is nobody's default
     except Exception as error:  # a job that does not ask for this backend must not fail on it
         sys.stderr.write(f"chorale: no backend for torch.distributed: {type(error).__name__}: {error}\n")
-
-
-def _register() -> None:
-    import torch.distributed as dist  # noqa: PLC0415 - torch is an extra, and this is called while it is imported
-
-    if not dist.is_available():
-        raise RuntimeError("this build of torch has no torch.distributed")
-    if BACKEND not in dist.Backend.backend_list:
-        before = dict(dist.Backend.default_device_backend_map)
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(_DEVICES))
-        dist.Backend.default_device_backend_map = before  # it is nobody's default
 
 
 def _create(options: Any, backend_options: Any) -> Any:

@@ -324,7 +324,9 @@ class _Memory:
         part, target = self._part, self._target
         fits = self._shard == self._padded
         shards = max(source.numel(), target.numel()) // self._shard
-        is_target = target.numel() == shards * self._shard and not self._keeps_output()
+        is_target = target.numel() == shards * self._shard and not (
+            self._part.name == CollectiveName.REDUCE and self._part.rank != self._part.root
+        )
         whole = target if fits and is_target else target.new_zeros(shards * self._padded)
         own = slice(part.rank * self._padded, (part.rank + 1) * self._padded)
         given = whole[own] if part.name == CollectiveName.ALLGATHER else whole
@@ -333,9 +335,6 @@ class _Memory:
         if not ignores_input and given.data_ptr() != source.data_ptr():
             self._copy(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
         return whole
-
-    def _keeps_output(self) -> bool:
-        return self._part.name == CollectiveName.REDUCE and self._part.rank != self._part.root
 
     @staticmethod
     def _copy(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
