@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from chorale.experiments.framework.comparison import PublishedRow, digits_of, published, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
@@ -106,17 +106,13 @@ FINDER_FRONTIER = Experiment(
     name="finder-frontier",
     question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
     source=published("7").source,
-    columns=(
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("whose", lambda row: str(row["whose"])),
-        Column("T_L", lambda row: str(row["steps"])),
-        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
+    columns=columns(
+        "nodes, whose, T_L=steps, T_B (M/B)=bandwidth_factor",
         Column("", lambda row: short_text(Fraction(row["bandwidth_factor"]))),
         Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
-        Column("method", lambda row: str(row["method"])),
-        Column("spec", lambda row: str(row["spec"])),
+        "method, spec",
         Column("verified", lambda row: "yes" if row["verified"] else ""),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_finder_frontier_cases,
     evaluate=_rows,
@@ -271,15 +267,11 @@ FIGURE_15 = Experiment(
     name="direct-connect-figure-15",
     question="Which kinds of topologies of degree 4 have the shortest allreduce for N up to 2,000, at 1 and 100 MB?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 15",
-    columns=(
-        Column("size", lambda row: str(row["size"])),
-        Column("kind", lambda row: str(row["kind"])),
-        Column("best at so many N", lambda row: str(row.get("count", ""))),
-        Column("largest of them", lambda row: str(row["spec"])),
+    columns=columns(
+        "size, kind, best at so many N=count, largest of them=spec",
         Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
         Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
-        Column("finding", lambda row: row.get("finding", "")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "finding, reason",
     ),
     cases=_figure_15_cases,
     evaluate=_figure_15_frontiers,
@@ -430,18 +422,15 @@ FRONTIER_ALL = Experiment(
     question="How far ahead of the paper's is our finder's frontier, for every number of nodes to 2,000?",
     source=f"ours; the paper's: its bases (tables 8 and 9) with our expansions, and its printed points, "
     f"{published('7').source}",
-    columns=(
+    columns=columns(
         Column("sizes", lambda row: row["topology"] if "topology" in row else str(row["spec"])),
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("points", lambda row: str(row.get("points", ""))),
-        Column("fewest steps", lambda row: str(row.get("fewest_steps", ""))),
-        Column("least T_B", lambda row: str(row.get("bandwidth_optimal", ""))),
+        "nodes, points, fewest steps=fewest_steps, least T_B=bandwidth_optimal",
         Column("ahead at", lambda row: f"{row['ahead']} of {row['sizes']}" if "ahead" in row else ""),
         Column("faster at 1 MB", lambda row: _gain(row, "1 MB")),
         Column("faster at 100 MB", lambda row: _gain(row, "100 MB")),
         Column("printed", lambda row: _cost(row, "printed")),
         Column("ours", lambda row: _cost(row, "ours")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_frontier_all_cases,
     evaluate=_frontier_all_frontiers,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from chorale.experiments.direct_connect.quantities import alltoall_interval, measure_schedule, moore_rate
 from chorale.experiments.direct_connect.testbed import times_text
 from chorale.experiments.framework.comparison import finding_row, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
@@ -186,14 +186,8 @@ EXPERIMENT = Experiment(
     name="direct-connect-figure-7",
     question="How long do allreduce and all-to-all of 1 MB take on up to 1,024 nodes of degree 4, at 10 us a step?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 7",
-    columns=(
-        Column("collective", lambda row: str(row["collective"])),
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("the first on", lambda row: str(row["spec"])),
-        Column("us", times_text),
-        Column("finding", lambda row: row.get("finding", "")),
-        Column("ours", lambda row: f"{row['value']:.3g}" if "value" in row else ""),
-        Column("reason", lambda row: row["reason"] or ""),
+    columns=columns(
+        "collective, nodes, the first on=spec", Column("us", times_text), "finding, ours=value:.3g, reason"
     ),
     cases=_cases,
     evaluate=_answer,
@@ -282,17 +276,11 @@ FIGURE_3 = Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
-    columns=(
-        Column("base", lambda row: str(row["base"])),
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("T_L", lambda row: str(row.get("steps", ""))),
-        Column("T_B (M/B)", lambda row: str(row.get("bandwidth_factor", ""))),
+    columns=columns(
+        "base, nodes, spec, T_L=steps, T_B (M/B)=bandwidth_factor",
         _number("over the least", "over_least"),
         _number("limit", "limit"),
-        Column("known by", lambda row: row.get("known_by", "")),
-        Column("finding", lambda row: row.get("finding", "")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "known by=known_by, finding, reason",
     ),
     cases=_figure_3_cases,
     evaluate=lambda case: [_figure_3_row(*case)],
@@ -361,13 +349,10 @@ FIGURE_18 = Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 18",
-    columns=(
-        Column("degree", lambda row: str(row["degree"])),
-        Column("sizes", lambda row: str(row["sizes"])),
+    columns=columns(
+        "degree, sizes",
         Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
-        Column("at", lambda row: str(row["spec"])),
-        Column("most steps over the least", lambda row: str(row["steps_over_least"])),
-        Column("reason", lambda row: row["reason"] or ""),
+        "at=spec, most steps over the least=steps_over_least, reason",
     ),
     cases=_figure_18_cases,
     evaluate=_scores,

@@ -34,7 +34,7 @@ from chorale.experiments.framework.comparison import (
     published,
     with_optimal_factor,
 )
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, least_bandwidth_factor, least_steps
@@ -296,14 +296,8 @@ TABLE_6 = Experiment(
     question="Is BFB optimal on hypercubes and 2D tori, and how long does it take beside the printed seconds?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 6 and "
     "figure 10",
-    columns=(
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("printed s", lambda row: str(row["printed_s"])),
-        Column("our s", lambda row: f"{row['seconds']:.3g}"),
-        Column("T_L", lambda row: str(row["steps"])),
-        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
-        Column("reason", lambda row: row["reason"] or ""),
+    columns=columns(
+        "nodes, spec, printed s=printed_s, our s=seconds:.3g, T_L=steps, T_B (M/B)=bandwidth_factor, reason"
     ),
     cases=_table_6_cases,
     evaluate=_rows,
@@ -437,15 +431,13 @@ TABLE_9 = Experiment(
     name="direct-connect-table-9",
     question="Do the families of base graphs have the properties that the paper's summary says?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 9",
-    columns=(
-        Column("family", lambda row: str(row["family"])),
-        Column("spec", lambda row: str(row["spec"])),
+    columns=columns(
+        "family, spec",
         _both("nodes"),
         _both("degree"),
-        Column("T_L", lambda row: str(row["steps"])),
-        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
+        "T_L=steps, T_B (M/B)=bandwidth_factor",
         *map(_both, ("optimal", "steps", "bfb", "reverse_symmetric", "self_loops", "parallel_links")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_table_9_cases,
     evaluate=lambda claim: [row_of(claim)],

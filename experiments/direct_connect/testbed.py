@@ -10,7 +10,7 @@ from fractions import Fraction
 from statistics import fmean
 
 from chorale.experiments.framework.comparison import finding_row, published
-from chorale.experiments.framework.experiment import Column, Row, concatenate_rows
+from chorale.experiments.framework.experiment import Column, Row, columns, concatenate_rows
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
@@ -185,12 +185,4 @@ def times_text(row: Row) -> str:
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
-COLUMNS = (
-    Column("where", lambda row: str(row["where"])),
-    Column("nodes", lambda row: str(row["nodes"])),
-    Column("size", lambda row: str(row["size"])),
-    Column("us", times_text),
-    Column("finding", lambda row: row.get("finding", "")),
-    Column("ours", lambda row: f"{row['value']:+.0%}" if "value" in row else ""),
-    Column("reason", lambda row: row["reason"] or ""),
-)
+COLUMNS = columns("where, nodes, size", Column("us", times_text), "finding, ours=value:+.0%, reason")

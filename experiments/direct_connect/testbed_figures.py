@@ -33,7 +33,7 @@ from chorale.experiments.direct_connect.testbed import (
     simulated_rows,
     with_claims,
 )
-from chorale.experiments.framework.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
 from chorale.experiments.framework.live import measure_times
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
@@ -277,20 +277,14 @@ FIGURE_14 = Experiment(
     question="Is the time of an allreduce a straight line in the steps, and in the bandwidth factor?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 14; "
     f"live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
-    columns=(
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("network", lambda row: row.get("network", "")),
-        Column("T_L", lambda row: str(row.get("steps", ""))),
-        Column("T_B (M/B)", lambda row: row.get("bandwidth_factor", "")),
+    columns=columns(
+        "nodes, spec, network, T_L=steps, T_B (M/B)=bandwidth_factor",
         Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
         Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
-        Column("printed", lambda row: row.get("printed", "")),
+        "printed",
         Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
         Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
-               if "slope" in row else ""),
-        Column("reason", lambda row: row["reason"] or ""),
-    ),
+               if "slope" in row else ""), "reason"),
     cases=_figure_14_cases,
     evaluate=_points,
     conclude=_figure_14_conclusion,
@@ -423,15 +417,12 @@ EXPERIMENT = Experiment(
     question="How much faster is BFB than the traditional schedule on small tori, even and uneven?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 11; "
     f"18 to 54 nodes simulated, 8 nodes live on emulated links of {LIVE_LINK_MBPS} Mbit/s",
-    columns=(
-        Column("where", lambda row: str(row["where"])),
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
+    columns=columns(
+        "where, nodes, spec",
         Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
-        Column("printed gain", lambda row: f"{row['printed_gain']:+.0%}" if "printed_gain" in row else ""),
+        "printed gain=printed_gain:+.0%",
         Column("our gain", _ours),
-        Column("without ends of steps", lambda row: f"{row['flowing_gain']:+.0%}" if "flowing_gain" in row else ""),
-        Column("reason", lambda row: row["reason"] or ""),
+        "without ends of steps=flowing_gain:+.0%, reason",
     ),
     cases=_cases,
     evaluate=_answer,

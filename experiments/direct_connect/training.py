@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from chorale.experiments.direct_connect.quantities import moore_rate
 from chorale.experiments.framework.comparison import finding_row, published
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
@@ -230,19 +230,17 @@ def _milliseconds(key: str) -> Callable[[Row], str]:
     return _of("iteration", lambda row: f"{row[key] * 1e3:.4g}")
 
 
-_COLUMNS = (
-    Column("model", lambda row: row.get("model", "")),
-    Column("nodes", lambda row: str(row["nodes"])),
+_COLUMNS = columns(
+    "model, nodes",
     Column("network", _of("iteration", lambda row: f"{row['network']}: {row['method']} on {row['spec']}")),
     Column("iteration, ms", _milliseconds("iteration_s")),
     Column("compute", _milliseconds("compute_s")),
     Column("all-to-all", _milliseconds("alltoall_s")),
     Column("allreduce not hidden", _milliseconds("exposed_allreduce_s")),
     Column("bucket", _of("iteration", lambda row: f"{row['bucket_bytes'] / 1e6:g} MB")),
-    Column("finding", lambda row: row.get("finding", "")),
+    "finding",
     Column("value", _of("finding", lambda row: f"{row['value']:.3g} ({row['range'][0]:g} to {row['range'][1]:g})")),
-    Column("verdict", lambda row: row.get("verdict", "")),
-    Column("reason", lambda row: row["reason"] or ""),
+    "verdict, reason",
 )
 
 EXPERIMENTS = {

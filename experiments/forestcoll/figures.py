@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from chorale.experiments.framework.comparison import Interval, judge, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.references import max_flows_reach, min_seconds
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -107,13 +107,8 @@ FIGURE_9 = Experiment(
     name="forestcoll-figure-9",
     question="How often do trees and a ring cross between boxes of A100 GPUs, and what does it cost?",
     source="Zhao et al., ForestColl, section 5.3 and figure 9, which draws one tree; all counts and ratios are exact",
-    columns=(
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("quantity", lambda row: str(row["quantity"])),
-        Column("printed", lambda row: row["printed"] or ""),
-        Column("ours", lambda row: short_text(Fraction(row["ours"]))),
-        Column("reason", lambda row: row["reason"] or ""),
+    columns=columns(
+        "nodes, spec, quantity, printed", Column("ours", lambda row: short_text(Fraction(row["ours"]))), "reason"
     ),
     cases=_figure_9_cases,
     evaluate=_figure_9_rows,
@@ -210,20 +205,15 @@ FIGURE_11 = Experiment(
     name="forestcoll-figure-11",
     question="How long do optimal trees for up to 1,024 GPUs take to make, and are they optimal at every size?",
     source="Zhao et al., ForestColl, section 5.4 and figure 11, whose points are not printed; TACCL is not ours to run",
-    columns=(
-        Column("nodes", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("k", lambda row: str(row["k"])),
-        Column("height", lambda row: str(row["steps"])),
+    columns=columns(
+        "nodes, spec, k, height=steps",
         Column("algbw, GB/s", lambda row: str(row["algbw"])),
-        Column("printed time", lambda row: row["printed"] or ""),
-        Column("our CPU s", lambda row: f"{row['seconds']:.3g}"),
-        Column("over two boxes", lambda row: f"{row['times_the_first']:.3g}"),
+        "printed time=printed, our CPU s=seconds:.3g, over two boxes=times_the_first:.3g",
         Column(
             "NetworkX's flows over ours",
             lambda row: f"{row['flows_over_ours']:.3g}" if row["flows_over_ours"] else "",
         ),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_figure_11_cases,
     evaluate=_figure_11_row,
@@ -335,13 +325,7 @@ PIPELINE_EXAMPLES = Experiment(
     name="pipeline-examples",
     question="Do cuts, given k and switch removal come out as in the worked example of the pipeline paper?",
     source="Zhao et al., Bandwidth Optimal Pipeline Schedule for Collective Communication, figures 1 and 2",
-    columns=(
-        Column("quantity", lambda row: str(row["quantity"])),
-        Column("place", lambda row: str(row["place"])),
-        Column("printed", lambda row: str(row["printed"])),
-        Column("ours", lambda row: str(row["ours"])),
-        Column("reason", lambda row: row["reason"] or ""),
-    ),
+    columns=columns("quantity, place, printed, ours, reason"),
     cases=lambda _quick: ["figure 1"],
     evaluate=_pipeline_examples_rows,
 )

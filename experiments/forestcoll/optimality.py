@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from chorale.experiments.framework.comparison import Interval, PublishedRow, Quantity, columns_of, compare, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -188,12 +188,11 @@ TABLE_1 = Experiment(
     name="forestcoll-table-1",
     question="Which generators of schedules take switches, reach the optimum, and scale?",
     source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
-    columns=(
-        Column("tool", lambda row: str(row["tool"])),
-        Column("property", lambda row: str(row["property"])),
+    columns=columns(
+        "tool, property",
         Column("printed", lambda row: _mark(row["printed"])),
         Column("ours", lambda row: _mark(row["ours"])),
-        Column("what was seen", lambda row: row["reason"] or ""),
+        "what was seen=reason",
     ),
     cases=_table_1_cases,
     evaluate=_rows,

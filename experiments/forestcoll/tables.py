@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from chorale.experiments.framework.comparison import Interval, judge
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.references import fit_two_points, predicted_gbps
 from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
@@ -133,16 +133,12 @@ TABLE_2 = Experiment(
     name="forestcoll-table-2",
     question="Are printed bandwidths of MI250 GPUs those of the record, and how far off does our model predict them?",
     source=f"Zhao et al., ForestColl, table 2; {MI250_SOURCE}",
-    columns=(
-        Column("spec", lambda row: str(row["spec"])),
-        Column("collective", lambda row: str(row["collective"])),
-        Column("schedules of", lambda row: str(row["generator"])),
+    columns=columns(
+        "spec, collective, schedules of=generator",
         Column("size", lambda row: format_size(row["size_bytes"])),
-        Column("printed GB/s", lambda row: str(row["printed"])),
-        Column("recorded", lambda row: f"{row['recorded_gb_per_s']:.4g}"),
+        "printed GB/s=printed, recorded=recorded_gb_per_s:.4g",
         Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
-        Column("error", lambda row: f"{row['error']:+.0%}" if row["error"] is not None else ""),
-        Column("reason", lambda row: row["reason"] or ""),
+        "error=error:+.0%, reason",
     ),
     cases=_table_2_cases,
     evaluate=_table_2_rows,
@@ -231,14 +227,12 @@ TABLE_3 = Experiment(
     name="forestcoll-table-3",
     question="How far off does our model predict the printed bandwidths of A100 GPUs, from two of them?",
     source="Zhao et al., ForestColl, table 3; its runs have no public record: what was printed stands for them",
-    columns=(
-        Column("collective", lambda row: str(row["collective"])),
-        Column("schedules of", lambda row: str(row["generator"])),
+    columns=columns(
+        "collective, schedules of=generator",
         Column("size", lambda row: format_size(row["size_bytes"])),
-        Column("printed GB/s", lambda row: str(row["printed"])),
+        "printed GB/s=printed",
         Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
-        Column("error", lambda row: f"{row['error']:+.0%}" if row["error"] is not None else ""),
-        Column("reason", lambda row: row["reason"] or ""),
+        "error=error:+.0%, reason",
     ),
     cases=_table_3_cases,
     evaluate=_table_3_rows,

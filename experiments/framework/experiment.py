@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,6 +22,29 @@ class Column:
 
     heading: str
     text: Callable[[Row], str]
+
+
+def columns(*parts: str | Column) -> tuple[Column, ...]:
+    """Return columns in order: a text such as "nodes, T_L=steps, us:.4g" stands for several.
+
+    Each of its fields is `heading=key:format`: heading and format may be left out. A row without the key, or with None
+    there, has an empty cell.
+    """
+    chosen: list[Column] = []
+    for part in parts:
+        if isinstance(part, Column):
+            chosen.append(part)
+            continue
+        for field in part.split(", "):
+            named, _, shown = field.partition(":")
+            heading, _, key = named.rpartition("=")
+            chosen.append(Column(heading or key, partial(_cell, key, shown)))
+    return tuple(chosen)
+
+
+def _cell(key: str, shown: str, row: Row) -> str:
+    value = row.get(key)
+    return "" if value is None else format(value, shown) if shown else str(value)
 
 
 def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:

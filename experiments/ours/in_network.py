@@ -10,7 +10,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fabric
 from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.units import format_size
@@ -116,17 +116,16 @@ FABRICS = Experiment(
     name="in-network",
     question="How near do schedules come to the bounds where switches add and multicast, and what does NCCL reach?",
     source="ours; NCCL by its own latencies and the shares of line rates that are published for eight H100",
-    columns=(
-        Column("fabric", lambda row: str(row["spec"])),
+    columns=columns(
+        "fabric=spec",
         Column("alone, GB/s", lambda row: f"{row['alone_algbw']:.2f}"),
-        Column("bound", lambda row: f"{row['bound_algbw']:.2f}"),
-        Column("schedule", lambda row: f"{row['algbw']:.2f}"),
+        "bound=bound_algbw:.2f, schedule=algbw:.2f",
         Column("gap", lambda row: f"{float(Fraction(row['gap'])):.3%}" if row["gap"] != "0" else "0"),
         Column("how, steps", lambda row: f"{row['construction']}, {row['steps']}"),
         Column("simulated, 1 GiB", lambda row: f"{row['simulated_algbw']:.1f}"),
         Column("NCCL by model", _nccl_text),
         Column("NCCL published", _published_text),
-        Column("processor s", lambda row: f"{row['planning_processor_s']:.1f}"),
+        "processor s=planning_processor_s:.1f",
     ),
     cases=lambda quick: [spec for spec in LARGEST_GAP if not (quick and spec in SLOW)],
     evaluate=_fabric_rows,
@@ -165,16 +164,12 @@ PUBLISHED_RATES = Experiment(
     name="in-network-published",
     question="How far is the model of NCCL's allreduce right, and how far is what NCCL reaches from the bounds?",
     source="NVIDIA/nccl issues 1221 and 1455, NVIDIA/nccl-tests issues 212 and 272: H100 and H200 boxes, large sizes",
-    columns=(
+    columns=columns(
         Column("machine", lambda row: f"{row['spec']} ({row['ranks']} GPUs)"),
-        Column("algorithm", lambda row: str(row["algorithm"])),
+        "algorithm",
         Column("published, GB/s", lambda row: f"{row['published_algbw']:.0f}"),
-        Column("model", lambda row: f"{row['model_algbw']:.0f}"),
-        Column("error", lambda row: f"{row['error']:+.1%}"),
-        Column("alone", lambda row: f"{row['alone_algbw']:.0f}"),
-        Column("bound", lambda row: f"{row['bound_algbw']:.0f}"),
-        Column("our schedule", lambda row: f"{row['schedule_algbw']:.0f}"),
-        Column("source", lambda row: str(row["source"])),
+        "model=model_algbw:.0f, error=error:+.1%, alone=alone_algbw:.0f, bound=bound_algbw:.0f",
+        "our schedule=schedule_algbw:.0f, source",
     ),
     cases=lambda _quick: range(len(PUBLISHED)),
     evaluate=_published_rows,
@@ -236,10 +231,10 @@ def _rows_of_mixed(batch: int) -> list[Row]:
     return [_row(batch, random_mixed_fabric)]
 
 
-_COLUMNS = (
+_COLUMNS = columns(
     Column("seeds", lambda row: f"{row['batch'] * BATCH} to {(row['batch'] + 1) * BATCH - 1}"),
     Column("at gap 0", lambda row: f"{row['at_gap_0']} of {row['networks']}"),
-    Column("switches win", lambda row: str(row["switches_win"])),
+    "switches win=switches_win",
     Column("worst gap", lambda row: f"{float(Fraction(row['worst_gap'])):.4%}" if row["gaps"] else "0"),
     Column("gaps by seed", lambda row: ", ".join(f"{seed}: {gap}" for seed, gap in row["gaps"].items())),
 )
@@ -327,17 +322,15 @@ EXPERIMENT = Experiment(
     name="in-network-live",
     question="Does an allreduce whose sums are made in switches beat ranks alone where it is executed?",
     source="ours; the local runner, 1 MiB of float32, every element compared",
-    columns=(
-        Column("network", lambda row: str(row["spec"])),
+    columns=columns(
+        "network=spec",
         Column("size", lambda row: format_size(row["size_bytes"])),
         Column("in switches, ms", lambda row: f"{row['in_network_s'] * 1e3:.0f}"),
         Column("ranks alone, ms", lambda row: f"{row['alone_s'] * 1e3:.0f}"),
         Column("ratio", lambda row: f"{row['ratio']:.2f} ({row['ratio_interval'][0]:.2f} to "
                f"{row['ratio_interval'][1]:.2f})"),
-        Column("ratio of bounds", lambda row: f"{row['ratio_of_bounds']:.2f}"),
-        Column("of the bound", lambda row: f"{row['of_bound']:.0%}"),
-        Column("right", lambda row: "yes" if row["correct"] else "NO"),
-    ),
+        "ratio of bounds=ratio_of_bounds:.2f, of the bound=of_bound:.0%",
+        Column("right", lambda row: "yes" if row["correct"] else "NO")),
     cases=lambda quick: CASES[:1] if quick else CASES,
     evaluate=_rows,
     alone=True,

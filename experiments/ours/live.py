@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
 from chorale.runners.api.connections import busiest_share
@@ -136,17 +136,14 @@ CHANNELS_LIVE = Experiment(
     name="channels-live",
     question="What do trees per root, chunks and channels change in real runs on an emulated fabric?",
     source=f"ours; allgather on {NETWORK}, links of {LINK_MBPS} Mbit/s, programs interleaved; ratios of medians",
-    columns=(
-        Column("method", lambda row: row.get("method", "")),
-        Column("parameter", lambda row: row.get("parameter", "")),
-        Column("value", lambda row: str(row.get("value", ""))),
+    columns=columns(
+        "method, parameter, value",
         Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
         Column("over the first", lambda row: f"{row['over_first']:.2f}" if "value" in row else ""),
         Column("by the links alone", lambda row: f"{row['over_first_in_theory']:.2f}" if "value" in row else ""),
         Column("over what links take", lambda row: f"{row['over_links']:.2f}" if "value" in row else ""),
         Column("spread", lambda row: f"{row['spread']:.0%}" if "value" in row else ""),
-        Column("runner", lambda row: row.get("runner", "")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "runner, reason",
     ),
     cases=_channels_live_cases,
     evaluate=_channels_live_answer,
@@ -262,18 +259,12 @@ ENGINE_LIVE = Experiment(
     name="engine-live",
     question="How close does the engine come to what links allow, and is it ever behind a library's own algorithms?",
     source="ours; allreduce on honest emulated links, interleaved with the built-ins of gloo, MPI and oneCCL",
-    columns=(
-        Column("network", lambda row: row["spec"]),
-        Column("Mbit/s", lambda row: str(row["link_mbps"])),
-        Column("runner", lambda row: row["runner"]),
+    columns=columns(
+        "network=spec, Mbit/s=link_mbps, runner",
         Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
-        Column("program", lambda row: row.get("program", "")),
-        Column("us", lambda row: f"{row['time_us']:.0f}" if "time_us" in row else ""),
-        Column("of what links allow", lambda row: f"{row['efficiency']:.2f}" if "efficiency" in row else ""),
+        "program, us=time_us:.0f, of what links allow=efficiency:.2f",
         Column("best built-in over it", _ratio),
-        Column("spread", lambda row: f"{row['spread']:.0%}" if "spread" in row else ""),
-        Column("load", lambda row: f"{row['load_average']:.1f}" if "load_average" in row else ""),
-        Column("reason", lambda row: row.get("reason") or ""),
+        "spread=spread:.0%, load=load_average:.1f, reason",
     ),
     cases=_engine_live_cases,
     evaluate=_engine_live_answer,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
 from chorale.runners.simulated.calibration import Calibration, Observation, TimeTerms, calibrate
@@ -145,15 +145,12 @@ EXPERIMENT = Experiment(
     name="mi250-prediction",
     question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
     source=mi250_source(),
-    columns=(
-        Column("program", lambda row: str(row["program"])),
+    columns=columns(
+        "program",
         Column("buffer", lambda row: format_size(row["buffer_bytes"])),
         Column("size", lambda row: format_size(row["size_bytes"])),
-        Column("measured us", lambda row: f"{row['measured_us']:.1f}"),
-        Column("predicted us", lambda row: f"{row['predicted_us']:.1f}"),
-        Column("error", lambda row: f"{row['error']:+.0%}"),
-        Column("not in the fit", lambda row: f"{row['unseen_error']:+.0%}"),
-        Column("reason", lambda row: row["reason"] or ""),
+        "measured us=measured_us:.1f, predicted us=predicted_us:.1f, error=error:+.0%",
+        "not in the fit=unseen_error:+.0%, reason",
     ),
     cases=_cases,
     evaluate=_rows,

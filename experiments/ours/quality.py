@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chorale.experiments.framework.comparison import short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -117,14 +117,13 @@ FAILURE_QUALITY = Experiment(
     name="failure-quality",
     question="How much slower are exact schedules when 1, 2 or 5 % of the links are lost?",
     source="ours; links are lost both ways, chosen by a seed",
-    columns=(
-        Column("network", lambda row: str(row["network"])),
+    columns=columns(
+        "network",
         Column("lost", lambda row: f"{row['percent']} %"),
-        Column("seed", lambda row: str(row["seed"])),
-        Column("method", lambda row: row["method"] or ""),
+        "seed, method",
         Column("T_B / M", lambda row: _text(row, "time_per_byte")),
         Column("over the bound", lambda row: _text(row, "over_bound")),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_failure_quality_cases,
     evaluate=_failure_quality_rows,
@@ -229,19 +228,14 @@ LOWERING_QUALITY = Experiment(
     name="lowering-quality",
     question="What does a program lose against the exact cost of its schedule?",
     source=f"ours; {TARGET}, flow model without latencies, buffers of 4 MiB (small: 256 KiB)",
-    columns=(
-        Column("spec", lambda row: str(row["spec"])),
+    columns=columns(
+        "spec",
         Column(
             "schedule",
             lambda row: f"{row['method']} {row['collective']}" + ("" if row["k"] is None else f", k {row['k']}"),
         ),
-        Column("split", lambda row: str(row["split"])),
-        Column("channels", lambda row: str(row["channels"])),
-        Column("blocks", lambda row: str(row["threadblocks_max"])),
-        Column("steps", lambda row: str(row["steps_max"])),
-        Column("scratch", lambda row: str(row["scratch_chunks_max"])),
-        Column("chunks", lambda row: str(row["chunks"])),
-        Column("busiest link", lambda row: row["loss_on_links"]),
+        "split, channels, blocks=threadblocks_max, steps=steps_max, scratch=scratch_chunks_max, chunks",
+        "busiest link=loss_on_links",
         Column("16 MiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[0])])),
         Column("1 GiB", lambda row: _percent(row["loss"][str(LOWERING_QUALITY_SIZES[1])])),
         Column("small buffers", lambda row: _percent(row["loss_small_buffers"])),
@@ -330,8 +324,8 @@ SIDE_BY_SIDE = Experiment(
     name="side-by-side",
     question="Where do BFB, packed trees, Swing and rings win, on the same networks?",
     source=f"ours; 400 Gbit/s or a fabric's own rates, 100 ns a link, 300 ns a hop, {float(OVERHEAD_US)} us a message",
-    columns=(
-        Column("spec", lambda row: str(row["spec"])),
+    columns=columns(
+        "spec",
         Column("size", lambda row: format_size(row["size_bytes"])),
         *map(_time, FAMILIES),
         Column("bound, us", lambda row: f"{row['bound_us']:.4g}"),

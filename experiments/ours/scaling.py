@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
@@ -185,16 +185,12 @@ STRONG_SCALING = Experiment(
     name="strong-scaling",
     question="How much faster are synthesis and campaigns with more Ray workers?",
     source="ours; processes of one machine, up to one per core; medians of ratios to one worker in the same round",
-    columns=(
-        Column("task", lambda row: str(row["task"])),
-        Column("workers", lambda row: str(row["workers"])),
-        Column("cores here", lambda row: str(row["cores"])),
-        Column("times as fast", lambda row: f"{row['speedup']:.2f}"),
+    columns=columns(
+        "task, workers, cores here=cores, times as fast=speedup:.2f",
         Column("least and most", lambda row: f"{row['least']:.2f}, {row['most']:.2f}"),
         Column("as without Ray", lambda row: "" if row["over_none"] is None else f"{row['over_none']:.2f}"),
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
-        Column("load", lambda row: f"{row['load_average']:.1f}"),
-        Column("reason", lambda row: row["reason"] or ""),
+        "load=load_average:.1f, reason",
     ),
     cases=_strong_scaling_cases,
     evaluate=_answer,
@@ -286,11 +282,8 @@ SYNTHESIS_SCALING = Experiment(
     name="synthesis-scaling",
     question="With which power of the number of ranks does the time of synthesis grow, to 16,384 ranks?",
     source="ours; CPU time over that of the smallest network of the same run",
-    columns=(
-        Column("case", lambda row: str(row["case"])),
-        Column("ranks", lambda row: str(row["nodes"])),
-        Column("spec", lambda row: str(row["spec"])),
-        Column("times as long as the first", lambda row: f"{row['times_the_first']:.3g}"),
+    columns=columns(
+        "case, ranks=nodes, spec, times as long as the first=times_the_first:.3g",
         Column(
             f"exponent over the largest {_LARGEST}", lambda row: f"{row['exponent']:.2f}" if row["exponent"] else ""
         ),

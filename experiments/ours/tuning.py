@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.runners.recorded.reader import RecordedConfiguration
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
@@ -257,18 +257,14 @@ REPLAYED_TUNER = Experiment(
     name="replayed-tuner",
     question="How soon is the mean over sizes within 5 %, and how often is an entry of the table wrong, under noise?",
     source=MI250_SOURCE,
-    columns=(
-        Column("task", lambda row: str(row["task"])),
-        Column("noise", lambda row: str(row["noise"])),
-        Column("search", lambda row: str(row["strategy"])),
-        Column("trials to mean", lambda row: f"{row['trials_to_5pct_mean']:.1f}"),
-        Column("to all", lambda row: f"{row['trials_to_5pct_all']:.1f}"),
-        Column("seconds", lambda row: f"{row['seconds_ratio']:.2f}"),
+    columns=columns(
+        "task, noise, search=strategy, trials to mean=trials_to_5pct_mean:.1f",
+        "to all=trials_to_5pct_all:.1f, seconds=seconds_ratio:.2f",
         _share("wrong_entries", "wrong"),
         _share("undecided", "undecided"),
         _share("false_wins", "false wins"),
         _share("coverage", "coverage"),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_replayed_tuner_cases,
     evaluate=_replayed_tuner_rows,
@@ -393,16 +389,15 @@ TUNING_STRATEGIES = Experiment(
     name="tuning-strategies",
     question="After how many trials is the table of answers within 5 % and 2 % of the best configuration at each size?",
     source=MI250_SOURCE,
-    columns=(
-        Column("task", lambda row: str(row["task"])),
-        Column("search", lambda row: str(row["strategy"])),
+    columns=columns(
+        "task, search=strategy",
         Column("grid", lambda row: f"{row['grid']}, 15 %: {row['allowed']}"),
         _middle("mean_5_percent"),
         _middle("mean_2_percent"),
         _middle("all_sizes_5_percent"),
         _middle("all_sizes_2_percent"),
         Column("sizes within 5 % at 15 %", lambda row: f"{row['sizes_reached']} of {len(row['by_size'])}"),
-        Column("reason", lambda row: row["reason"] or ""),
+        "reason",
     ),
     cases=_tuning_strategies_cases,
     evaluate=_tuning_strategies_rows,

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Literal
 
-from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.swing.curves import (
     BUCKET,
     DOUBLING,
@@ -154,16 +154,14 @@ def _range(row: Row) -> str:
     return f"{low} … {high}"
 
 
-_COLUMNS = (
-    Column("spec", lambda row: str(row["spec"])),
-    Column("Gbit/s", lambda row: str(row.get("link_gbps", ""))),
+_COLUMNS = columns(
+    "spec, Gbit/s=link_gbps",
     Column("size", _size),
     Column("us", _times),
     Column(f"gain or value; with {float(OVERHEAD_US)} us a message", _gain),
     Column("range", _range),
     Column("finding", lambda row: f"{row['finding']} ({row['place']})" if row["kind"] == "finding" else ""),
-    Column("verdict", lambda row: row.get("verdict", "")),
-    Column("reason", lambda row: row["reason"] or ""),
+    "verdict, reason",
 )
 
 
@@ -482,14 +480,7 @@ EXPERIMENT = Experiment(
     name="swing-table-2",
     question="Do latency, bandwidth and congestion deficiencies of the traffic we make equal the printed ones?",
     source="De Sensi et al., Swing: Short-cutting Rings for Higher Bandwidth Allreduce, table 2",
-    columns=(
-        Column("spec", lambda row: str(row["spec"])),
-        Column("method", lambda row: str(row["method"])),
-        Column("deficiency", lambda row: str(row["quantity"])),
-        Column("printed", lambda row: f"{row['printed']:.4g}"),
-        Column("ours", lambda row: f"{row['ours']:.4g}"),
-        Column("reason", lambda row: row["reason"] or ""),
-    ),
+    columns=columns("spec, method, deficiency=quantity, printed=printed:.4g, ours=ours:.4g, reason"),
     cases=_cases,
     evaluate=_rows,
 )
