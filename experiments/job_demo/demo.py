@@ -23,12 +23,13 @@ from typing import Any, NoReturn
 
 from chorale.experiments.job_demo.ranks import run_ranks
 from chorale.job.record import read_record
-from chorale.job.table.layout import table_bytes, table_program
+from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.verification import table_program
 from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.local.namespaces import enter_namespaces
+from chorale.runners.local.rank import enter_namespaces
 from chorale.runners.measurement.machine import load_average
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest

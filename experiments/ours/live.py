@@ -11,9 +11,9 @@ from typing import TypeAlias
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
-from chorale.runners.api.connections import busiest_share
+from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
-from chorale.runners.fabric.link_shape import WIRE_MTU_BYTES, carried_bytes
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.runners.recorded.reader import RecordedConfiguration
-from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
+from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
 from chorale.tuner.replay.campaign import ReplayOptions
 from chorale.tuner.replay.document import task_row

@@ -6,16 +6,19 @@ What reads programs is imported when something is checked: reading a table stays
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from chorale.job.table.layout import parse_table, table_bytes, table_program
+from chorale.job.table.layout import pack, parse_table, table_bytes
 from chorale.job.table.merging import SizeRange, describe, overlapping
 from chorale.job.table.model import FORMAT, Table, TableProgram
+from chorale.runners.engine.library import encode_rank
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.additions import additions_document
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import read_unchecked
+from chorale.synth.targets.lift import lift, read_unchecked
 
 SWITCHES = "switches"
 """The rule that programs break in which switches act."""
@@ -122,3 +125,26 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
             yield TableViolation("program", f"{describe(entry)}: the table has no program {entry.program[:12]}")
         elif (program.collective, program.root, program.ranks) != (entry.collective, entry.root, ranks):
             yield TableViolation("program", f"{describe(entry)}: its program is for something else", entry.program)
+
+
+def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
+    """Return the program in `text`, a file that `lift` reads, as the engine wants it; raises as `lift` does.
+
+    target, method, parameters: how it was made, for people
+    """
+    program = lift(text)
+    shape = len(program.ranks), program.chunks, program.in_place
+    depth = QUEUE_DEPTH[program.protocol]
+    words = tuple(pack(encode_rank(program.collective, *shape, depth, part)) for part in program.ranks)
+    return TableProgram(
+        hashlib.sha256(text).hexdigest(),
+        target,
+        method,
+        dict(parameters),
+        program.collective.name.value,
+        program.collective.root,
+        len(program.ranks),
+        text,
+        words,
+        additions_document(program),
+    )

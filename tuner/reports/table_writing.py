@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from chorale.job.table.layout import table_program
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
-from chorale.job.table.verification import SWITCHES, text_violations, unlinked
+from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
 from chorale.runners.engine.library import DataType
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule

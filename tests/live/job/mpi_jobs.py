@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from chorale.job.mpi.preload import preload_library
-from chorale.job.table.layout import table_bytes, table_program
+from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.verification import table_program
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest

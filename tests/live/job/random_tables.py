@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from chorale.job.table.layout import table_bytes, table_program
+from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.verification import table_program
 from chorale.synth.collective import STANDARD, CollectiveName
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import target_named

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chorale.job.table.layout import table_bytes, table_program
+from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.verification import table_program
 from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor

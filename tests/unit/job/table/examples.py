@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chorale.job.table.layout import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
+from chorale.job.table.verification import table_program
 
 
 def any_entry(program: str | None, first: int, last: int | None = None, **changes: Any) -> JobEntry:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chorale.job.table.layout import table_program
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
