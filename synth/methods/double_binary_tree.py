@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.steps import SubCollective, backwards, whole_vector_step
-from chorale.synth.topology.families.rings import double_tree_parents
+from chorale.synth.topology.families.grids import double_tree_parents
 from chorale.synth.topology.topology import Topology
 
 

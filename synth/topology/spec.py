@@ -15,8 +15,7 @@ from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_
 from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
 from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
 from chorale.synth.topology.families.gpu_boxes import AMD_FAMILIES, NVIDIA_FAMILIES
-from chorale.synth.topology.families.grids import GRID_FAMILIES, TWISTED_FAMILIES
-from chorale.synth.topology.families.rings import BASELINE_FAMILIES, RING_FAMILIES
+from chorale.synth.topology.families.grids import BASELINE_FAMILIES, GRID_FAMILIES, RING_FAMILIES, TWISTED_FAMILIES
 from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
 from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec

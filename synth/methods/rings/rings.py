@@ -32,7 +32,7 @@ from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.steps import Columns, SendStep, SubCollective, backwards, of_parts
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
-from chorale.synth.topology.families.rings import shifted_stride
+from chorale.synth.topology.families.grids import shifted_stride
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology, transpose_with_links
