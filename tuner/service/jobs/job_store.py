@@ -199,20 +199,16 @@ class JobStore:
 
     def result(self, key: str) -> StoredResult | None:
         """Return a result with the names of its files, by one statement."""
-        query = sql.select(_results.c.document, _results.c.files).where(_results.c.key == key)
-        with self._engine.connect() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else StoredResult(json.loads(row.document), json.loads(row.files))
+        rows = self._rows(sql.select(_results.c.document, _results.c.files).where(_results.c.key == key))
+        return StoredResult(json.loads(rows[0].document), json.loads(rows[0].files)) if rows else None
 
     def has_result(self, key: str) -> bool:
-        with self._engine.connect() as connection:
-            return connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is not None
+        return bool(self._rows(sql.select(_results.c.key).where(_results.c.key == key)))
 
     def keys_of_shape(self, shape: str, limit: int = 4) -> list[str]:
         """Return keys of results on networks that may be the same under other names."""
         query = sql.select(_results.c.key).where(_results.c.shape == shape).order_by(_results.c.key).limit(limit)
-        with self._engine.connect() as connection:
-            return [row.key for row in connection.execute(query)]
+        return [row.key for row in self._rows(query)]
 
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of a file of a result; names that the result does not list have none."""
@@ -227,9 +223,8 @@ class JobStore:
 
     def campaign_owner(self, name: str) -> str | None:
         """Return the owner of a campaign, None for one that the service did not launch."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name)).first()
-        return None if row is None else str(row.owner)
+        rows = self._rows(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name))
+        return str(rows[0].owner) if rows else None
 
     def save_profile(self, campaign: str, profile: str | None) -> None:
         """Record which profile the runner of a campaign's newest launch is of; None for none."""
@@ -240,15 +235,12 @@ class JobStore:
 
     def profile_of(self, campaign: str) -> str | None:
         """Return the profile that the runner of a campaign's newest launch is of."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sql.select(_profiles.c.profile).where(_profiles.c.campaign == campaign)).first()
-        return None if row is None else str(row.profile)
+        rows = self._rows(sql.select(_profiles.c.profile).where(_profiles.c.campaign == campaign))
+        return str(rows[0].profile) if rows else None
 
     def campaigns_of(self, owner: str) -> list[str]:
         """Return the names of the campaigns of `owner`."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(sql.select(_campaigns.c.name).where(_campaigns.c.owner == owner))
-            return [str(row.name) for row in rows]
+        return [str(row.name) for row in self._rows(sql.select(_campaigns.c.name).where(_campaigns.c.owner == owner))]
 
     def close(self) -> None:
         self._engine.dispose()
@@ -257,8 +249,11 @@ class JobStore:
         return self._files / f"{key}.{name}"
 
     def _select(self, query: sql.Select[Any]) -> list[Job]:
+        return [Job.model_validate_json(row.document) for row in self._rows(query)]
+
+    def _rows(self, query: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
         with self._engine.connect() as connection:
-            return [Job.model_validate_json(row.document) for row in connection.execute(query)]
+            return connection.execute(query).all()
 
 
 def _write_ahead(connection: Any, _record: object) -> None:
