@@ -142,7 +142,7 @@ def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
-        require_affordable(*count, "the network", limits)
+        require_affordable(count[0], count[1], "the network", limits)
         topology = network_of(source)
         size = topology.node_count, len(topology.links)
         return PlannedNetwork(topology, require_affordable(*size, "the network", limits))
