@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chorale.runners.api.base import Measurement
 from chorale.runners.api.units import format_size, parse_size
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.schedules import LoweredProgram
 from chorale.synth.topology.topology import Topology

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.synth.bounds.in_network import bound_of_schedule
+from chorale.synth.bounds.lower_bound import bound_of_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.auto import AUTO

@@ -15,9 +15,8 @@ from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fa
 from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.units import format_size
 from chorale.runners.local.runner import LocalRunner
-from chorale.synth.bounds.in_network import bound_of_ranks, in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.bounds.price_certificate import KIND, check_price_certificate
+from chorale.synth.bounds.certificate import KIND, check_price_certificate
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.serial import SerialExecutor

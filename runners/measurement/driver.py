@@ -24,8 +24,7 @@ from chorale.runners.api.base import (
 )
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medians, median_interval, ratio_interval
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.switch_processes import collective_of_ranks

@@ -1,25 +1,131 @@
-"""Independent checkers of bounds in their JSON-able form; they share no code with the search for bounds.
+"""Independent checkers of bounds, and of all-to-all schedules, in their JSON-able form: no code is shared with
+searches.
 
-A bound proves that nothing is faster; that something is as fast is proved by a verified schedule of that time.
-For pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
-with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch gets at least what it passes on
-of a, and passes on at least what it gets of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
+A bound proves that nothing is faster; that something is as fast is proved by a verified schedule of that time. For
+pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
+with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch gets at least what it passes on of
+a, and passes on at least what it gets of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
+
+Prices: A pair is a tree that collects sums at a root and one that spreads the result from there. Both join all ranks;
+the first may also join switches that add, the second switches that multicast. They meet at a rank; or sums end at a
+switch that adds, and a path leads from there to a switch that multicasts, the same or another. What lies between two
+such nodes is a path, which costs at least their distance by the prices of its links. So a pair costs at least the
+cheapest tree over all ranks and some of these switches in each direction, for the best root and the best sets of
+switches, which are all tried. Pairs of rate x together earn at most what links, and adders with a limit (a price for
+each sum), have to sell: x <= sum(price * bandwidth) / (cheapest pair).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import combinations
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
+
+Costs = list[list[int]]
+"""From each node, to each node."""
+
+
+def least_tree(cost: Costs, root: int) -> int:
+    """Return the cost of a cheapest tree from `root` to all: cheapest ways in, less on cycles, which are contracted.
+
+    O(nodes ^ 3).
+    """
+    total, nodes = 0, len(cost)
+    while nodes > 1:
+        parent = [-1] * nodes
+        for node in range(nodes):
+            if node != root:
+                parent[node] = min((one for one in range(nodes) if one != node), key=lambda one: cost[one][node])
+                total += cost[parent[node]][node]
+        label, count = _labels(parent, root)
+        if count == nodes:
+            return total
+        smaller: Costs = [[2**200] * count for _ in range(count)]
+        for one in range(nodes):
+            for node in range(nodes):
+                if label[one] != label[node] and node != root:
+                    reduced = cost[one][node] - cost[parent[node]][node]
+                    smaller[label[one]][label[node]] = min(smaller[label[one]][label[node]], reduced)
+        cost, root, nodes = smaller, label[root], count
+    return total
+
+
+def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
+    """Return which node of the contracted graph each is in, and how many these are: one for each cycle."""
+    label, visited = [-1] * len(parent), [-1] * len(parent)
+    count = 0
+    for start in range(len(parent)):
+        node = start
+        while node != -1 and visited[node] == -1:
+            visited[node] = start
+            node = parent[node]
+        if node != -1 and visited[node] == start and label[node] == -1:
+            label[node] = count
+            member = parent[node]
+            while member != node:
+                label[member] = count
+                member = parent[member]
+            count += 1
+    for node in range(len(parent)):
+        if label[node] == -1:
+            label[node] = count
+            count += 1
+    return label, count
+
+
+def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
+    """Return per node the least sum of prices of links from `source`. O(links * log links)."""
+    leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+    for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
+        leaving[src].append((dst, price))
+    done: dict[int, int] = {}
+    heap = [(0, source)]
+    while heap:
+        distance, node = heapq.heappop(heap)
+        if node in done:
+            continue
+        done[node] = distance
+        for dst, price in leaving[node]:
+            if dst not in done:
+                heapq.heappush(heap, (distance + price, dst))
+    return [done[node] for node in range(topology.node_count)]
+
+
+_RULE = "the certificate of an all-to-all schedule must hold"
+
+
+def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
+    """Return the proven upper bound on the all-to-all rate, or raise CheckFailed.
+
+    Every unit from s to t pays at least the price distance, and links cannot earn more than price * capacity, so
+    rate <= sum of price * capacity / sum of distances. Exact. O(ranks * links * log links).
+    """
+    prices = certificate.get("prices")
+    if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
+        raise CheckFailed(_RULE, str(certificate.get("kind")), "make the schedule again")
+    if len(prices) != len(topology.links) or not all(isinstance(price, int) and price >= 0 for price in prices):
+        raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", "make the schedule again")
+    earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
+    ranks = range(topology.compute_count)
+    paid = sum(sum(shortest_distances(topology, prices, source)[: len(ranks)]) for source in ranks)
+    try:
+        stated = Fraction(certificate.get("rate_upper", ""))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckFailed(_RULE, "a rate_upper that is no rational number", "make the schedule again") from error
+    if paid == 0 or earned / paid > stated:
+        raise CheckFailed(_RULE, f"prices that do not prove {stated}", "make the schedule again")
+    return stated
+
 
 _KINDS = {
     CollectiveName.ALLGATHER: ("into",),
@@ -246,3 +352,103 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
     if any(node < ranks or value < 0 for node, value in weights.items()):
         raise _failure("weights of nodes that are not switches, or weights below 0")
     return weights
+
+
+KIND = "pair-prices"
+MAX_TREES = 2**14
+"""Sets of switches, times roots where directions differ, that are tried."""
+
+
+def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
+    """Return the claimed time per byte, which no pairs of trees beat; CheckFailed where it proves less.
+
+    Exact. O(2 ** switches that act * roots * nodes ** 3); one root where all distances are the same both ways.
+    """
+    if certificate.get("kind") != KIND:
+        raise _failure(str(certificate.get("kind")))
+    proved = time_by_prices(topology, certificate.get("prices"), certificate.get("sum_prices"))
+    claimed = _rational(certificate.get("time_per_byte"))
+    if claimed > proved:
+        raise _failure(f"{claimed} claimed, {proved} proved")
+    return claimed
+
+
+def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
+    """Return the time per byte that whole prices >= 0, one for each link and by node id for adders, prove."""
+    if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
+        raise _failure("other prices than a whole number >= 0 for each link")
+    per_sum = _prices_of_sums(topology, sum_prices)
+    earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
+    for switch, price in per_sum.items():
+        limit = topology.abilities[switch].reduce_bandwidth
+        assert limit is not None
+        earned += price * limit
+    return _cheapest_pair(topology, prices, per_sum) / earned if earned else Fraction(0)
+
+
+def tries(topology: Topology, are_symmetric: bool) -> int:
+    """Return how many cheapest trees a check compares."""
+    adders, copiers = _acting(topology)
+    sets = (1 << len(adders)) + (1 << len(copiers))
+    return sets if are_symmetric else sets * (topology.compute_count + len(topology.abilities))
+
+
+def _prices_of_sums(topology: Topology, sum_prices: object) -> dict[int, int]:
+    if not isinstance(sum_prices, Mapping) or not all(map(_is_price, sum_prices.values())):
+        raise _failure("prices of sums that are no whole numbers >= 0")
+    index = {name: node for node, name in enumerate(topology.node_ids)}
+    limited = {node for node, ability in topology.abilities.items() if ability.reduce_bandwidth is not None}
+    if not {index.get(name) for name in sum_prices} <= limited:
+        raise _failure("prices of sums at nodes without a limit")
+    return {index[name]: price for name, price in sum_prices.items()}
+
+
+def _is_price(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _acting(topology: Topology) -> tuple[list[int], list[int]]:
+    adders = sorted(node for node, ability in topology.abilities.items() if ability.reduce)
+    return adders, sorted(node for node, ability in topology.abilities.items() if ability.multicast)
+
+
+def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
+    """Return the least that a tree inward and one outward cost together; both have the same root."""
+    adders, copiers = _acting(topology)
+    ranks = list(range(topology.compute_count))
+    nodes = [*ranks, *sorted({*adders, *copiers})]
+    distance = {node: shortest_distances(topology, prices, node) for node in nodes}
+    are_symmetric = all(distance[one][other] == distance[other][one] for one in nodes for other in nodes)
+    if tries(topology, are_symmetric) > MAX_TREES:
+        raise _failure(f"more than {MAX_TREES} trees to compare")
+    if are_symmetric:  # then trees over the same nodes cost the same from every root
+        adders_as_roots, copiers_as_roots, ranks_as_roots = [], [], ranks[:1]
+    else:
+        adders_as_roots, copiers_as_roots, ranks_as_roots = adders, copiers, ranks
+    inward = {
+        root: _least(root, ranks, adders, lambda one, other: distance[other][one], per_sum)
+        for root in (*ranks_as_roots, *adders_as_roots)
+    }
+    outward = {
+        root: _least(root, ranks, copiers, lambda one, other: distance[one][other], {})
+        for root in (*ranks_as_roots, *copiers_as_roots)
+    }
+    at_switches = [
+        inward[end] + distance[end][start] + outward[start] for end in adders_as_roots for start in copiers_as_roots
+    ]
+    return min([inward[root] + outward[root] for root in ranks_as_roots] + at_switches)
+
+
+def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, per_sum: Mapping[int, int]) -> int:
+    """Return the cost of the cheapest tree from `root` over all ranks and any of `switches`."""
+
+    def of_nodes(nodes: Sequence[int]) -> int:
+        table: Costs = [[cost(one, other) for other in nodes] for one in nodes]
+        return least_tree(table, nodes.index(root)) + sum(per_sum.get(node, 0) for node in nodes)
+
+    return min(of_nodes([*ranks, *chosen]) for chosen in _sets(switches) if root in ranks or root in chosen)
+
+
+def _sets(switches: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for size in range(len(switches) + 1):
+        yield from combinations(switches, size)

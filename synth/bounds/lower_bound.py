@@ -4,22 +4,31 @@ Whatever the schedule, an allreduce sends the whole vector across every cut, eac
 theorem 16), and p groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are
 bottlenecks of allgather, the second bound is twice the time of allgather, so that reduce_scatter followed by allgather
 is the best allreduce (theorem 19 has the cases of two groups and of single ranks).
+
+Where switches multicast and add: What crosses a cut is the same whoever adds, so that bounds of cuts stay. That of
+groups changes: contract each group to one process; p processes that copy and add need 2 (p - 1) receipts, if every
+switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its past, and each
+other one gets one more). Switches that only multicast may stay outside, since every receipt is counted; turned around
+in time, sends are counted and switches that only add may stay outside. An adder outside that makes at most s sums
+takes part in s of the vector at most, for which each of the p processes still receives once: 2 (p - 1) (rate - s) + p
+s receipts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from chorale.synth.bounds.cut_search import CutSearch, Nodes
-from chorale.synth.bounds.fewest_trees import integral_trees
 from chorale.synth.bounds.optimum import (
     Bound,
+    CutSearch,
+    Nodes,
     cut_direction,
     improving_cuts,
+    integral_trees,
     node_set,
     optimum,
     search_for,
@@ -28,6 +37,7 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.distinct import distinct
+from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import Topology
@@ -211,7 +221,12 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
             yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
         yield from (Bound(cut_direction(spread), node_set(box), _exchange_time(search, box)) for box in _boxes(search))
     if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
-        yield _by_hops(topology)
+        # A price of 1 for every link: all data cross as many links as there are hops, at least.
+        ranks = topology.compute_count
+        hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
+        integers, scale = topology.links.integer_bandwidths()
+        time = Fraction(hops * scale, int(integers.sum()) * ranks)
+        yield Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
 
 
 def _boxes(search: CutSearch) -> Iterator[Nodes]:
@@ -229,17 +244,306 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
             yield np.flatnonzero(labels == int(np.argmax(seconds)))
 
 
-def _by_hops(topology: Topology) -> Bound:
-    """Return the bound by a price of 1 for every link: all data cross as many links as there are hops, at least."""
-    ranks = topology.compute_count
-    hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
-    integers, scale = topology.links.integer_bandwidths()
-    time = Fraction(hops * scale, int(integers.sum()) * ranks)
-    return Bound("alltoall-prices", (), time, prices=(1,) * len(topology.links))
-
-
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
     """Return the time per byte that each of the ranks inside takes to hear from each outside."""
     ranks = search.topology.compute_count
     inside = int(np.count_nonzero(cut < ranks))
     return inside * search.time_per_shard(cut) / ranks
+
+
+_MOST_NEIGHBOURS = 16
+_MOST_PASSING = 32
+_SMALL = 200
+"""Nodes up to which more than the next switches around a group are tried."""
+FEW_ACTORS = 14
+"""Partitions of so many are improved by moving one at a time."""
+
+Label = list[int]
+"""The group of each node, -1 for none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedFabric:
+    """Links by the end whose receipts (or sends) are counted.
+
+    into:       per node, (other end, bandwidth in units) of the links there; far: the same seen from the other end
+    processing: switches that must be part of a process where receipts (or sends) are counted
+    limits:     of switches that add a limited amount, how much, in units
+    """
+
+    topology: Topology
+    into: list[list[tuple[int, int]]]
+    far: list[list[tuple[int, int]]]
+    processing: set[int]
+    limits: dict[int, Fraction]
+    scale: int
+
+    @staticmethod
+    def of(topology: Topology, outward: bool) -> GroupedFabric:
+        """Return the fabric for receipts, or for sends (`outward`). O(links)."""
+        links = topology.links
+        units, scale = links.integer_bandwidths()
+        near, far = (links.src, links.dst) if outward else (links.dst, links.src)
+        into: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+        back: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+        for head, tail, width in zip(near.tolist(), far.tolist(), units.tolist(), strict=True):
+            if head != tail:
+                into[head].append((tail, width))
+                back[tail].append((head, width))
+        abilities = topology.abilities.items()
+        processing = {node for node, ability in abilities if (ability.multicast if outward else ability.reduce)}
+        limits = {
+            node: ability.reduce_bandwidth * scale
+            for node, ability in abilities
+            if not outward and ability.reduce_bandwidth is not None
+        }
+        return GroupedFabric(topology, into, back, processing, limits, scale)
+
+    def entering(self, group: set[int]) -> int:
+        """Return the bandwidth of the links into `group`."""
+        return sum(width for node in group for other, width in self.into[node] if other not in group)
+
+    def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
+        """Return groups as labelled, each with a rank: switches without one join the group where they cost least."""
+        groups: dict[int, set[int]] = {}
+        for node, name in enumerate(label):
+            if name >= 0:
+                groups.setdefault(name, set()).add(node)
+        covered = set().union(*groups.values())
+        loose = [{node} for node in sorted(members - covered)]
+        loose += [group for group in groups.values() if min(group) >= self.topology.compute_count]
+        homes = [group for group in groups.values() if min(group) < self.topology.compute_count]
+        home_of = {node: index for index, group in enumerate(homes) for node in group}
+        for switches in loose:
+            best = self._cheapest(switches, homes, home_of)
+            homes[best] |= switches
+            home_of |= dict.fromkeys(switches, best)
+        return [self._with_passing(group, members) for group in homes]
+
+    def _cheapest(self, switches: set[int], homes: list[set[int]], home_of: dict[int, int]) -> int:
+        """Return the number of the group near `switches` into which least leads with them."""
+        costs: dict[int, int] = {}
+        seen, waiting = set(switches), sorted(switches)
+        while waiting and len(costs) < _MOST_NEIGHBOURS:
+            node = waiting.pop(0)
+            for other, _ in (*self.into[node], *self.far[node]):
+                if other in home_of:
+                    index = home_of[other]
+                    if index not in costs:
+                        joined = self._with_passing(homes[index] | switches, self.processing)
+                        added = joined - homes[index]
+                        # As much more leads into both as into the home alone.
+                        costs[index] = sum(
+                            self._opened(each, joined) - self._shut(each, homes[index]) for each in added
+                        )
+                elif other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        return min(costs, key=lambda index: (costs[index], index), default=0)
+
+    def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
+        """Return `group` with switches around it that narrow what leads in: added, or left of all, one at a time."""
+        around = self._passing_around(group, members)
+        if not around:
+            return set(group)
+        grown, shrunk = set(group), group | around
+        waiting = sorted(around)
+        while waiting:
+            node = waiting.pop()
+            if node not in grown and self._shut(node, grown) > self._opened(node, grown):
+                grown.add(node)
+                waiting += [other for other, _ in self.into[node] if other in around]
+        waiting = sorted(around)
+        while waiting:
+            node = waiting.pop()
+            inside = shrunk - {node}
+            if node in shrunk and self._opened(node, inside) > self._shut(node, inside):
+                shrunk = inside
+                waiting += [other for other, _ in self.far[node] if other in around]
+        return min(grown, shrunk, key=self.entering)
+
+    def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
+        """Return switches from which only such lead to `group`; those next to it on large networks."""
+        around, waiting = set[int](), sorted(group)
+        most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
+        while waiting:
+            node = waiting.pop(0)
+            for other, _ in self.into[node]:
+                is_passing = other >= self.topology.compute_count and other not in members
+                if is_passing and other not in around and (node in group or len(around) < most):
+                    around.add(other)
+                    waiting.append(other)
+        return around
+
+    def _shut(self, node: int, group: set[int]) -> int:
+        return sum(width for other, width in self.far[node] if other in group)
+
+    def _opened(self, node: int, group: set[int]) -> int:
+        return sum(width for other, width in self.into[node] if other not in group)
+
+    def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
+        """Return the time per byte that `groups` prove, with limited adders `outside`; None for fewer than two."""
+        count = len(groups)
+        if count < 2:
+            return None
+        total = Fraction(sum(map(self.entering, groups)))
+        sums = sum((self.limits[node] for node in outside), Fraction(0))
+        rate = (total + sums * (count - 2)) / (2 * (count - 1)) if total >= count * sums else total / count
+        return self.scale / rate
+
+    def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
+        """Return `label` after moves of one rank or switch to another group, and joins of two, that prove more."""
+        best, value = list(label), self._proved(label, members, outside)
+        is_better = True
+        while is_better:
+            is_better = False
+            for candidate in _neighbours(best, self.topology.compute_count):
+                time = self._proved(candidate, members, outside)
+                if time is not None and (value is None or time > value):
+                    best, value, is_better = candidate, time, True
+                    break
+        return best
+
+    def _proved(self, label: Label, members: set[int], outside: Sequence[int]) -> Fraction | None:
+        return self.proven_time(self.grouped(label, members), outside)
+
+
+def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
+    """Yield labels with one rank or labelled switch in another group or alone, and with two groups joined."""
+    names = sorted({name for name in label if name >= 0})
+    for node, name in enumerate(label):
+        for other in [*names, node] if name >= 0 else []:
+            if other != name:
+                moved = list(label)
+                moved[node] = other if other != node or other not in names else len(label) + node
+                yield moved
+    for index, name in enumerate(names):
+        for other in names[:index]:
+            yield [other if group == name else group for group in label]
+
+
+_MOST_WIDTHS = 16
+
+
+def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
+    """Return the best bound known on `collective` where switches do what they can; None where none does anything.
+
+    Cuts hold for any schedule, groups for every schedule that copies and adds. Only for allreduce does the bound differ
+    from that of ranks alone (`lower_bound`): the others are bounded by cuts. With `achieved`, the time of a verified
+    schedule, the search ends as soon as a bound meets it.
+
+    >>> from synth import parse_collective, parse_topology
+    >>> allreduce = parse_collective("allreduce")
+    >>> [str(1 / in_network_bound(parse_topology(spec), allreduce).value) for spec in ("h100:1", "h100:2", "h100:5")]
+    ['450', '400', '250']
+    """
+    if not topology.abilities:
+        return None
+    if collective.name != CollectiveName.ALLREDUCE:
+        return lower_bound(topology, collective, achieved)
+    best: Bound | None = None
+    for bound in _allreduce_bounds(topology):
+        if best is None or bound.value > best.value:
+            best = bound
+        if achieved is not None and best.value >= achieved:
+            break
+    return best
+
+
+def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
+    """Return the best bound known on ranks alone; see `lower_bound`.
+
+    What holds where switches act holds for ranks alone, too, and is sometimes more.
+    """
+    alone = lower_bound(topology, collective, achieved)
+    if achieved is not None and alone.value >= achieved:
+        return alone
+    acting = in_network_bound(topology, collective, achieved)
+    return alone if acting is None else stronger(alone, acting)
+
+
+def stronger(first: Bound, second: Bound) -> Bound:
+    """Return the bound that proves more, the first of equal ones."""
+    return second if second.value > first.value else first
+
+
+def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
+    """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`.
+
+    An all-to-all brings prices of links that prove more than cuts do.
+    """
+    priced = _by_prices(schedule)
+    if priced is not None and priced.value >= achieved:
+        return priced
+    bound = in_network_bound(schedule.topology, schedule.collective, achieved) if schedule.is_in_network else None
+    bound = bound or bound_of_ranks(schedule.topology, schedule.collective, achieved)
+    return bound if priced is None else stronger(priced, bound)
+
+
+def _by_prices(schedule: AnySchedule) -> Bound | None:
+    """Return what the certificate of an all-to-all says, still to be checked; None where there is none to be read."""
+    certificate = schedule.certificate
+    if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
+        return None
+    try:
+        prices, upper = tuple(certificate["prices"]), Fraction(certificate["rate_upper"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    if not prices or upper <= 0:
+        return None
+    return Bound("alltoall-prices", (), 1 / (upper * schedule.topology.compute_count), prices=prices)
+
+
+def _allreduce_bounds(topology: Topology) -> Iterator[Bound]:
+    directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
+    for _, kind, _, rooted in directions:
+        for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
+            yield Bound(kind, node_set(cut), time, in_network=True)
+    for kind, _, spread, _ in directions if _is_bidirectional(topology) else _DIRECTIONS:
+        fabric = GroupedFabric.of(topology, outward=kind == "sent")
+        limited = [node for node in fabric.limits if node in fabric.processing]
+        for outside in ([], limited) if limited else ([],):
+            members = fabric.processing - set(outside)
+            labels = list(_partitions(topology, members, spread))
+            if topology.compute_count + len(members) <= FEW_ACTORS:
+                labels += [fabric.improved(label, members, outside) for label in labels]
+            for label in labels:
+                groups = fabric.grouped(label, members)
+                value = fabric.proven_time(groups, outside)
+                if value is not None:
+                    parts = tuple(tuple(sorted(group)) for group in groups if len(group) > 1)
+                    yield Bound(kind, (), value, parts=parts, in_network=True)
+
+
+def _is_bidirectional(topology: Topology) -> bool:
+    return topology.is_eulerian and all(
+        ability.multicast and ability.reduce and ability.reduce_bandwidth is None
+        for ability in topology.abilities.values()
+    )
+
+
+def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
+    """Yield labels per node, -1 for none: ranks alone; joined by wide links; the bottlenecks of ranks alone."""
+    ranks = topology.compute_count
+    alone = [*range(ranks), *([-1] * topology.switch_count)]
+    yield list(alone)
+    acting = np.zeros(topology.node_count, dtype=np.bool_)
+    acting[:ranks] = True
+    acting[list(members)] = True
+    links = topology.links
+    direct = acting[links.src] & acting[links.dst] & (links.src != links.dst)
+    widths = sorted({links.bandwidths[index] for index in set(links.bandwidth_class[direct].tolist())}, reverse=True)
+    for width in widths[:_MOST_WIDTHS]:
+        wide = np.array([value >= width for value in links.bandwidths])[links.bandwidth_class] & direct
+        component = connected_labels(topology.node_count, links.src[wide], links.dst[wide])
+        first = np.unique(component, return_index=True)[1]
+        yield np.where(acting, first[component], -1).tolist()
+    for parts in [tight_parts(search_for(topology, spread))]:
+        label = list(alone)
+        for part in parts:
+            inside = [int(node) for node in part]
+            first = min(inside)
+            for node in inside:
+                if node < ranks or node in members:
+                    label[node] = first
+        yield label

@@ -1,13 +1,23 @@
 """The optimum of collectives that spread trees: its time, its bottleneck cut, and the trees that reach it.
 
 allgather: max over node sets T of (N - |T|) / (bandwidth into T) per shard, counting ranks in T (bandwidth-optimal
-pipeline, theorem 1), by Newton's method over cuts: guess a time, ask the oracle for a cut that cannot make it, take the
-time of that cut. reduce_scatter is allgather on the transpose, broadcast is the same with all shards at its root
+pipeline, theorem 1), by Newton's method over cuts: guess a time, ask the oracle for a cut that cannot make it, take
+the time of that cut. reduce_scatter is allgather on the transpose, broadcast is the same with all shards at its root
 (appendix A), reduce is broadcast on the transpose.
+
+Every bound here has one form: weights w on the ranks say how many shards start there, and all shards must reach all
+ranks. A set of nodes T then needs at least w(outside T) / (bandwidth into T) time per shard, if it holds a rank.
+allgather has weight 1 everywhere, a broadcast has it at its root only.
+
+The smallest k: with k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b) trees. Cuts that
+take the whole time have no room for rounding: U * b must be whole on each of their links, so that k is a multiple of
+some k0. All other cuts have room that grows with k: multiples of k0 are tried in turn, and every cut that refuses one
+of them is asked first about the next.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,12 +26,237 @@ from math import ceil, floor
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from chorale.synth.bounds.cut_search import CutSearch, Nodes
-from chorale.synth.bounds.fewest_trees import fewest_trees, integral_trees
+from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology, transpose
+
+_MANY_RANKS = 512
+"""From so many ranks on it pays to look at symmetries, so that cuts around one rank of each orbit are enough."""
+
+Nodes = NDArray[np.int64]
+"""Node indices in ascending order: the sink side T of a cut."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutSearch:
+    """One search over the cuts of a network, for times that only grow: ranks that have passed stay settled.
+
+    weights: int64 per node, shards that start there (0 for switches);  ingress: int64 per node, in units
+    units:   int64 per link, bandwidth in units of 1 / scale;  useful: links that are no self-loops
+    busiest: the largest number of useful links into one node
+    settled: ranks around which every cut is known to hold
+    typical: flags of ranks such that known symmetries take one of them to any other rank
+    """
+
+    topology: Topology
+    weights: Integers
+    units: Integers
+    scale: int
+    useful: Integers
+    busiest: int
+    ingress: Integers
+    graph: ResidualGraph
+    half_arcs: Integers
+    settled: Flags
+    typical: Flags
+
+    @staticmethod
+    def of(topology: Topology, weights: Integers) -> CutSearch:
+        """Return a search that has settled nothing yet. `weights` per rank. O(links log links).
+
+        Symmetries are looked at on large networks whose ranks all have the same weight.
+        """
+        links = topology.links
+        units, scale = links.integer_bandwidths()
+        useful = np.flatnonzero(links.src != links.dst)
+        busiest = int(np.bincount(links.dst[useful]).max(initial=0))
+        _require_small(int(units.max(initial=0)) * busiest, 0)
+        ingress = np.zeros(topology.node_count, dtype=np.int64)
+        np.add.at(ingress, links.dst[useful], units[useful])
+        everywhere = np.zeros(topology.node_count, dtype=np.int64)
+        everywhere[: topology.compute_count] = weights
+        graph, half_arcs = residual_graph(topology.node_count, links.src[useful], links.dst[useful])
+        settled = np.zeros(topology.node_count, dtype=np.bool_)
+        # Flags of the first rank of every orbit of known symmetries (each checked), if weights are equal.
+        typical = np.ones(topology.compute_count, dtype=np.bool_)
+        if len(typical) >= _MANY_RANKS and topology.automorphisms and np.all(weights == weights[0]):
+            typical[:] = False
+            typical[np.unique(checked_orbits(topology)[: len(typical)], return_index=True)[1]] = True
+        return CutSearch(
+            topology, everywhere, units, scale, useful, busiest, ingress, graph, half_arcs, settled, typical
+        )
+
+    def narrowest_rank(self) -> Nodes:
+        """Return the rank that must receive most for its bandwidth, as a cut. O(ranks log ranks)."""
+        ranks = self.topology.compute_count
+        weights, ingress = self.weights[:ranks], self.ingress[:ranks]
+        total = int(weights.sum())
+        narrowest: dict[int, int] = {}
+        for rank in np.lexsort((ingress, weights)).tolist():
+            if weights[rank] < total:
+                narrowest.setdefault(int(weights[rank]), rank)
+        for rank in narrowest.values():
+            _require_reached(self.topology, int(ingress[rank]), rank)
+        best = max(narrowest.values(), key=lambda rank: Fraction(total - int(weights[rank]), int(ingress[rank])))
+        return np.array([best])
+
+    def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
+        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, None if all cuts can.
+
+        A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. What a link carries per tree
+        of a shard, floor(U * b) / k, must not shrink from call to call: settled ranks are not asked again. Raises
+        InvalidInput where amounts would leave 64 bits. `sinks` as flags per rank, all ranks unless given; the cut is
+        the smallest one around its sink. Cost: O(links) and few flows.
+        """
+        links = self.topology.links
+        table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
+        _require_small(max(table, default=0) * self.busiest, k * int(self.weights.sum()))
+        amounts = np.array(table, dtype=np.int64)[links.bandwidth_class[self.useful]]
+        capacity = amounts_on(self.graph, self.half_arcs, amounts)
+        is_sink = np.zeros(self.topology.node_count, dtype=np.bool_)
+        is_sink[: self.topology.compute_count] = True if sinks is None else sinks
+        cuts = np.zeros((1, self.topology.node_count), dtype=np.bool_)
+        found = violated_cuts(self.graph, capacity, self.weights * k, is_sink, self.settled, cuts)
+        return np.flatnonzero(cuts[0]) if found else None
+
+    def outside_weight(self, cut: Nodes) -> int:
+        """Return the number of shards that start outside `cut`."""
+        return int(self.weights.sum() - self.weights[cut].sum())
+
+    def entering(self, cut: Nodes) -> list[tuple[Fraction, int]]:
+        """Return (bandwidth, number of links) of the links that lead into `cut`. O(links)."""
+        links = self.topology.links
+        inside = np.zeros(self.topology.node_count, dtype=np.bool_)
+        inside[cut] = True
+        classes = links.bandwidth_class[inside[links.dst] & ~inside[links.src]]
+        counts = np.bincount(classes, minlength=len(links.bandwidths)).tolist()
+        present = [(bandwidth, count) for bandwidth, count in zip(links.bandwidths, counts, strict=True) if count]
+        _require_reached(self.topology, len(present), int(cut[0]))
+        return present
+
+    def time_per_shard(self, cut: Nodes) -> Fraction:
+        """Return the time that `cut` proves: the shards outside over the bandwidth into it. O(links)."""
+        bandwidth = sum((value * count for value, count in self.entering(cut)), Fraction(0))
+        return self.outside_weight(cut) / bandwidth
+
+
+def _require_small(busiest: int, supply: int) -> None:
+    if max(busiest, supply) >= LARGEST_AMOUNT:
+        rule = f"exact bounds count trees in integers below 2^{LARGEST_AMOUNT.bit_length() - 1}"
+        value = f"{busiest} into one node" if busiest >= supply else f"{supply} in all"
+        raise InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a small fixed k")
+
+
+def _require_reached(topology: Topology, bandwidth: int, node: int) -> None:
+    if bandwidth == 0:
+        name = topology.node_ids[node]
+        raise InvalidInput("every rank must be reached by every other", f"no link leads to {name}", "add links")
+
+
+MAX_MULTIPLES = 4096
+MAX_ORACLE_CALLS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class FewestTrees:
+    """k trees per shard reach the time. is_proven: no smaller k does, by trees that are sure to exist."""
+
+    k: int
+    is_proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _CutRoom:
+    """A cut by what it needs: shards outside, and (bandwidth, links) into it."""
+
+    outside: int
+    entering: tuple[tuple[Fraction, int], ...]
+
+    def carries(self, trees_per_bandwidth: Fraction, k: int) -> bool:
+        room = sum(count * floor(trees_per_bandwidth * width) for width, count in self.entering)
+        return room >= k * self.outside
+
+
+def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k such that U * b is whole for every link.
+
+    Bandwidth-optimal pipeline, proposition 3, for rational bandwidths.
+    """
+    bandwidths = topology.links.bandwidths
+    scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
+    time = time_per_shard / scale
+    units = [int(bandwidth * scale) for bandwidth in bandwidths]
+    per_unit = Fraction(time.numerator, math.gcd(time.denominator, *units))
+    return per_unit * scale, int(per_unit / time)
+
+
+def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
+    """Return the smallest k that reaches `time_per_shard`, the optimum, which `cut` proves.
+
+    Where switches get as much as they pass on with U * b whole everywhere, they must do so with k too, so that trees
+    are sure to exist. After `MAX_MULTIPLES` multiples, or `MAX_ORACLE_CALLS` that only the oracle refused, the
+    next doubling that holds is taken and not called the smallest. Mostly no oracle call: k0 makes all links whole.
+    """
+    _, enough = integral_trees(search.topology, time_per_shard)
+    step = _needed(search, time_per_shard, cut)
+    is_balanced = _switches_pass_on(search.topology, enough * time_per_shard)
+    known = [_known(search, cut)]
+    k, calls = step, 0
+    while k < enough and k < step * MAX_MULTIPLES and calls < MAX_ORACLE_CALLS:
+        rate = k * time_per_shard
+        if all(other.carries(rate, k) for other in known) and (
+            not is_balanced or _switches_pass_on(search.topology, rate)
+        ):
+            calls += 1
+            refusing = _refusing(search, rate, k)
+            if refusing is None:
+                return FewestTrees(k, True)
+            known.append(_known(search, refusing))
+            if search.time_per_shard(refusing) == time_per_shard:
+                step = math.lcm(step, _needed(search, time_per_shard, refusing))
+        k = (k // step + 1) * step
+    return FewestTrees(enough, True) if k >= enough else _by_doubling(search, time_per_shard, k, enough, is_balanced)
+
+
+def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_balanced: bool) -> FewestTrees:
+    while k < enough:
+        rate = k * time
+        if (not is_balanced or _switches_pass_on(search.topology, rate)) and _refusing(search, rate, k) is None:
+            return FewestTrees(k, False)
+        k *= 2
+    return FewestTrees(enough, False)
+
+
+def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
+    """Return a cut that does not carry k trees per shard, asking about the ranks of all orbits anew."""
+    search.settled[:] = False
+    return search.violated_cut(rate, k, search.typical)
+
+
+def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
+    """Return the smallest k with k * time * b whole on every link into `cut`."""
+    return math.lcm(*((time * width).denominator for width, _ in search.entering(cut)))
+
+
+def _known(search: CutSearch, cut: Nodes) -> _CutRoom:
+    return _CutRoom(search.outside_weight(cut), tuple(search.entering(cut)))
+
+
+def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
+    """Whether every switch gets as many trees as it may pass on, so that it can be replaced by direct links."""
+    if not topology.switch_count:
+        return True
+    links = topology.links
+    trees = np.array([floor(trees_per_bandwidth * width) for width in links.bandwidths], dtype=object)
+    left = np.zeros(topology.node_count, dtype=object)
+    np.add.at(left, links.dst, trees[links.bandwidth_class])
+    np.subtract.at(left, links.src, trees[links.bandwidth_class])
+    return bool(np.all(left[topology.compute_count :] >= 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +346,8 @@ class Optimum:
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
         """Whether k trees per shard as fast as this are sure to exist on `topology`, by what the switches pass on."""
-        links = topology.links
-        trees = np.array([int(self.trees_per_bandwidth * width) for width in links.bandwidths], dtype=object)
-        left = np.zeros(topology.node_count, dtype=object)
-        sign = 1 if self.direction == "into" else -1
-        np.add.at(left, links.dst, sign * trees[links.bandwidth_class])
-        np.subtract.at(left, links.src, sign * trees[links.bandwidth_class])
-        return bool(np.all(left[topology.compute_count :] >= 0))
+        inward = topology if self.direction == "into" else transpose(topology)
+        return _switches_pass_on(inward, self.trees_per_bandwidth)
 
 
 def optimum(topology: Topology, collective: Collective) -> Optimum:

@@ -45,8 +45,7 @@ from chorale.synth.programs.program import (
     RankProgram,
 )
 from chorale.synth.programs.switch_processes import switch_collective
-from chorale.synth.schedule.process_schedule import ProcessSchedule
-from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.verify.verified import VerifiedSchedule

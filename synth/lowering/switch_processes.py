@@ -15,8 +15,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.schedule.process_schedule import ProcessSchedule
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
 from chorale.synth.topology.relabelling import process_network, promoted
 
 PROCESS_TARGET = "oneccl-xml"

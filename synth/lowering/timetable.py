@@ -15,8 +15,7 @@ import numpy as np
 
 from chorale.synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
 from chorale.synth.lowering.vector_layout import Column
-from chorale.synth.schedule.process_schedule import ProcessSchedule
-from chorale.synth.schedule.schedule import Schedule, Transfers
+from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
 from chorale.synth.topology.topology import Topology
 
 FASTEST_CHUNK_TIME = 2**12

@@ -7,118 +7,157 @@ from dataclasses import replace
 
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.auto import AUTO, auto_method, first_method
-from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
-from chorale.synth.methods.method import Method, Options, Spread, method_from_allgather, method_from_outward
+from chorale.synth.methods.auto import AUTO, Auto
+from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
+from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
-from chorale.synth.topology.topology import Topology
+from chorale.synth.schedule.transforms import concatenate, reverse_allgather
+from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
+
+# Algorithms are imported inside functions: only who asks for one waits for its import.
 
 MIN_SYMMETRIC_ROOTS = 512
 """Below, packing trees for every root takes a fraction of a second, and rows of all ranks are few."""
 
-
-def _bfb(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415 (only who asks for the method waits)
-
-    return bfb_allgather(topology, executor, options.chunks, progress, options.size_bytes)
+IN_NETWORK = "in-network"
 
 
-def _ring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415 (as above)
-
-    over_boxes = pattern_of("ring", topology, ALLGATHER)
-    if over_boxes is not None:
-        return over_boxes.schedule(options.chunks)
-    return ring_allgather(topology, bidirectional=False, chunks=options.chunks)
+_REVERSES = {
+    CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER,
+    CollectiveName.BROADCAST: CollectiveName.REDUCE,
+}
 
 
-def _biring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415 (as above)
+class OutwardMethod(Method):
+    """A method that knows how to `spread`, which is allgather or broadcast or both; the others follow from that.
 
-    return ring_allgather(topology, bidirectional=True, chunks=options.chunks)
+    reduce_scatter is allgather on the transpose run backwards in time, reduce likewise broadcast; allreduce is one
+    after the other: by way of rank 0 if the method only knows broadcast.
+    """
 
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        options: tuple[str, ...],
+        spreads: tuple[CollectiveName, ...] = (CollectiveName.ALLGATHER,),
+    ) -> None:
+        self.spreads = spreads
+        backwards = tuple(_REVERSES[collective] for collective in spreads)
+        super().__init__(name, summary, (*spreads, *backwards, CollectiveName.ALLREDUCE), options)
 
-def _expand(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
-    from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415 (only who expands waits for it)
+    def spread(self, task: SynthesisTask) -> Schedule:
+        """Return the allgather or broadcast."""
+        raise NotImplementedError
 
-    return expand_allgather(topology, executor, options.chunks, progress)
-
-
-def _alltoall(
-    topology: Topology, _collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
-) -> Schedule:
-    from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415 (few wait for it)
-
-    return alltoall_schedule(topology, options.chunks)
-
-
-def _trees(method: str) -> Spread:
-    """Return what makes allgather and broadcast by `forest`, signed by the method called so."""
-
-    def make(
-        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> Schedule:
-        from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415 (only who packs trees waits for it)
-
-        return forest(topology, collective, options, executor, method=method, progress=progress)
-
-    return make
-
-
-def _faster_allreduce(method: Method) -> Method:
-    """Return `method` with allreduce by pairs of trees where that is faster; a warm start is one of two phases."""
-
-    def make(
-        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> AnySchedule:
-        pairs = None
-        if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
-            from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415 (as above)
-
-            pairs = faster_pairs(topology, options, executor, progress)
-        return pairs or method.make(topology, collective, options, executor, progress)
-
-    return replace(method, make=make)
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        topology, collective = task.topology, task.collective
+        if collective.name in self.spreads:
+            return self.spread(task)
+        rooted = Collective(CollectiveName.BROADCAST, collective.root or 0)
+        outward = rooted if collective.is_rooted or ALLGATHER.name not in self.spreads else ALLGATHER
+        transposed, original_link = transpose_with_links(topology)
+        there = self.spread(replace(task, topology=transposed, collective=outward))
+        back = reverse_allgather(there, topology, original_link)
+        if collective.name != CollectiveName.ALLREDUCE:
+            return back
+        # A network that equals its transpose spreads in the same way; no need to find it twice.
+        is_same = transposed.id == topology.id
+        forwards = there.on(topology) if is_same else self.spread(replace(task, collective=outward))
+        return concatenate(back, forwards)
 
 
-def _compact(method: Method) -> Method:
-    """Return `method`, breadth-first broadcast, in symmetric form where the rows of all ranks are too many."""
+class Bfb(OutwardMethod):
+    """Breadth-first broadcast, in symmetric form if the rows of all ranks are too many."""
 
-    def make(
-        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> AnySchedule:
-        if form_of(method.name, topology) == "columns":
-            return method.make(topology, collective, options, executor, progress)
-        from chorale.synth.methods.bfb.bfb import symmetric_bfb  # noqa: PLC0415 (as above)
+    def spread(self, task: SynthesisTask) -> Schedule:
+        from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
 
+        return bfb_allgather(task.topology, task.executor, task.options.chunks, task.progress, task.options.size_bytes)
+
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        if form_of(self.name, task.topology) == "columns":
+            return super().make(task)
+        from chorale.synth.methods.bfb.bfb import symmetric_bfb  # noqa: PLC0415
+
+        options = task.options
         return symmetric_bfb(
-            topology, collective, executor, options.chunks, progress=progress, size_bytes=options.size_bytes
-        )
+            task.topology, task.collective, task.executor, options.chunks,
+            progress=task.progress, size_bytes=options.size_bytes,
+        )  # fmt: skip
 
-    return replace(method, make=make)
+
+class RingMethod(OutwardMethod):
+    """Around one cycle of all ranks; over boxes of GPUs one ring per network port (one direction only)."""
+
+    def spread(self, task: SynthesisTask) -> Schedule:
+        from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415
+
+        over_boxes = pattern_of("ring", task.topology, ALLGATHER) if self.name == "ring" else None
+        if over_boxes is not None:
+            return over_boxes.schedule(task.options.chunks)
+        return ring_allgather(task.topology, bidirectional=self.name == "biring", chunks=task.options.chunks)
 
 
-def _compact_trees(method: Method) -> Method:
-    """Return `method`, tree packing, in symmetric form on large fabrics where translations carry optimal trees."""
+class Expand(OutwardMethod):
+    """The stored schedule of a base network, expanded as its spec says."""
 
-    def make(
-        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> AnySchedule:
-        if _may_move_trees(topology, collective, options):
-            from chorale.synth.methods.forest.symmetric.symmetric_forest import (  # noqa: PLC0415 (as above)
-                symmetric_forest,
-            )
+    def spread(self, task: SynthesisTask) -> Schedule:
+        from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415
 
+        return expand_allgather(task.topology, task.executor, task.options.chunks, task.progress)
+
+
+class TreeMethod(OutwardMethod):
+    """Tree packing; schedules carry the name of the method."""
+
+    def spread(self, task: SynthesisTask) -> Schedule:
+        from chorale.synth.methods.forest.forest import forest  # noqa: PLC0415
+
+        return forest(task, self.name)
+
+
+class Forest(TreeMethod):
+    """Tree packing. Tried first: allreduce by pairs of trees, then trees that symmetries take to all ranks."""
+
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        # A warm start is a schedule of one or two phases, which pairs of trees are not.
+        if task.collective.name == CollectiveName.ALLREDUCE and task.options.warm_start is None:
+            from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415
+
+            pairs = faster_pairs(task)
+            if pairs is not None:
+                return pairs
+        if _may_move_trees(task.topology, task.collective, task.options):
+            from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest  # noqa: PLC0415
+
+            options = task.options
             defaults = {"k": None, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
-            schedule = symmetric_forest(topology, collective, method.name, defaults)
-            if schedule is not None:
-                return schedule
-        return method.make(topology, collective, options, executor, progress)
+            moved = symmetric_forest(task.topology, task.collective, self.name, defaults)
+            if moved is not None:
+                return moved
+        return super().make(task)
 
-    return replace(method, make=make)
+
+class AllToAll(Method):
+    """From every rank to every other over all routes at once."""
+
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415
+
+        return alltoall_schedule(task.topology, task.options.chunks)
+
+
+class InNetwork(Method):
+    """Trees over switches that act, or what `auto` makes of ranks alone."""
+
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
+
+        return in_network_schedule(task.topology, task.collective, task.options, lambda: _AUTO.make(task))
 
 
 def form_of(
@@ -129,12 +168,12 @@ def form_of(
     Of trees, "symmetric" means that this form is tried first; where that fails they have columns.
     """
     options = options or Options()
-    name = first_method(_NAMED, topology, collective, options) if method == AUTO else method
+    name = _AUTO.first(topology, collective, options) if method == AUTO else method
     if name == "forest":
         return "symmetric" if _may_move_trees(topology, collective, options) else "columns"
     if name != "bfb":
         return "columns"
-    from chorale.synth.methods.bfb.bfb import prefers_symmetric_form  # noqa: PLC0415 (as above)
+    from chorale.synth.methods.bfb.bfb import prefers_symmetric_form  # noqa: PLC0415
 
     return "symmetric" if prefers_symmetric_form(topology) else "columns"
 
@@ -145,66 +184,41 @@ def _may_move_trees(topology: Topology, collective: Collective, options: Options
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
 
-def _closed_form(algorithm: Algorithm) -> Method:
-    def make(
-        topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
-    ) -> Schedule:
-        return algorithm.pattern(topology, collective).schedule(options.chunks)
-
-    return Method(algorithm.name, algorithm.summary, algorithm.collectives, ("chunks",), make)
-
-
-_ALL = (
-    _compact(
-        method_from_allgather(
-            "bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb
-        )
-    ),
-    method_from_allgather(
+_TREE_OPTIONS = ("k", "objective", "seed", "seeds", "warm_start")
+_PHASES = TreeMethod(
+    "forest-phases",
+    "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
+    _TREE_OPTIONS,
+)
+_PHASES.collectives = (CollectiveName.ALLREDUCE,)
+_ALL: tuple[Method, ...] = (
+    Bfb("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",)),
+    RingMethod(
         "ring",
         "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
         ("chunks",),
-        _ring,
     ),
-    method_from_allgather("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
-    method_from_allgather(
-        "expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand
+    RingMethod("biring", "around one cycle of all ranks, half the data each way", ("chunks",)),
+    Expand("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",)),
+    Forest(
+        "forest",
+        "down trees that reach the optimum of the network exactly, through switches too",
+        _TREE_OPTIONS,
+        (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
     ),
-    _faster_allreduce(
-        _compact_trees(
-            method_from_outward(
-                "forest",
-                "down trees that reach the optimum of the network exactly, through switches too",
-                (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
-                ("k", "objective", "seed", "seeds", "warm_start"),
-                _trees("forest"),
-            )
-        )
-    ),
-    replace(
-        method_from_outward(
-            "forest-phases",
-            "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
-            (CollectiveName.ALLGATHER,),
-            ("k", "objective", "seed", "seeds", "warm_start"),
-            _trees("forest-phases"),
-        ),
-        collectives=(CollectiveName.ALLREDUCE,),
-    ),
-    method_from_outward(
+    _PHASES,
+    TreeMethod(
         "blink",
         "down the best trees of one root; allreduce by way of rank 0",
-        (CollectiveName.BROADCAST,),
         ("k", "objective", "seed", "seeds"),
-        _trees("blink"),
+        (CollectiveName.BROADCAST,),
     ),
-    *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
-    Method(
+    *ALGORITHMS.values(),
+    AllToAll(
         "alltoall",
         "from every rank to every other over all routes at once, between exact bounds",
         (CollectiveName.ALLTOALL,),
         ("chunks",),
-        _alltoall,
     ),
 )
 
@@ -216,30 +230,15 @@ METHOD_ALIASES = {
 }
 """Names of other libraries and papers, as `plain` spells them."""
 _NAMED = {method.name: method for method in _ALL}
-_AUTO = auto_method(_NAMED)
-IN_NETWORK = "in-network"
-
-
-def _in_network(
-    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-) -> AnySchedule:
-    from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415 (few wait for it)
-
-    def ranks_alone() -> AnySchedule:
-        return _AUTO.schedule(topology, collective, options, executor, progress)
-
-    return in_network_schedule(topology, collective, options, ranks_alone)
-
-
+_AUTO = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
     **_NAMED,
     AUTO: _AUTO,
-    IN_NETWORK: Method(
+    IN_NETWORK: InNetwork(
         IN_NETWORK,
         "trees over switches that add and multicast; those of ranks alone where these are faster",
         _NAMED["forest"].collectives,
         ("k", "objective", "seed"),
-        _in_network,
     ),
 }
 """All methods by name."""

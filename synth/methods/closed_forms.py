@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.methods.method import Method, SynthesisTask
+from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -18,25 +19,32 @@ _ROOTED = (CollectiveName.BROADCAST, CollectiveName.REDUCE)
 _WHOLE = (CollectiveName.ALLREDUCE, *_ROOTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """An algorithm with a closed form, made by `function` of the module `module` beside this one.
+class Algorithm(Method):
+    """An algorithm with a closed form, made by `function` of the module `module` next to this one.
 
     all_ports: the function is asked for the form that is mirrored onto all ports
     """
 
-    name: str
-    summary: str
-    collectives: tuple[CollectiveName, ...]
-    module: str
-    function: str
-    all_ports: bool = False
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        collectives: tuple[CollectiveName, ...],
+        module: str,
+        function: str,
+        all_ports: bool = False,
+    ) -> None:
+        super().__init__(name, summary, collectives, ("chunks",))
+        self._module, self._function, self._all_ports = module, function, all_ports
 
     def pattern(self, topology: Topology, collective: Collective) -> CollectivePattern:
         """Return what is sent; raises InvalidInput where the topology does not suit."""
-        make = getattr(importlib.import_module(f".{self.module}", __package__), self.function)
-        pattern: CollectivePattern = make(topology, collective, **({"all_ports": True} if self.all_ports else {}))
+        make = getattr(importlib.import_module(f".{self._module}", __package__), self._function)
+        pattern: CollectivePattern = make(topology, collective, **({"all_ports": True} if self._all_ports else {}))
         return pattern
+
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        return self.pattern(task.topology, task.collective).schedule(task.options.chunks)
 
 
 _ALL = (

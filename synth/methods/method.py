@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName, require_collective
+from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.schedule.transforms import concatenate, reverse_allgather
-from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.topology import Topology
 
 Objective: TypeAlias = Literal["height", "trees", "balanced"]
 
@@ -43,20 +41,24 @@ class Options:
         return tuple(name for name in names if name != "size_bytes")
 
 
-MakeSchedule: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], AnySchedule]
-Spread: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], Schedule]
-MakeAllgather: TypeAlias = Callable[[Topology, Options, Executor, Progress | None], Schedule]
-
-
 @dataclass(frozen=True, slots=True)
+class SynthesisTask:
+    """What is to be made, on which network, and where the parts of the work run."""
+
+    topology: Topology
+    collective: Collective
+    options: Options
+    executor: Executor
+    progress: Progress | None = None
+
+
 class Method:
     """A way to make schedules. `options` names the fields of Options that it obeys; asking for others is refused."""
 
-    name: str
-    summary: str
-    collectives: tuple[CollectiveName, ...]
-    options: tuple[str, ...]
-    make: MakeSchedule
+    def __init__(
+        self, name: str, summary: str, collectives: tuple[CollectiveName, ...], options: tuple[str, ...]
+    ) -> None:
+        self.name, self.summary, self.collectives, self.options = name, summary, collectives, options
 
     def schedule(
         self,
@@ -74,52 +76,11 @@ class Method:
             if option not in self.options:
                 accepted = " and ".join(_flag(name) for name in self.options) or "no options"
                 raise InvalidInput(f"{self.name} obeys {accepted}", _flag(option), f"leave out {_flag(option)}")
-        return self.make(topology, collective, options, executor, progress)
+        return self.make(SynthesisTask(topology, collective, options, executor, progress))
 
-
-def method_from_allgather(name: str, summary: str, options: tuple[str, ...], gather: MakeAllgather) -> Method:
-    """Return the method whose allgather is made by `gather`, its reverse and both one after the other."""
-
-    def spread(
-        topology: Topology, _collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> Schedule:
-        return gather(topology, options, executor, progress)
-
-    return method_from_outward(name, summary, (ALLGATHER.name,), options, spread)
-
-
-def method_from_outward(
-    name: str, summary: str, spreads: tuple[CollectiveName, ...], options: tuple[str, ...], spread: Spread
-) -> Method:
-    """Return the method that makes `spreads`, of allgather and broadcast, by `spread`, and what follows from them.
-
-    reduce_scatter is allgather on the transpose run backwards in time, reduce likewise broadcast; allreduce is one
-    after the other: by way of rank 0 if the method only knows broadcast.
-    """
-    reverses = {
-        CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER,
-        CollectiveName.BROADCAST: CollectiveName.REDUCE,
-    }
-    backwards = tuple(reverses[collective] for collective in spreads)
-
-    def make(
-        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> Schedule:
-        if collective.name in spreads:
-            return spread(topology, collective, options, executor, progress)
-        rooted = Collective(CollectiveName.BROADCAST, collective.root or 0)
-        outward = rooted if collective.is_rooted or ALLGATHER.name not in spreads else ALLGATHER
-        transposed, original_link = transpose_with_links(topology)
-        there = spread(transposed, outward, options, executor, progress)
-        back = reverse_allgather(there, topology, original_link)
-        if collective.name in backwards:
-            return back
-        # A network that equals its transpose spreads in the same way; no need to find it twice.
-        is_same = transposed.id == topology.id
-        forwards = there.on(topology) if is_same else spread(topology, outward, options, executor, progress)
-        return concatenate(back, forwards)
-
-    return Method(name, summary, (*spreads, *backwards, CollectiveName.ALLREDUCE), options, make)
+    def make(self, task: SynthesisTask) -> AnySchedule:
+        """Return the schedule of a task that this method can do."""
+        raise NotImplementedError
 
 
 def _flag(option: str) -> str:

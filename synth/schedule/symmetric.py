@@ -23,10 +23,119 @@ from chorale.synth.schedule.schedule import (
     Schedule,
     Transfers,
 )
-from chorale.synth.schedule.symmetric_trees import SymmetricTrees as SymmetricTrees  # noqa: PLC0414 (a name of this module, too)
 from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.topology.translations import TranslatedLinks, Translations
 from chorale.synth.topology.transversal import Transversal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymmetricTrees:
+    """A pipelined allgather in which the trees of every root are the images of those of the first root of its orbit.
+
+    generators: which symmetries of `topology` generate the translations
+    base:       the rows of the shards of `translations.first_ranks`, over `routes`
+    trees_per_root: k; weights of the trees of a root add up to it
+    id:         content id over topology, generators, steps, chunks, routes and base rows
+
+    Nothing here is checked but that `generators` generate translations: `chorale.synth.verify.symmetric` does
+    the rest. Raises InvalidInput where they do not.
+    """
+
+    topology: Topology
+    generators: tuple[int, ...]
+    steps: int
+    chunks_per_shard: int
+    base: Transfers
+    routes: Routes
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    trees_per_root: int | None = None
+    translations: Translations = field(init=False)
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "translations", Translations.of(self.topology, self.generators))
+        facts = {
+            "format": "chorale-symmetric-trees/1",
+            "topology": self.topology.id,
+            "steps": self.steps,
+            "chunks_per_shard": self.chunks_per_shard,
+        }
+        moves = [self.topology.automorphisms[index] for index in self.generators]
+        object.__setattr__(
+            self, "id", content_id(facts, [self.routes.offsets, self.routes.link_ids, *self.base.columns, *moves])
+        )
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """The counts that fix the types of the columns of `base`."""
+        return ColumnBounds(self.steps, len(self.routes), self.topology.compute_count, self.chunks_per_shard)
+
+    @property
+    def transfer_count(self) -> int:
+        """Rows of the expanded schedule."""
+        return len(self.base) * len(self.translations)
+
+    def translated_links(self) -> TranslatedLinks:
+        """Return how the translations move links. O(generators * links log links)."""
+        return TranslatedLinks.of(self.topology, self.generators, self.translations)
+
+    def base_schedule(self) -> Schedule:
+        """Return the base rows as they are, as if they were the rows of all roots."""
+        return Schedule(
+            self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, self.base, self.routes,
+            "", {}, {}, self.trees_per_root,
+        )  # fmt: skip
+
+    def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
+        """Return the schedule with the rows of all roots, one translation after the other. O(rows * log links)."""
+        base, moves = self.base, self.translated_links()
+        routes, route = _direct_images(self, moves) if self._is_direct else _route_images(self, moves)
+        elements = np.arange(len(self.translations))
+        shard = self.translations.images(base.shard.astype(np.int64)[None, :], elements[:, None])
+        bounds = ColumnBounds(self.steps, len(routes), self.topology.compute_count, self.chunks_per_shard)
+        step, lo, hi, reduce = (np.tile(column, len(elements)) for column in (base.step, base.lo, base.hi, base.reduce))
+        transfers = bounds.pack((step, route.ravel(), shard.ravel(), lo, hi, reduce))
+        return Schedule(
+            self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, transfers, routes,
+            method, parameters, self.certificate, self.trees_per_root,
+        )  # fmt: skip
+
+    @property
+    def _is_direct(self) -> bool:
+        return self.routes.is_direct(len(self.topology.links))
+
+
+def _direct_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int32]]:
+    """Return (routes, int32[elements, base rows]: the route of each image of each row), where routes are links."""
+    elements = np.arange(len(trees.translations))[:, None]
+    return trees.routes, moves.images(trees.base.route.astype(np.int64)[None, :], elements)
+
+
+def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
+    """Return (all images of the base routes, each once; int64[elements, base rows]: the route of every row's image).
+
+    Routes that are images of one another differ in where they start only; so one of each class, moved to the first
+    rank of an orbit, and the element that takes it to where it starts name a route.
+    """
+    routes, group = trees.routes, trees.translations
+    lengths = np.diff(routes.offsets)
+    start = group.element[routes.sources(trees.topology.links)].astype(np.int64)
+    hops = moves.images(routes.link_ids, np.repeat(group.negative(start), lengths))
+    rows = np.full((len(routes), int(lengths.max(initial=0))), -1, dtype=np.int32)
+    column = np.arange(len(hops)) - np.repeat(routes.offsets[:-1], lengths)
+    rows[np.repeat(np.arange(len(routes)), lengths), column] = hops
+    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+    kind = kind.ravel()
+    elements = np.arange(len(group))
+    all_hops = moves.images(kinds.ravel().clip(min=0)[:, None], elements[None, :])  # [kinds * longest, elements]
+    by_route = all_hops.reshape(*kinds.shape, len(elements)).transpose(0, 2, 1)
+    is_hop = np.broadcast_to((kinds >= 0)[:, None, :], by_route.shape)
+    counts = np.repeat((kinds >= 0).sum(axis=1), len(elements))
+    table = Routes(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), by_route[is_hop])
+    route = trees.base.route
+    moved = group.sum(start[route][None, :], elements[:, None])
+    return table, kind[route][None, :] * len(elements) + moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +160,13 @@ class SymmetricGather:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transversal", Transversal.of(self.topology))
-        object.__setattr__(self, "id", _gather_id(self))
+        facts = {
+            "format": "chorale-symmetric-gather/1",
+            "topology": self.topology.id,
+            "steps": self.steps,
+            "chunks_per_shard": self.chunks_per_shard,
+        }
+        object.__setattr__(self, "id", content_id(facts, [*self.base.columns, *self.topology.automorphisms]))
 
     @property
     def bounds(self) -> ColumnBounds:
@@ -69,19 +184,6 @@ class SymmetricGather:
         loads = np.zeros((self.steps, degree), dtype=np.int64)
         np.add.at(loads, (self.base.step, self.base.route), self.base.hi.astype(np.int64) - self.base.lo)
         return loads
-
-    def rank_transfers(self, rank: int) -> Transfers:
-        """Return the rows that `rank` receives, in the order of the base rows. O(depth * N + rows)."""
-        element = self.transversal.element(rank)
-        links = self.topology.links
-        degree = int(np.searchsorted(links.dst, 1))
-        first = int(np.searchsorted(links.dst, rank))
-        link_images = (
-            first + _positions_at_target(links.parallel_index()[:degree], element[None, links.src[:degree]])[0]
-        )
-        base = self.base
-        columns = (base.step, link_images[base.route], element[base.shard], base.lo, base.hi, base.reduce)
-        return self.bounds.pack(columns)
 
     def base_links(self) -> NDArray[np.int32]:
         """Return int32[links]: the in-link of rank 0 of which each link is the image. O(links * log degree)."""
@@ -167,28 +269,6 @@ class SymmetricSchedule:
             claims[0] = reversed_certificate(claims[0])
         return joined_certificate(*claims) if len(claims) > 1 else claims[0]
 
-    def rank_transfers(self, rank: int) -> Transfers:
-        """Return the rows of `expand()` that are the images of the base rows at `rank`, without making the others.
-
-        Of the gather part these are what `rank` receives, of the scatter part what it sends; every row belongs to
-        one rank. O(depth * N + rows of one rank), for a scatter part O(links log links) besides. Raises InvalidInput
-        for trees, whose rows go by root.
-        """
-        bounds = ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
-        parts, first_step = [], 0
-        for part in self.parts:
-            if isinstance(part, SymmetricTrees):
-                raise InvalidInput("rows of one rank are those of stepped schedules", self.method, "expand it")
-            rows, factor = part.rank_transfers(rank), self.chunks_per_shard // part.chunks_per_shard
-            step, route, reduce = rows.step.astype(np.int64), rows.route.astype(np.int64), rows.reduce
-            if part is self.scatter:
-                step, reduce = part.steps - 1 - step, np.ones_like(reduce)
-                route = transpose_with_links(self.topology)[1][route].astype(np.int64)
-            lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
-            parts.append(bounds.pack((step + first_step, route, rows.shard, lo, hi, reduce)).columns)
-            first_step += part.steps
-        return bounds.pack([np.concatenate(columns) for columns in zip(*parts, strict=True)])
-
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
@@ -197,7 +277,7 @@ class SymmetricSchedule:
         if self.transfer_count > max_rows:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"
             value = f"{self.method} on {self.topology.spec} with {self.transfer_count}"
-            raise InvalidInput(rule, value, "use a smaller topology, or the rows of one rank at a time")
+            raise InvalidInput(rule, value, "use a smaller topology")
         gather = None if self.gather is None else _expanded(self.gather, self)
         if self.scatter is None:
             if gather is None:
@@ -232,7 +312,7 @@ def _expanded(part: SymmetricPart, whole: SymmetricSchedule) -> Schedule:
 
 
 def _all_transfers(part: SymmetricGather) -> Transfers:
-    """Return `rank_transfers` of all ranks, one after the other. O(N^2 + rows) time, 4 N^2 bytes besides the rows."""
+    """Return what each rank receives, one after the other. O(N^2 + rows) time, 4 N^2 bytes besides the rows."""
     links, base, ranks = part.topology.links, part.base, part.topology.compute_count
     elements = part.transversal.images(np.arange(ranks))
     degree = int(np.searchsorted(links.dst, 1))
@@ -254,13 +334,3 @@ def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]
     positions = np.empty_like(order)
     np.put_along_axis(positions, order, np.broadcast_to(np.arange(len(parallel)), order.shape), axis=1)
     return positions
-
-
-def _gather_id(gather: SymmetricGather) -> str:
-    facts = {
-        "format": "chorale-symmetric-gather/1",
-        "topology": gather.topology.id,
-        "steps": gather.steps,
-        "chunks_per_shard": gather.chunks_per_shard,
-    }
-    return content_id(facts, [*gather.base.columns, *gather.topology.automorphisms])

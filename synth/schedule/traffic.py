@@ -7,6 +7,7 @@ traffic. Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.schedule.schedule import AnySchedule, Kind, Routes, Schedule
+from chorale.synth.distinct import distinct
+from chorale.synth.schedule.schedule import AnySchedule, Kind, Routes, Schedule, Transfers
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
@@ -101,7 +103,20 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
     O(steps * links).
     """
     if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
-        return _symmetric_traffic(schedule)
+        # What rank 0 receives over each in-link, on all images of that link.
+        links = schedule.topology.links
+        steps: list[TrafficStep] = []
+        if isinstance(schedule.scatter, SymmetricGather):
+            scale = schedule.chunks_per_shard // schedule.scatter.chunks_per_shard
+            _, original_link = transpose_with_links(schedule.topology)
+            backwards = reversed(list(_link_amounts(schedule.scatter)))
+            steps += [merged_step(original_link[link], amount * scale) for link, amount in backwards]
+        if isinstance(schedule.gather, SymmetricGather):
+            scale = schedule.chunks_per_shard // schedule.gather.chunks_per_shard
+            steps += [merged_step(link, amount * scale) for link, amount in _link_amounts(schedule.gather)]
+        denominator = schedule.chunks_per_shard * schedule.topology.compute_count
+        routes = Routes.direct(len(links))
+        return Traffic(schedule.topology, schedule.collective, schedule.kind, tuple(steps), denominator, routes)
     return _column_traffic(schedule.expand())
 
 
@@ -125,23 +140,6 @@ def _steps(schedule: Schedule, key: NDArray[np.int64], size: NDArray[np.int64]) 
     bounds = np.searchsorted(step, np.arange(schedule.steps + 1))
     for low, high in pairwise(bounds.tolist()):
         yield TrafficStep(route[low:high].astype(np.int32), sums[low:high])
-
-
-def _symmetric_traffic(schedule: SymmetricSchedule) -> Traffic:
-    """Return what rank 0 receives over each in-link, on all images of that link."""
-    links = schedule.topology.links
-    steps: list[TrafficStep] = []
-    if isinstance(schedule.scatter, SymmetricGather):
-        scale = schedule.chunks_per_shard // schedule.scatter.chunks_per_shard
-        _, original_link = transpose_with_links(schedule.topology)
-        backwards = reversed(list(_link_amounts(schedule.scatter)))
-        steps += [merged_step(original_link[link], amount * scale) for link, amount in backwards]
-    if isinstance(schedule.gather, SymmetricGather):
-        scale = schedule.chunks_per_shard // schedule.gather.chunks_per_shard
-        steps += [merged_step(link, amount * scale) for link, amount in _link_amounts(schedule.gather)]
-    denominator = schedule.chunks_per_shard * schedule.topology.compute_count
-    routes = Routes.direct(len(links))
-    return Traffic(schedule.topology, schedule.collective, schedule.kind, tuple(steps), denominator, routes)
 
 
 def _link_amounts(part: SymmetricGather) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -227,3 +225,70 @@ def _times(traffic: Traffic, step: TrafficStep) -> tuple[Fraction, Fraction]:
     links = traffic.topology.links
     times = links.longest_time(first_hop_loads), links.longest_time(traffic.link_amounts(step))
     return times[0] / traffic.denominator, times[1] / traffic.denominator
+
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataPath:
+    """A path or tree that some of the data of a rank take.
+
+    share:   the fraction of the data on this path; 1 where chunks are not distinguished
+    reduces: whether its transfers add to sums, or copy
+    step, route: of each of its edges, by step (in trees: by depth)
+    """
+
+    share: Fraction
+    reduces: bool
+    step: Indices
+    route: Indices
+
+
+def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
+    """Return the paths of the data of `rank` (or, where the collective has a root, of its vector): sums first.
+
+    Trees that stream are distinguished, the largest share first; chunks that cross the same nodes at the same depths
+    are one tree, so there may be fewer than `trees_per_root`. In stepped schedules and in an alltoall all chunks
+    make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
+    """
+    rows = schedule.transfers.select(np.flatnonzero(_is_of(schedule, rank)))
+    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
+    sizes = schedule.collective.sizes
+    whole = schedule.chunks_per_shard if sizes is None or schedule.collective.is_alltoall else sizes[rank]
+    route, counts = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
+    edge = rows.step.astype(np.int64) * len(schedule.routes) + route
+    for first, last in _runs(rows) if streams else [(0, whole)]:
+        covers = (rows.lo < last) & (rows.hi > first)
+        for reduces in (True, False):
+            if len(edges := distinct(edge[covers & (rows.reduce == reduces)])):
+                counts[reduces, tuple(edges.tolist())] += last - first
+    ordered = sorted(counts.items(), key=lambda path: (not path[0][0], -path[1], path[0][1]))
+    return tuple(
+        DataPath(Fraction(chunks, whole), reduces, *np.divmod(np.array(edges), len(schedule.routes)))
+        for (reduces, edges), chunks in ordered
+    )
+
+
+def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
+    shard = schedule.transfers.shard
+    if schedule.collective.is_alltoall:
+        return np.asarray(shard // schedule.topology.compute_count == rank)
+    return np.asarray(shard == (0 if schedule.collective.is_rooted else rank))
+
+
+def _runs(rows: Transfers) -> Iterator[tuple[int, int]]:
+    """Yield the intervals of chunks that all rows treat alike."""
+    borders = distinct(np.concatenate([rows.lo, rows.hi])).tolist()
+    yield from pairwise(borders)
+
+
+def _one_for_each_path(schedule: Schedule) -> Indices:
+    """Return for each route the first one that crosses the same nodes: parallel links make no other path."""
+    links, routes = schedule.topology.links, schedule.routes
+    first: dict[tuple[int, ...], int] = {}
+    same = np.zeros(len(routes), dtype=np.int64)
+    for route in range(len(routes)):
+        path = routes.path(route)
+        same[route] = first.setdefault((int(links.src[path[0]]), *links.dst[path].tolist()), route)
+    return same

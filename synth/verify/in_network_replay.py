@@ -1,8 +1,8 @@
-"""Kernels that replay a schedule in which switches act, over all cells at once (`chorale.synth.verify.in_network`).
+"""Kernels that replay a schedule over all cells at once, in any order of rows (`chorale.synth.verify.verify`).
 
-Actors are ranks, then switches that multicast or add. Times are stored as step + 1, 0 for never in tables of sums and
-`NEVER` in those of arrivals, as in `chorale.synth.verify.replay`. A switch stores nothing: what it gets in a step it
-sends in the same step. So times do not grow at switches, and chains of them are followed to their ends.
+Actors are ranks, then switches that multicast or add, if any. Times are stored as step + 1, 0 for never in tables of
+sums and `NEVER` in those of arrivals, as in `chorale.synth.verify.replay`. A switch stores nothing: what it gets in a
+step it sends in the same step. So times do not grow at switches, and chains of them are followed to their ends.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def record_rows(
 ) -> tuple[int, int, int]:
     """Note what the rows of shards `first` to `last - 1` do; return (duplicate cells at ranks, a fault or 0, its row).
 
-    rows: as for `replay.record_times`, with actors in place of ranks.
+    rows: int32[7, rows] as `chorale.synth.verify.replay` has them, with actors in place of ranks.
     """
     duplicates = fault = 0
     culprit = -1

@@ -2,14 +2,17 @@
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and checks that every
 chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
-is replayed at rank 0, see `chorale.synth.verify.symmetric`; one in which switches add or multicast with these as
-actors, see `chorale.synth.verify.in_network`.
+is replayed at rank 0, see `chorale.synth.verify.symmetric`.
+
+A route may begin or end at a switch that multicasts or adds. Such a switch is an actor without memory: for every chunk
+it hands on one sum, in the step in which all its inputs arrive, or sends the result in the step in which it has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -17,10 +20,29 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.verify import replay, set_replay
-from chorale.synth.verify.cells import ROWS_AT_ONCE, ChunkIntervals, cell_text, row_blocks
-from chorale.synth.verify.conditions import ShardConditions, kind_violations, shard_conditions, structural_violations
-from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, VerifiedSchedule, cost_of, summarize
+from chorale.synth.topology.topology import bytes_per_second
+from chorale.synth.verify import in_network_replay as kernels
+from chorale.synth.verify import set_replay
+from chorale.synth.verify.conditions import (
+    ROWS_AT_ONCE,
+    ChunkIntervals,
+    ShardConditions,
+    cell_text,
+    kind_violations,
+    row_blocks,
+    shard_conditions,
+    structural_violations,
+)
+from chorale.synth.verify.replay import NEVER, add_loads, first_missing
+from chorale.synth.verify.verified import (
+    Cost,
+    Loads,
+    LoadSummary,
+    ScheduleViolation,
+    VerifiedSchedule,
+    cost_of,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
@@ -28,16 +50,25 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 2**29
 """Tables are cut into windows of shards of at most about this size."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Window:
-    """Replay tables for shards `first` to `last - 1`."""
-
-    first: int
-    last: int
-    arrival: replay.Times
-    handed_on: replay.Times
-    fed: replay.Times
+_ROW_FAULTS = {
+    kernels.HANDED_ON_TWICE: ("reduced-twice", "hands on a partial sum for the second time"),
+    kernels.RESULT_TWICE: ("switch-two-parents", "sends a result to a switch that has it already"),
+}
+_TIME_FAULTS = {
+    kernels.TOO_EARLY: ("sent-before-received", "sends a chunk before it is there"),
+    kernels.TOO_LATE: ("reduced-too-late", "adds to a partial sum already handed on"),
+    kernels.SENT_ANOTHER_TIME: ("switch-stores", "sends from a switch what it does not get in that step"),
+}
+_CELL_FAULTS = {
+    kernels.INCOMPLETE: ("sum-incomplete", "is not summed up in one place"),
+    kernels.STORED: ("switch-stores", "would have to wait at a switch"),
+    kernels.EMPTY: ("switch-empty", "is handed on by a switch that gets nothing of it"),
+    kernels.CANNOT_ADD: ("switch-cannot-add", "is added by a switch that cannot add"),
+    kernels.IN_A_CIRCLE: ("switch-circle", "goes around switches in a circle"),
+    kernels.TURNED_TWICE: ("switch-two-parents", "is sent to the switch that sums it up"),
+    kernels.LEADS_NOWHERE: ("switch-leaf", "ends at a switch"),
+    kernels.CANNOT_COPY: ("switch-cannot-multicast", "is copied by a switch that cannot multicast"),
+}
 
 
 def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
@@ -87,17 +118,15 @@ def _inspect_columns(
     violations = structural_violations(schedule)
     if violations:
         return violations, None
-    if schedule.is_in_network:
-        from chorale.synth.verify.in_network import inspect_in_network  # noqa: PLC0415 (few schedules need it)
-
-        return inspect_in_network(schedule, size_bytes)
-    violations, duplicates = _replay(schedule)
+    replay = _Replay.of(schedule)
+    violations = replay.run()
     if violations and _may_be_general(schedule, violations):
         violations = set_replay.set_replay_violations(schedule)
     if violations:
         return violations, None
     loads = _link_loads(schedule)
-    return [], (cost_of(schedule, loads, size_bytes), summarize(schedule, loads, duplicates))
+    cost = replay.cost(loads, size_bytes) if schedule.is_in_network else cost_of(schedule, loads, size_bytes)
+    return [], (cost, summarize(schedule, loads, replay.duplicates))
 
 
 def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> bool:
@@ -105,96 +134,188 @@ def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> 
     rules = {violation.rule for violation in violations}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
     fits = schedule.collective.sizes is None and set_replay.fits_set_replay(schedule)
-    return schedule.collective.reduces and not rules.isdisjoint(signs) and fits
+    return schedule.collective.reduces and not schedule.is_in_network and not rules.isdisjoint(signs) and fits
 
 
-def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
-    conditions = shard_conditions(schedule)
-    violations: list[ScheduleViolation] = list(kind_violations(schedule, conditions))
-    duplicates = 0
-    if violations:
-        return violations, 0
-    cells = ChunkIntervals.of(schedule)
-    for window in _windows(schedule, cells):
-        window_violations, window_duplicates = _replay_window(schedule, conditions, cells, window)
-        violations += window_violations
-        duplicates += window_duplicates
-        if len(violations) >= 20:
-            break
-    return violations, duplicates
+@dataclass(frozen=True, slots=True, eq=False)
+class _Actors:
+    """Ranks, then the switches that act. of_node: int32 per node, -1 for others;  node: of each switch that acts."""
+
+    ranks: int
+    of_node: NDArray[np.int32]
+    node: list[int]
+    can_add: NDArray[np.bool_]
+    can_copy: NDArray[np.bool_]
+
+    @staticmethod
+    def of(schedule: Schedule) -> _Actors:
+        topology = schedule.topology
+        able = topology.abilities if schedule.is_in_network else {}
+        ranks, switches = topology.compute_count, sorted(able)
+        of_node = np.full(topology.node_count, -1, dtype=np.int32)
+        of_node[:ranks] = np.arange(ranks)
+        of_node[switches] = ranks + np.arange(len(switches))
+        can_add = np.array([able[switch].reduce for switch in switches], dtype=np.bool_)
+        can_copy = np.array([able[switch].multicast for switch in switches], dtype=np.bool_)
+        return _Actors(ranks, of_node, switches, can_add, can_copy)
 
 
-def _windows(schedule: Schedule, cells: ChunkIntervals) -> Iterator[_Window]:
-    ranks = schedule.topology.compute_count
-    max_cells = MEMORY_BYTES // (2 * ranks * (3 if schedule.collective.reduces else 1))
-    first = 0
-    while first < schedule.shard_count:
-        last = max(first + 1, int(np.searchsorted(cells.offsets, cells.offsets[first] + max_cells, side="right")) - 1)
-        shape = (ranks, int(cells.offsets[last] - cells.offsets[first]))
-        summed = shape if schedule.collective.reduces else (1, 1)
-        handed_on, fed = np.zeros(summed, dtype=np.uint16), np.zeros(summed, dtype=np.uint16)
-        yield _Window(first, last, np.full(shape, replay.NEVER, dtype=np.uint16), handed_on, fed)
-        first = last
+@dataclass(slots=True, eq=False)
+class _Replay:
+    """The replay of one schedule.
 
+    sums:       per switch, chunks that it adds
+    path:       per step, the longest latency between ranks, in parts of a second; None where switches do nothing
+    duplicates: chunks that ranks got although they had them
+    """
 
-def _replay_window(
-    schedule: Schedule, conditions: ShardConditions, cells: ChunkIntervals, window: _Window
-) -> tuple[list[ScheduleViolation], int]:
-    span = (window.first, window.last, cells.offsets)
-    shards = slice(window.first, window.last)
-    begin, end = (int(cells.offsets[shard]) for shard in (window.first, window.last))
-    counts = np.diff(cells.offsets[window.first : window.last + 1])
-    violations: list[ScheduleViolation] = []
-    duplicates = 0
-    _mark_starts(conditions, cells, window)
-    nowhere = cells.beyond(schedule.collective.sizes)[begin:end]
-    if conditions.reduces and nowhere.any():  # as if it had been added up
-        window.handed_on[:, nowhere] = 1
-        window.handed_on[np.repeat(conditions.sum_ends[shards], counts)[nowhere], np.flatnonzero(nowhere)] = 0
-    for start, rows in row_blocks(schedule, cells):
-        again, twice, culprit = replay.record_times(
-            rows, *span, cells.size, window.arrival, window.handed_on, window.fed
+    schedule: Schedule
+    conditions: ShardConditions
+    actors: _Actors
+    cells: ChunkIntervals
+    sums: NDArray[np.int64]
+    path: NDArray[np.int64] | None = None
+    duplicates: int = 0
+
+    @staticmethod
+    def of(schedule: Schedule) -> _Replay:
+        actors = _Actors.of(schedule)
+        sums = np.zeros(len(actors.node), dtype=np.int64)
+        return _Replay(schedule, shard_conditions(schedule), actors, ChunkIntervals.of(schedule), sums)
+
+    def run(self) -> list[ScheduleViolation]:
+        """Return the faults of the first window of shards that has any. O(chunk deliveries)."""
+        violations = list(kind_violations(self.schedule, self.conditions))
+        offsets, switches = self.cells.offsets, len(self.actors.node)
+        each = (6 if self.conditions.reduces else 2) * (self.actors.ranks + switches) + 34 * switches
+        first = 0
+        while not violations and first < self.schedule.shard_count:
+            end = int(np.searchsorted(offsets, offsets[first] + MEMORY_BYTES // each, side="right")) - 1
+            last = max(first + 1, end)
+            violations = self._window(first, last)
+            first = last
+        return violations
+
+    def _window(self, first: int, last: int) -> list[ScheduleViolation]:
+        """Replay shards `first` to `last - 1`; return the faults of the first check that fails."""
+        conditions, offsets, ranks = self.conditions, self.cells.offsets, self.actors.ranks
+        begin, end = int(offsets[first]), int(offsets[last])
+        size, counts = self.cells.size[begin:end], np.diff(offsets[first : last + 1])
+        sum_ends, ends = (np.repeat(column[first:last], counts) for column in (conditions.sum_ends, conditions.ends))
+        tables = self._tables(end - begin)
+        for shard in range(first, last) if conditions.copies else ():
+            if conditions.starts[shard] >= 0:
+                tables.arrival[conditions.starts[shard], offsets[shard] - begin : offsets[shard + 1] - begin] = 0
+        nowhere = self.cells.beyond(self.schedule.collective.sizes)[begin:end]
+        if conditions.reduces and nowhere.any():  # as if it had been added up
+            tables.handed_on[:ranks, nowhere] = 1
+            tables.handed_on[sum_ends[nowhere], np.flatnonzero(nowhere)] = 0
+        faults: list[ScheduleViolation] = []
+        repeated = 0
+        for start, rows in self._blocks():
+            again, fault, row = kernels.record_rows(rows, first, last, offsets, ranks, tables)
+            repeated += again
+            faults += _row_fault(_ROW_FAULTS, fault, start + row)
+        self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
+        if conditions.reduces and not faults:
+            faults = self._cell_fault(
+                kernels.settle_actors(sum_ends, size, ranks, self.actors.can_add, self.sums, tables), begin
+            )
+        for start, rows in self._blocks() if not faults else ():
+            fault, row = kernels.check_actors(rows, first, last, offsets, ranks, tables)
+            faults += _row_fault(_TIME_FAULTS, fault, start + row)
+        if conditions.copies and not faults:
+            faults = self._cell_fault(kernels.check_copies(ranks, self.actors.can_copy, tables), begin)
+        if faults:
+            return faults
+        ends[nowhere] = ranks  # no rank
+        missing, rank, cell = first_missing(np.ascontiguousarray(tables.arrival[:ranks]), size, ends)
+        if missing:
+            text = cell_text(self.cells, begin, rank, cell, f"is missing ({missing} in all)")
+            return [ScheduleViolation("not-delivered", text)]
+        if self.schedule.is_in_network and self.schedule.topology.links.latencies_s != (Fraction(0),):
+            self._add_latencies(first, last, end - begin)
+        return []
+
+    def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: kernels.ActorTables) -> int:
+        """Return how many chunks of the window ranks get that they have: those that come less those that are new."""
+        rows, ranks = self.schedule.transfers, self.actors.ranks
+        comes = (rows.shard >= first) & (rows.shard < last) & (rows.reduce == 0) & (self.schedule.dst < ranks)
+        starts = np.count_nonzero(self.conditions.starts[first:last] >= 0) * self.schedule.chunks_per_shard
+        held = int(((tables.arrival[:ranks] != NEVER).sum(axis=0) * size).sum())
+        arrived = int((rows.hi[comes].astype(np.int64) - rows.lo[comes]).sum())
+        return arrived - (held - int(starts))
+
+    def _tables(self, cells: int) -> kernels.ActorTables:
+        """Return empty tables for so many cells."""
+        actors, switches = self.actors.ranks + len(self.actors.node), len(self.actors.node)
+        summed = (actors, cells) if self.conditions.reduces else (1, 1)
+        return kernels.ActorTables(
+            arrival=np.full((actors, cells), NEVER, dtype=np.uint16),
+            handed_on=np.zeros(summed, dtype=np.uint16),
+            fed=np.zeros(summed, dtype=np.uint16),
+            first_fed=np.zeros((switches, cells), dtype=np.uint16),
+            inputs=np.zeros((switches, cells), dtype=np.int32),
+            goes_to=np.full((switches, cells), -1, dtype=np.int32),
+            comes_from=np.full((switches, cells), -1, dtype=np.int32),
+            copies=np.zeros((switches, cells), dtype=np.int32),
         )
-        duplicates += again
-        if twice:
-            violations.append(
-                ScheduleViolation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
-            )
-    if conditions.reduces:
-        sum_ends = np.repeat(conditions.sum_ends[shards], counts)
-        wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, sum_ends)
-        if wrong:
-            violations.append(
-                ScheduleViolation(
-                    "sum-incomplete", cell_text(cells, begin, rank, cell, "is not summed up in one place")
-                )
-            )
-    for start, rows in row_blocks(schedule, cells):
-        early, early_row, late, late_row = replay.check_times(rows, *span, window.arrival, window.handed_on)
-        if early:
-            violations.append(
-                ScheduleViolation("sent-before-received", f"row {start + early_row} sends a chunk before it is there")
-            )
-        if late:
-            violations.append(
-                ScheduleViolation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
-            )
-    ends = np.repeat(conditions.ends[shards], counts)
-    ends[nowhere] = schedule.topology.compute_count  # no rank
-    missing, rank, cell = replay.first_missing(window.arrival, cells.size[begin:end], ends)
-    if missing and not violations:
-        violations.append(
-            ScheduleViolation("not-delivered", cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))
-        )
-    return violations, duplicates
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """Yield rows with actors in place of nodes."""
+        for start, rows in row_blocks(self.schedule, self.cells):
+            if self.actors.node:
+                rows[1:3] = self.actors.of_node[rows[1:3]]
+            yield start, rows
+
+    def _cell_fault(self, result: tuple[int, int, int], begin: int) -> list[ScheduleViolation]:
+        fault, actor, cell = result
+        if not fault:
+            return []
+        rule, what = _CELL_FAULTS[fault]
+        names, ranks = self.schedule.topology.node_ids, self.actors.ranks
+        where = "" if actor < ranks else f", at {names[self.actors.node[actor - ranks]]}"
+        text = cell_text(self.cells, begin, actor if actor < ranks else -1, cell, what) + where
+        return [ScheduleViolation(rule, text)]
+
+    def _add_latencies(self, first: int, last: int, cells: int) -> None:
+        """Find the longest path of each step, through as many switches as there are in a row."""
+        of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
+        if self.path is None:
+            self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
+        upward, downward = (np.zeros((len(self.actors.node), cells), dtype=np.int64) for _ in range(2))
+        span = (first, last, self.cells.offsets, self.actors.ranks)
+        is_longer = True
+        while is_longer:
+            is_longer = False
+            for start, rows in self._blocks():
+                latency = of_route[self.schedule.transfers.route[start : start + rows.shape[1]]]
+                is_longer |= kernels.longest_paths(rows, latency, *span, upward, downward, self.path)
+            np.maximum(downward, upward, out=downward)
+
+    def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
+        """Return the cost of links, or of adders where these are slower, with latencies through chains of switches."""
+        schedule, topology = self.schedule, self.schedule.topology
+        cost = cost_of(schedule, loads)
+        chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
+        time, latency_s = cost.time_per_byte, cost.latency_s
+        for switch, sums in zip(self.actors.node, self.sums.tolist(), strict=True):
+            limit = topology.abilities[switch].reduce_bandwidth
+            if limit is not None:
+                time = max(time, sums * chunk / limit)
+        if self.path is not None:
+            latency_s = Fraction(int(self.path.sum()), schedule.routes.latencies(topology.links)[1])
+        if size_bytes is None:
+            return replace(cost, time_per_byte=time, latency_s=latency_s)
+        time_s = latency_s + time * size_bytes / bytes_per_second(topology)
+        return replace(cost, time_per_byte=time, latency_s=latency_s, time_s=time_s)
 
 
-def _mark_starts(conditions: ShardConditions, cells: ChunkIntervals, window: _Window) -> None:
-    begin = cells.offsets[window.first]
-    for shard in range(window.first, window.last):
-        if conditions.starts[shard] >= 0:
-            shard_cells = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
-            window.arrival[conditions.starts[shard], shard_cells] = 0
+def _row_fault(faults: dict[int, tuple[str, str]], fault: int, row: int) -> list[ScheduleViolation]:
+    if not fault:
+        return []
+    rule, what = faults[fault]
+    return [ScheduleViolation(rule, f"row {row} {what}")]
 
 
 def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
@@ -204,5 +325,5 @@ def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
     for start in range(0, len(rows), ROWS_AT_ONCE):
         block = rows.select(slice(start, start + ROWS_AT_ONCE))
         step, route, lo, hi = (column.astype(np.int32) for column in (block.step, block.route, block.lo, block.hi))
-        replay.add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
+        add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
     return loads

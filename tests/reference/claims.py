@@ -18,8 +18,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import linprog
 
-from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
-from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.certificate import check_alltoall_certificate, check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.bounds.tree_pairs import pairs_if_countable

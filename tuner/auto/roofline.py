@@ -10,7 +10,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_ranks, in_network_bound
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
+from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method

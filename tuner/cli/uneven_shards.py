@@ -10,7 +10,7 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.forest.uneven import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.methods.method import Objective
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify

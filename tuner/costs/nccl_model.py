@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed
 from chorale.synth.simulation.network_model import NetworkModel

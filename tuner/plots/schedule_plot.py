@@ -16,9 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from chorale.synth.schedule.data_paths import DataPath, data_paths
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.schedule.traffic import DataPath, data_paths, traffic_of
 from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.network_canvas import NetworkCanvas
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.in_network import in_network_bound, stronger
-from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
+from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound, reduce_scatter_allgather_time, stronger
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
 from chorale.synth.collective import Collective, CollectiveName

@@ -7,7 +7,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule, in_network_bound
+from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput

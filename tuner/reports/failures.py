@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule
+from chorale.synth.bounds.lower_bound import bound_of_schedule
 from chorale.synth.collective import Collective
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor, Progress

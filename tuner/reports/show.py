@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.schedule.data_paths import data_paths
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.schedule.traffic import data_paths, traffic_of
 from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
-from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound, stronger
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
+from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate, check_price_certificate
+from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, lower_bound, stronger
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
-from chorale.synth.bounds.price_certificate import check_price_certificate
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule

@@ -12,7 +12,7 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
 from chorale.runners.engine.library import DataType
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_ranks, bound_of_schedule
+from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.catalog import METHODS

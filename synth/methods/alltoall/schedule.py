@@ -141,7 +141,7 @@ def alltoall_schedule(
     Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
     `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a list that come
     within half a percent of the best of it (`chosen_flows`). `gap` and `method` as for `alltoall_rate`. The certificate
-    holds link prices that bound the rate from above; `chorale.synth.bounds.alltoall_certificate` checks it.
+    holds link prices that bound the rate from above; `chorale.synth.bounds.certificate` checks it.
 
     Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import gcd, lcm
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,14 +28,19 @@ from chorale.synth.bounds.tree_pairs import (
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.forest.network import ForestNetwork, network_of_links, overflow_error
-from chorale.synth.methods.forest.packing import Portfolio
+from chorale.synth.methods.forest.network import (
+    ForestNetwork,
+    apportioned,
+    at_least_scale,
+    network_of_links,
+    overflow_error,
+)
+from chorale.synth.methods.forest.packing import best_trees
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
 from chorale.synth.methods.forest.trees import Trees, tree_heights
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
@@ -42,7 +48,6 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 MAX_PAIRS = 2**17
 """Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
 
-_HALVINGS = 16
 _CLOSE = Fraction(1001, 1000)
 _TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
 _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
@@ -76,11 +81,28 @@ def integral_pairs(
     if k is not None and not 1 <= k * ranks <= most_pairs:
         rule = f"there must be at least one tree per root, and at most {most_pairs} in all"
         raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
-    scale = _common_scale(topology, split)
+    # The smallest factor that makes trees of all rates whole, and those of bandwidths of parallel links.
+    links = topology.links
+    second = links.parallel_index() > 0
+    ends = links.dst.astype(np.int64) * topology.node_count + links.src
+    parallel = distinct(links.bandwidth_class[np.isin(ends, ends[second])])
+    values = {
+        *split.roots,
+        *split.gather,
+        *split.reduce,
+        *(links.bandwidths[bandwidth_class] for bandwidth_class in parallel),
+    }
+    denominator = lcm(*(value.denominator for value in values))
+    scale = Fraction(denominator, gcd(*(int(value * denominator) for value in values)))
     if k is None and scale * split.rate <= most_pairs:
         return _rounded_down(topology, split, _integers([root * scale for root in split.roots]), scale)
     pairs = (k or most_pairs // ranks) * ranks
-    return _at_least_scale(topology, split, _apportioned(split.roots, pairs))
+    roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
+    return at_least_scale(
+        pairs / split.rate,
+        lambda scale: _rounded_down(topology, split, roots, scale),
+        lambda whole: _fits(topology, whole),
+    )
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit) -> IntegralPairs:
@@ -117,47 +139,6 @@ def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> Pai
     roots = [value if value >= root else Fraction(0) for value in split.roots]
     amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
     return split_of_values(topology, split.arcs, [*roots, *amounts])
-
-
-def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
-    """Return the smallest factor that makes trees of all rates whole, and of the bandwidths of parallel links."""
-    links = topology.links
-    second = links.parallel_index() > 0
-    ends = links.dst.astype(np.int64) * topology.node_count + links.src
-    parallel = distinct(links.bandwidth_class[np.isin(ends, ends[second])])
-    values = {
-        *split.roots,
-        *split.gather,
-        *split.reduce,
-        *(links.bandwidths[bandwidth_class] for bandwidth_class in parallel),
-    }
-    denominator = lcm(*(value.denominator for value in values))
-    return Fraction(denominator, gcd(*(int(value * denominator) for value in values)))
-
-
-def _apportioned(rates: Sequence[Fraction], pairs: int) -> Integers:
-    """Return `pairs` shared out in proportion to `rates`; what is left over goes to the largest remainders."""
-    total = sum(rates, Fraction(0))
-    shares = [rate * pairs / total for rate in rates]
-    whole = [int(share) for share in shares]
-    by_remainder = sorted(range(len(rates)), key=lambda rank: whole[rank] - shares[rank])
-    for rank in by_remainder[: pairs - sum(whole)]:
-        whole[rank] += 1
-    return np.array(whole, dtype=np.int64)
-
-
-def _at_least_scale(topology: Topology, split: PairSplit, roots: Integers) -> IntegralPairs:
-    """Return the trees at the least scale found at which they fit: doubled until they do, then bisected."""
-    low = high = int(roots.sum()) / split.rate
-    while not _fits(topology, found := _rounded_down(topology, split, roots, high)):
-        low, high = high, 2 * high
-    for _ in range(_HALVINGS if low < high else 0):
-        middle = (low + high) / 2
-        if _fits(topology, tried := _rounded_down(topology, split, roots, middle)):
-            high, found = middle, tried
-        else:
-            low = middle
-    return found
 
 
 def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
@@ -277,20 +258,16 @@ def _all_routes(
     return joined_routes(backwards, outward.routes), inward.route, outward.route + np.int32(len(backwards))
 
 
-def faster_pairs(
-    topology: Topology,
-    options: Options,
-    executor: Executor,
-    progress: Progress | None = None,
-) -> Schedule | None:
+def faster_pairs(task: SynthesisTask) -> Schedule | None:
     """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
 
-    options: k pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
-             objective, seed and seeds are used as by `forest`, for each half.
+    task: its option k: k pairs of trees per rank on average, against two phases of k trees per root; None for as many
+          as it takes. objective, seed and seeds are used as by `forest`, for each half.
     The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
     `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `integral_pairs`
     and `pair_schedule` do.
     """
+    topology, options = task.topology, task.options
     two_phases = reduce_scatter_allgather_time(topology)
     if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
         return None
@@ -301,14 +278,10 @@ def faster_pairs(
     whole = best_integral_pairs(topology, pairs.split) if k is None else integral_pairs(topology, pairs.split, k)
     if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
         return None
-
-    def pack(network: ForestNetwork) -> Trees:
-        portfolio = Portfolio(network, options.objective, None, None)
-        return portfolio.best(range(options.seed, options.seed + options.seeds), executor, progress)
-
     parameters = {"k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
     return pair_schedule(
-        topology, whole, pack, method="forest", parameters=parameters, certificate=pairs.certificate
+        topology, whole, partial(best_trees, task), method="forest", parameters=parameters,
+        certificate=pairs.certificate,
     )  # fmt: skip
 
 

@@ -1,34 +1,48 @@
 """Bandwidth-optimal schedules of trees on any fabric, switches included (the method `forest`).
 
-Data streams down k trees per root; the slowest link sets the time. The optimum is known from cuts; links get the
-whole numbers of trees that it allows, switches are removed without loss, trees are packed into what is left and
-mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+Data streams down k trees per root; the slowest link sets the time. The optimum is known from cuts; links get the whole
+numbers of trees that it allows, switches are removed without loss, trees are packed into what is left and mapped back
+to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+
+Shards with their own sizes: The bound is that of equal shards with weights: all that starts outside a set of nodes
+must get into it. Trees as fast as the narrowest cut are packed as for equal shards, with supplies that differ from
+root to root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.bounds.optimum import (
+    Bound,
+    CutSearch,
+    Optimum,
+    fewest_trees,
+    fixed_k_optimum,
+    improving_cuts,
+    node_set,
+    optimum,
+)
+from chorale.synth.collective import Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.forest.network import forest_network, trees_on_links
-from chorale.synth.methods.forest.packing import Portfolio
+from chorale.synth.methods.forest.packing import best_trees, pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.method import Objective, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
+from chorale.synth.schedule.transforms import reverse_allgather
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.transversal import Transversal
 
 
@@ -50,14 +64,14 @@ def tree_schedule(
     of one root take them in their order. An arc hands out its paths in their order, so that a transfer of
     several parts may become several transfers. Not verified. O(trees * ranks + hops of all paths).
     """
-    if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
+    if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
         possible = "allgather or broadcast"
         raise InvalidInput(f"trees spread data: they make {possible}", collective.name.value, f"choose {possible}")
     carried = trees_on_links(topology, trees_per_bandwidth)
     rows = tree_transfers(topology, carried, split, trees)
     k = rows.units
     columns: tuple[NDArray[np.integer], ...]
-    if collective == ALLGATHER:
+    if not collective.is_rooted:
         chunks, columns = k, (rows.depth, rows.route, rows.root, rows.lo, rows.hi)
     else:
         chunks, (row, *intervals) = split_over_shards(rows.lo, rows.hi, topology.compute_count, k)
@@ -66,29 +80,22 @@ def tree_schedule(
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     return Schedule(
         topology, collective, "pipelined", rows.height, chunks, transfers, rows.routes, method, parameters,
-        certificate, k,
+        certificate, None if collective.name.is_uneven else k,
     )  # fmt: skip
 
 
-def forest(
-    topology: Topology,
-    collective: Collective,
-    options: Options,
-    executor: Executor,
-    *,
-    method: str = "forest",
-    progress: Progress | None = None,
-) -> Schedule:
+def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
 
-    options: k, objective, seed, seeds and warm_start are used. The seed sets the order in which roots get their trees;
-             every seed is a task of `executor`, and the packing that suits the objective best is taken. Trees of the
-             warm start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where
-             no other is faster.
+    task:    of its options k, objective, seed, seeds and warm_start are used. The seed sets the order in which roots
+             get their trees; of several seeds the packing that suits the objective best is taken. Trees of the warm
+             start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where no
+             other is faster.
     method:  the name that the schedule carries
     The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
     a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
     """
+    topology, collective, options = task.topology, task.collective, task.options
     warm_start, k = options.warm_start, options.k
     best = _optimum(topology, collective, k, None if warm_start is None else warm_start.trees_per_root)
     supply = np.zeros(topology.compute_count, dtype=np.int64)
@@ -96,8 +103,7 @@ def forest(
     network = forest_network(topology, best.trees_per_bandwidth, supply)
     split = remove_switches(network, names=topology.node_ids)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    portfolio = Portfolio(split.network, options.objective, _symmetries(topology), first)
-    trees = portfolio.best(range(options.seed, options.seed + options.seeds), executor, progress)
+    trees = best_trees(task, split.network, _symmetries(topology), first)
     parameters: dict[str, Parameter] = {
         "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
     }  # fmt: skip
@@ -126,3 +132,91 @@ def _symmetries(topology: Topology) -> Transversal | None:
     if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)
+
+
+MAX_UNITS = 4096
+_NAMES = {
+    CollectiveName.ALLGATHER: CollectiveName.ALLGATHERV,
+    CollectiveName.REDUCE_SCATTER: CollectiveName.REDUCE_SCATTERV,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardUnits:
+    """counts: whole units of each shard;  unit: of what was asked for; more of it than that is padding."""
+
+    counts: tuple[int, ...]
+    unit: Fraction
+
+
+def shard_units(sizes: Sequence[int]) -> ShardUnits:
+    """Return `sizes` in units, exactly where that takes at most 4096 for the largest, else in as many, rounded up.
+
+    >>> shard_units([6000, 0, 9000])
+    ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))
+    """
+    common, most = int(np.gcd.reduce(np.array(sizes, dtype=object))), max(sizes)
+    if most // common <= MAX_UNITS:
+        return ShardUnits(tuple(size // common for size in sizes), Fraction(common))
+    return ShardUnits(tuple(-(-size * MAX_UNITS // most) for size in sizes), Fraction(most, MAX_UNITS))
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenOptimum:
+    """trees: of each unit of a shard;  bound: of the time per byte of all shards together, in ascending nodes."""
+
+    collective: Collective
+    trees: int
+    trees_per_bandwidth: Fraction
+    bound: Bound
+
+
+def uneven_optimum(topology: Topology, name: CollectiveName, counts: Sequence[int]) -> UnevenOptimum:
+    """Return the least time of an allgather or reduce-scatter whose shards have `counts` units, and what reaches it.
+
+    Raises InvalidInput for another collective, for sizes that are not one for each rank, and where amounts would leave
+    64 bits.
+    """
+    if name not in _NAMES:
+        choice = " or ".join(each.value for each in _NAMES)
+        raise InvalidInput("sizes of shards are for allgather and reduce_scatter", name.value, f"choose {choice}")
+    ranks = topology.compute_count
+    if len(counts) != ranks:
+        raise InvalidInput(f"there must be a size for each of {ranks} ranks", len(counts), "give one for each")
+    collective = uneven_collective(_NAMES[name], counts)
+    is_gather = name == CollectiveName.ALLGATHER
+    network = topology if is_gather else transpose_with_links(topology)[0]
+    search = CutSearch.of(network, np.array(counts, dtype=np.int64))
+    *_, (time, cut) = improving_cuts(search)
+    trees = fewest_trees(search, time, cut).k
+    bound = Bound("into" if is_gather else "out-of", node_set(cut), time / sum(counts))
+    return UnevenOptimum(collective, trees, trees * time, bound)
+
+
+def uneven_forest(
+    topology: Topology, name: CollectiveName, counts: Sequence[int], objective: Objective = "height", seed: int = 0
+) -> Schedule:
+    """Return the pipelined schedule of trees that takes the optimum; not verified.
+
+    The certificate is the cut that allows no less. Raises InvalidInput as `uneven_optimum` does, and where a switch
+    with more bandwidth out than in stands in the way of trees as fast as that.
+    """
+    best = uneven_optimum(topology, name, counts)
+    if name == CollectiveName.ALLGATHER:
+        return _gather(topology, best, counts, objective, seed)
+    transposed, original_link = transpose_with_links(topology)
+    gather = _gather(transposed, uneven_optimum(transposed, CollectiveName.ALLGATHER, counts), counts, objective, seed)
+    return reverse_allgather(gather, topology, original_link)
+
+
+def _gather(
+    topology: Topology, best: UnevenOptimum, counts: Sequence[int], objective: Objective, seed: int
+) -> Schedule:
+    scale, sizes = best.trees_per_bandwidth, [count * best.trees for count in counts]
+    network = forest_network(topology, scale, np.array(sizes, dtype=np.int64))
+    split = remove_switches(network, names=topology.node_ids)
+    return tree_schedule(
+        topology, uneven_collective(CollectiveName.ALLGATHERV, sizes), scale, split,
+        pack_trees(split.network, objective, seed), method="forest", parameters={"objective": objective, "seed": seed},
+        certificate=best.bound.to_json(topology),
+    )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,3 +86,35 @@ def overflow_error(value: str) -> InvalidInput:
     """Return the error of amounts, described by `value`, that would leave 64 bits."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")
+
+
+_HALVINGS = 16
+Whole = TypeVar("Whole")
+
+
+def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
+    """Return `units` shared out in proportion to `rates`; what is left over goes to the largest remainders."""
+    total = sum(rates, Fraction(0))
+    shares = [rate * units / total for rate in rates]
+    whole = [int(share) for share in shares]
+    by_remainder = sorted(range(len(rates)), key=lambda index: whole[index] - shares[index])
+    for index in by_remainder[: units - sum(whole)]:
+        whole[index] += 1
+    return whole
+
+
+def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]) -> Whole:
+    """Return `rounded_down` of the least scale found, from `start` on, at which it fits: doubled, then bisected.
+
+    rounded_down: what links carry at a scale, in whole trees; may raise InvalidInput beyond a limit
+    """
+    low = high = start
+    while not fits(whole := rounded_down(high)):
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS if low < high else 0):
+        middle = (low + high) / 2
+        if fits(tried := rounded_down(middle)):
+            high, whole = middle, tried
+        else:
+            low = middle
+    return whole

@@ -10,14 +10,11 @@ seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
 from chorale.synth.methods.forest.network import ForestNetwork
@@ -32,7 +29,7 @@ from chorale.synth.methods.forest.residual_network import (
 from chorale.synth.methods.forest.rooted_trees import rooted_trees
 from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
 from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
-from chorale.synth.methods.method import Objective
+from chorale.synth.methods.method import Objective, SynthesisTask
 from chorale.synth.topology.transversal import Transversal
 
 ROLLBACKS = 3
@@ -65,7 +62,14 @@ def pack_trees(
     arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
     switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.
     """
-    _check(network)
+    if network.nodes != network.compute_count:
+        switches = f"{network.nodes - network.compute_count} switches"
+        raise InvalidInput("trees are packed into networks without switches", switches, "remove the switches first")
+    largest = int(network.capacity.max(initial=0)) * len(network.capacity)
+    supply = int(network.supply.max(initial=0)) * network.nodes
+    if max(largest, supply) >= LARGEST_AMOUNT:
+        rule = f"capacities and supplies, the largest times how many there are, stay below {LARGEST_AMOUNT}"
+        raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
     if first is not None:
         return _packed(network, first, seed, rollbacks)
     if (trees := hypercube_trees(network)) is not None:
@@ -109,17 +113,6 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
     by_root = np.argsort(trees.root, kind="stable")
     names = np.append(packing.arcs.name, np.int32(-1))
     return Trees(trees.root[by_root], trees.weight[by_root], names[trees.parent_arc[by_root]])
-
-
-def _check(network: ForestNetwork) -> None:
-    if network.nodes != network.compute_count:
-        switches = f"{network.nodes - network.compute_count} switches"
-        raise InvalidInput("trees are packed into networks without switches", switches, "remove the switches first")
-    largest = int(network.capacity.max(initial=0)) * len(network.capacity)
-    supply = int(network.supply.max(initial=0)) * network.nodes
-    if max(largest, supply) >= LARGEST_AMOUNT:
-        rule = f"capacities and supplies, the largest times how many there are, stay below {LARGEST_AMOUNT}"
-        raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
 
 
 class _Packing:
@@ -252,24 +245,23 @@ class _Packing:
 MAX_SEEDS = 10_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Portfolio:
-    """A packing problem, the same for every seed."""
+def best_trees(
+    task: SynthesisTask, network: ForestNetwork, transversal: Transversal | None = None, first: Trees | None = None
+) -> Trees:
+    """Return the packing of `network` that suits the objective of `task` best, the first of equals.
 
-    network: ForestNetwork
-    objective: Objective
-    transversal: Transversal | None
-    first: Trees | None
+    Several seeds are as many tasks of the executor. transversal, first: as for `pack_trees`
+    """
+    options = task.options
+    if not 1 <= options.seeds <= MAX_SEEDS:
+        raise InvalidInput(f"there must be 1 to {MAX_SEEDS} seeds", options.seeds, "choose another --seeds")
+    if options.seeds == 1:
+        return pack_trees(network, options.objective, options.seed, transversal=transversal, first=first)
+    seeds = range(options.seed, options.seed + options.seeds)
+    packings = task.executor.map(_pack, seeds, (network, options.objective, transversal, first), task.progress)
+    return min(packings, key=lambda trees: objective_key(network, trees, options.objective))
 
-    def best(self, seeds: range, executor: Executor, progress: Progress | None = None) -> Trees:
-        """Return the packing that suits the objective best, the first of equals; one task of `executor` per seed."""
-        if not 1 <= len(seeds) <= MAX_SEEDS:
-            raise InvalidInput(f"there must be 1 to {MAX_SEEDS} seeds", len(seeds), "choose another --seeds")
-        packings = executor.map(_pack, seeds, self, progress)
-        return min(packings, key=lambda trees: objective_key(self.network, trees, self.objective))
 
-
-def _pack(portfolio: Portfolio, seed: int) -> Trees:
-    return pack_trees(
-        portfolio.network, portfolio.objective, seed, transversal=portfolio.transversal, first=portfolio.first
-    )
+def _pack(problem: tuple[ForestNetwork, Objective, Transversal | None, Trees | None], seed: int) -> Trees:
+    network, objective, transversal, first = problem
+    return pack_trees(network, objective, seed, transversal=transversal, first=first)

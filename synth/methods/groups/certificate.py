@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from chorale.synth.bounds.least_trees import least_tree, shortest_distances
+from chorale.synth.bounds.certificate import least_tree, shortest_distances
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.methods.groups.group import Group

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.cheapest_tree import cheapest_tree
+from chorale.synth.bounds.tree_pairs import cheapest_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import minimum

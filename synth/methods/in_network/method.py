@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import reduce_scatter_allgather_time
+from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.methods.in_network.directed_pairs import pair_packing, pairs_of_packing
-from chorale.synth.methods.in_network.pair_schedule import (
+from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
+from chorale.synth.methods.in_network.paired_trees import (
     PairedTrees,
+    ReversibleTrees,
+    mates_of,
     rate_of_pairs,
     schedule_of_pairs,
     there_and_back,
     turned_around,
-)
-from chorale.synth.methods.in_network.reversible_trees import (
-    ReversibleTrees,
-    mates_of,
     with_equal_widths,
     without_leaf_switches,
 )
-from chorale.synth.methods.in_network.spreading_trees import spreading_trees
+from chorale.synth.methods.in_network.splits import (
+    UndirectedSplit,
+    best_split,
+    packed_trees,
+    spreading_trees,
+    whole_units,
+)
 from chorale.synth.methods.in_network.stars import boxes_of, star_plan
-from chorale.synth.methods.in_network.tree_columns import column_packing, trees_of_packing
-from chorale.synth.methods.in_network.tree_packing import packed_trees, whole_units
-from chorale.synth.methods.in_network.undirected_split import UndirectedSplit, best_split
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule, Parameter, Schedule
 from chorale.synth.topology.relabelling import Relabelled, promoted
@@ -100,10 +100,12 @@ def _by_promise(topology: Topology, options: Options, bound: Bound) -> list[_Can
         candidates += _promotion(equal, mates, options)
         candidates += _star(equal, mates, options, candidates)
         if all(candidate.rate < enough for candidate in candidates):
-            candidates += _columns(equal, mates, units, enough, proves=equal is topology)
+            # Prices speak of the topology itself only, not of a narrower one.
+            found = _pairs("columns", equal, units, enough, mates)
+            candidates += [each if equal is topology else replace(each, proof=None) for each in found]
     are_alike = all(ability.multicast == ability.reduce for ability in topology.abilities.values())
     if (equal is not topology or not are_alike) and all(candidate.rate < enough for candidate in candidates):
-        candidates += _pairs(topology, units, enough)
+        candidates += _pairs("pairs", topology, units, enough)
     return sorted(candidates, key=lambda candidate: (-candidate.rate, candidate.name != "star"))
 
 
@@ -149,24 +151,12 @@ def _units(topology: Topology, options: Options) -> int | None:
     return None if options.k is None else options.k * topology.compute_count
 
 
-def _columns(
-    topology: Topology, mates: NDArray[np.int32], units: int | None, enough: Fraction, proves: bool
+def _pairs(
+    name: str, topology: Topology, units: int | None, enough: Fraction, mates: NDArray[np.int32] | None = None
 ) -> Iterator[_Candidate]:
-    """Yield trees. proves: the topology is the network itself, not a narrower one of which alone prices speak."""
-    packing = column_packing(topology, mates, enough)
+    packing = pair_packing(topology, enough, mates)
     if packing is not None and packing.rate > 0:
-        yield _Candidate(
-            "columns",
-            packing.rate,
-            lambda: there_and_back(trees_of_packing(topology, packing, units), mates),
-            packing.certificate if proves else None,
-        )
-
-
-def _pairs(topology: Topology, units: int | None, enough: Fraction) -> Iterator[_Candidate]:
-    packing = pair_packing(topology, enough)
-    if packing is not None and packing.rate > 0:
-        yield _Candidate("pairs", packing.rate, lambda: pairs_of_packing(packing, units), packing.certificate)
+        yield _Candidate(name, packing.rate, lambda: pairs_of_packing(packing, units), packing.certificate)
 
 
 def _built(candidate: _Candidate) -> PairedTrees | None:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.in_network.reversible_trees import ReversibleTrees
-from chorale.synth.methods.in_network.tree_packing import packed_trees, whole_units
-from chorale.synth.methods.in_network.undirected_split import UndirectedSplit, best_split
+from chorale.synth.methods.in_network.paired_trees import ReversibleTrees
+from chorale.synth.methods.in_network.splits import UndirectedSplit, best_split, packed_trees, whole_units
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.relabelling import Relabelled, contracted

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from chorale.synth.bounds.least_trees import shortest_distances
+from chorale.synth.bounds.certificate import shortest_distances
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 

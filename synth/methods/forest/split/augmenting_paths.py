@@ -8,9 +8,8 @@ import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import inlined
-from chorale.synth.methods.forest.split.arc_lengths import FAR
 from chorale.synth.methods.forest.split.cut_table import CutTable
-from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
+from chorale.synth.methods.forest.split.switch_groups import FAR, SwitchGroups
 
 _PATIENCE = 32  # blind ends on the search for a path before it is given up
 

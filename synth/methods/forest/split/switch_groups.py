@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.distinct import distinct
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.arc_lengths import Distances, Wiring, spreading_lengths
 from chorale.synth.topology.automorphism import connected_labels
+
+FAR = 65535
+_BRIDGE = 3
+
+Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
@@ -137,7 +142,7 @@ def switch_groups_of(
 
     group:    int32 per node: 0, 1, ... for the switches of each group, -1 for all other nodes
     clusters: [rows, nodes]: labels of clusters; `row_of[g]` is the row that holds for group g
-    O(arcs log arcs), and the rounds of `spreading_lengths`.
+    O(arcs log arcs), and `spreading_lengths` of each group.
     """
     count = int(group.max(initial=-1)) + 1
     src_group, dst_group = group[network.src], group[network.dst]
@@ -150,12 +155,19 @@ def switch_groups_of(
     distinct, cluster_of = np.unique(ports[:, :2], axis=0, return_inverse=True)
     place, sizes = _places(group, np.flatnonzero(group >= 0), count)
     length, tables = _distance_tables(network, group, place, sizes)
+    offsets = np.searchsorted(ports[:, 0], np.arange(count + 1))
+    seen: dict[bytes, int] = {}
+    turn = np.zeros(count, dtype=np.int64)
+    for index in range(count):
+        key = ports[offsets[index] : offsets[index + 1], 2].tobytes()
+        turn[index] = seen.get(key, 0)
+        seen[key] = int(turn[index]) + 1
     return SwitchGroups(
         place,
         sizes,
         (np.cumsum(sizes**2) - sizes**2).astype(np.int64),
         np.concatenate([table.ravel() for table in tables] or [np.zeros(0, dtype=np.uint16)]),
-        _turns(ports, count),
+        turn,
         np.searchsorted(ports[:, 0], np.arange(count + 1)).astype(np.int64),
         cluster_of.ravel().astype(np.int64),
         np.searchsorted(distinct[:, 0], np.arange(count + 1)).astype(np.int64),
@@ -184,31 +196,28 @@ def _distance_tables(
     network: ForestNetwork, group: Ranks, place: Integers, sizes: Integers
 ) -> tuple[Integers, list[Distances]]:
     """Return (length per arc, distance table of each group)."""
-    from_group, to_group = group[network.src], group[network.dst]
-    inside = np.flatnonzero((from_group == to_group) & (from_group >= 0))
-    inside = inside[np.argsort(network.src[inside], kind="stable")]
+    from_group = group[network.src]
+    inside = np.flatnonzero((from_group == group[network.dst]) & (from_group >= 0))
     offsets, inner = _rows(from_group[inside], inside, len(sizes))
-    give, take = np.zeros(network.nodes, dtype=np.int64), np.zeros(network.nodes, dtype=np.int64)
-    entering, leaving = (to_group >= 0) & (from_group < 0), (from_group >= 0) & (to_group < 0)
-    np.add.at(give, network.dst[entering], network.capacity[entering])
-    np.add.at(take, network.src[leaving], network.capacity[leaving])
-    member_offsets, members = _rows(group[group >= 0], np.flatnonzero(group >= 0), len(sizes))
     length, tables = np.zeros(len(network.src), dtype=np.int64), []
     for index, size in enumerate(sizes.tolist()):
-        own, nodes = inner[offsets[index] : offsets[index + 1]], members[slice(*member_offsets[index : index + 2])]
-        ends = place[network.src[own]].astype(np.int32), place[network.dst[own]].astype(np.int32)
-        wiring = Wiring(size, *ends, network.capacity[own], give[nodes], take[nodes])
-        length[own], table = spreading_lengths(wiring)
+        own = inner[offsets[index] : offsets[index + 1]]
+        length[own], table = spreading_lengths(size, place[network.src[own]], place[network.dst[own]])
         tables.append(table)
     return length, tables
 
 
-def _turns(ports: NDArray[np.integer], count: int) -> Integers:
-    offsets = np.searchsorted(ports[:, 0], np.arange(count + 1))
-    seen: dict[bytes, int] = {}
-    turn = np.zeros(count, dtype=np.int64)
-    for index in range(count):
-        key = ports[offsets[index] : offsets[index + 1], 2].tobytes()
-        turn[index] = seen.get(key, 0)
-        seen[key] = int(turn[index]) + 1
-    return turn
+def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:
+    """Return (length per arc, uint16[size, size] distances, `FAR` where there is no path) inside a group of switches.
+
+    Arcs that close no triangle, such as those between groups of routers, are longer than others: with arcs of equal
+    length, ways over two global links of a dragonfly would be as short as those over one, and overload them. Only the
+    quality of what is proposed depends on this. O(size * arcs * log arcs).
+    """
+    if len(src) == 0:
+        return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)
+    arcs = sparse.csr_array((np.ones(len(src), dtype=np.int64), (src, dst)), shape=(size, size))
+    beside = np.asarray((arcs @ arcs).todense())[src, dst] > 0
+    length = np.where(beside, 1, _BRIDGE)
+    distance = csgraph.shortest_path(sparse.csr_array((length.astype(np.float64), (src, dst)), shape=(size, size)))
+    return length, np.minimum(distance, FAR).astype(np.uint16)

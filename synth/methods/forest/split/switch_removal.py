@@ -45,7 +45,13 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
     to another one of that kind waits for the next call, unless its number is the smaller one. O(arcs log arcs).
     """
     first, last = _outer_neighbours(network)
-    narrow = _is_narrow(network, first, last)
+    # Whether each node is a switch with arcs, and with no neighbour besides `first` and `last`.
+    wide = np.zeros(network.nodes, dtype=bool)
+    for node, other in ((network.src, network.dst), (network.dst, network.src)):
+        wide[node[(other != first[node]) & (other != last[node])]] = True
+    used = np.zeros(network.nodes, dtype=bool)
+    used[network.src] = used[network.dst] = True
+    narrow = used & ~wide & (np.arange(network.nodes) >= network.compute_count)
     chosen = narrow.copy()
     for neighbour in (first, last):
         switch = np.flatnonzero(narrow)
@@ -66,16 +72,6 @@ def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
     np.minimum.at(first, nodes, others)
     np.maximum.at(last, nodes, others)
     return first, last
-
-
-def _is_narrow(network: ForestNetwork, first: Integers, last: Integers) -> Flags:
-    """Whether each node is a switch with arcs, and with no neighbour besides `first` and `last`."""
-    wide = np.zeros(network.nodes, dtype=bool)
-    for node, other in ((network.src, network.dst), (network.dst, network.src)):
-        wide[node[(other != first[node]) & (other != last[node])]] = True
-    used = np.zeros(network.nodes, dtype=bool)
-    used[network.src] = used[network.dst] = True
-    return used & ~wide & (np.arange(network.nodes) >= network.compute_count)
 
 
 def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
@@ -160,12 +156,25 @@ class _Removal:
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
-        chosen = _independent(network, used & (self.level == lowest))
+        # Flag a largest possible set of candidates no two of which share an arc, small numbers first.
+        candidates = used & (self.level == lowest)
+        chosen = candidates.copy()
+        both = candidates[network.src] & candidates[network.dst]
+        ends = np.sort(np.stack([network.src[both], network.dst[both]], axis=1), axis=1)
+        for smaller, larger in ends[np.argsort(ends[:, 1], kind="stable")].tolist():
+            if chosen[smaller]:
+                chosen[larger] = False
         group = np.where(chosen, np.cumsum(chosen) - 1, -1).astype(np.int32)
         is_upper = (self.level >= lowest).astype(np.int32)[None, :]
         groups = switch_groups_of(network, group, is_upper, np.zeros(int(chosen.sum()), dtype=np.int64))
         if not self._advance(groups, whole_fabrics=False):
-            raise _refusal(network, int(np.flatnonzero(chosen)[0]), names)
+            switch = int(np.flatnonzero(chosen)[0])
+            entering = int(network.capacity[network.dst == switch].sum())
+            leaving = int(network.capacity[network.src == switch].sum())
+            name = names[switch] if names else f"number {switch}"
+            rule = "a switch that cannot copy data must have at least as much capacity in as out, in whole trees"
+            value = f"switch {name}, of which {entering} in and {leaving} out could not be joined"
+            raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
         """Split off at `groups`; return False if known cuts forbid everything."""
@@ -208,26 +217,6 @@ def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
     blind = entered ^ left
     blind[: network.compute_count] = False
     return blind
-
-
-def _independent(network: ForestNetwork, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flag a largest possible set of candidates no two of which share an arc, small numbers first."""
-    chosen = candidates.copy()
-    both = candidates[network.src] & candidates[network.dst]
-    ends = np.sort(np.stack([network.src[both], network.dst[both]], axis=1), axis=1)
-    for smaller, larger in ends[np.argsort(ends[:, 1], kind="stable")].tolist():
-        if chosen[smaller]:
-            chosen[larger] = False
-    return chosen
-
-
-def _refusal(network: ForestNetwork, switch: int, names: Sequence[str]) -> InvalidInput:
-    entering = int(network.capacity[network.dst == switch].sum())
-    leaving = int(network.capacity[network.src == switch].sum())
-    name = names[switch] if names else f"number {switch}"
-    rule = "a switch that cannot copy data must have at least as much capacity in as out, in whole trees"
-    value = f"switch {name}, of which {entering} in and {leaving} out could not be joined"
-    return InvalidInput(rule, value, "balance its links, or choose another k")
 
 
 def _between_ranks(split: SplitNetwork) -> SplitNetwork:

@@ -54,7 +54,7 @@ def enter_blocks(
 ) -> tuple[Entries, Capacities] | None:
     """Return entries of k trees for all roots of the first block, and what they leave of `carried` (int64 per link).
 
-    owner: int64 per node, as `chorale.synth.methods.forest.symmetric.blocks.block_owners` has it
+    owner: int64 per node, as `chorale.synth.methods.forest.symmetric.symmetric_forest.block_owners` has it
     A link from block to block counts twice as far as a link inside one. Of the nearest ranks of a block, that at the
     root's own position is taken, unless it already has its part of all entries, else the one with the fewest. None
     where links on the ways chosen cannot carry them.

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.cut_search import CutSearch
 from chorale.synth.bounds.lower_bound import (
     allreduce_bounds,
     lower_bound,
     reduce_scatter_allgather_time,
     single_rank_cuts,
 )
-from chorale.synth.bounds.optimum import search_for
+from chorale.synth.bounds.optimum import CutSearch, search_for
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

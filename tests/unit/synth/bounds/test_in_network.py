@@ -6,8 +6,7 @@ import pytest
 
 from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.spec import parse_topology

@@ -7,10 +7,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
-from chorale.synth.bounds import fewest_trees as fewest_trees_module
-from chorale.synth.bounds.cut_search import CutSearch
-from chorale.synth.bounds.fewest_trees import integral_trees
-from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, optimum
+from chorale.synth.bounds import optimum as fewest_trees_module
+from chorale.synth.bounds.optimum import CutSearch, Optimum, fixed_k_optimum, integral_trees, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.links import Link, Links

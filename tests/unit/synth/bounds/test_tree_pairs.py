@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chorale.synth.bounds import pair_program
+from chorale.synth.bounds import tree_pairs as pair_program
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.tree_pairs import PairSplit, tree_pairs

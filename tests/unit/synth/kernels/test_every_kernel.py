@@ -32,7 +32,6 @@ from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.residual_network import arc_table_of
 from chorale.synth.methods.forest.rooted_trees import rooted_trees
-from chorale.synth.methods.forest.split.arc_lengths import Wiring, spreading_lengths
 from chorale.synth.methods.forest.split.cut_table import cut_table
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_trees
@@ -108,8 +107,6 @@ def trees() -> None:
     fabric = forest_network(switched, Fraction(3), np.ones(4, dtype=np.int64))
     cut_table(fabric, np.arange(6)[None] < 1)
     split = remove_switches(fabric)
-    narrow = np.array([0, 0, 1, 2], dtype=np.int32), np.array([1, 2, 2, 0], dtype=np.int32), np.ones(4, dtype=np.int64)
-    spreading_lengths(Wiring(3, *narrow, np.full(3, 9), np.full(3, 9)))
     packed = pack_trees(split.network)
     old = synthesize("forest", parse_topology("torus:3x3"), ALLGATHER, Options(k=2), SERIAL).schedule
     reused_trees(old, parse_topology("torus:3x3"), network)

@@ -10,7 +10,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import rechunked
-from chorale.synth.methods.forest.uneven import uneven_forest
+from chorale.synth.methods.forest.forest import uneven_forest
 from chorale.synth.methods.traffic.matrix import traffic_matrix
 from chorale.synth.methods.traffic.planner import plan_traffic, traffic_schedule
 from chorale.synth.targets.lift import read_checked

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import pytest
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule
-from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods import auto
-from chorale.synth.methods.auto import auto_method
+from chorale.synth.methods.auto import Auto
 from chorale.synth.methods.bfb import floor
 from chorale.synth.methods.bfb.floor import breadth_first_floor
 from chorale.synth.methods.catalog import METHODS, form_of, synthesize
@@ -27,10 +27,17 @@ def cost_of(method: str, spec: str, collective: str, options: Options | None = N
     return (verified.cost.time_per_byte, verified.cost.steps), verified.schedule.method
 
 
+def remade(method, make):
+    """Return `method` with `make` in place of its own."""
+    other = copy(method)
+    other.make = make
+    return other
+
+
 def limited(spec: str, **limits: int):
     """Return what auto makes of an allgather where it has other limits."""
     named = {name: method for name, method in METHODS.items() if name != "auto"}
-    method = auto_method(named, **limits)
+    method = Auto(named, **limits)
     return method.schedule(parse_topology(spec), parse_collective("allgather"), Options(), SerialExecutor(), None)
 
 
@@ -62,10 +69,10 @@ def test_an_all_to_all_comes_with_prices_that_prove_more_than_cuts():
 
 def test_the_only_method_is_tried_once_and_says_itself_what_is_wrong():
     calls = []
-    only = replace(METHODS["alltoall"], make=lambda *given: calls.append(given))
+    only = remade(METHODS["alltoall"], calls.append)
     named = {name: method for name, method in METHODS.items() if name != "auto"} | {"alltoall": only}
     ring, alltoall = parse_topology("ring:4"), parse_collective("alltoall")
-    auto_method(named).schedule(ring, alltoall, Options(), SerialExecutor(), None)
+    Auto(named).schedule(ring, alltoall, Options(), SerialExecutor(), None)
     assert len(calls) == 1
     with pytest.raises(InvalidInput, match="chunks per shard must be 1 to"):
         synthesize("auto", ring, alltoall, Options(chunks=10**9), SerialExecutor())
@@ -129,18 +136,18 @@ def test_very_large_networks_take_the_first_method(monkeypatch):
 def test_trees_come_first_where_breadth_first_broadcast_misses_the_optimum(collective):
     """On meshes the nodes that need most differ from step to step; nobody makes the slower schedule to see that."""
     named = {name: method for name, method in METHODS.items() if name in ("bfb", "forest")}
-    named["bfb"] = replace(named["bfb"], make=None)
+    named["bfb"] = remade(named["bfb"], None)
     # What an allreduce could reach at best is not known exactly, so that beyond the largest limit only it ends there.
     limits = {"max_ranks_all_methods": 8, "max_ranks_second_method": 8 if collective == "allreduce" else 1024}
     mesh, target = parse_topology("mesh:6x6"), parse_collective(collective)
-    made = auto_method(named, **limits).schedule(mesh, target, Options(), SerialExecutor(), None)
+    made = Auto(named, **limits).schedule(mesh, target, Options(), SerialExecutor(), None)
     assert made.method == "forest"
 
 
 def test_a_fastest_breadth_first_broadcast_is_not_compared():
-    named = {name: replace(method, make=None) for name, method in METHODS.items() if name != "auto"}
+    named = {name: remade(method, None) for name, method in METHODS.items() if name != "auto"}
     named["bfb"] = METHODS["bfb"]
-    made = auto_method(named).schedule(
+    made = Auto(named).schedule(
         parse_topology("torus:3x3"), parse_collective("allgather"), Options(), SerialExecutor(), None
     )
     assert made.method == "bfb"

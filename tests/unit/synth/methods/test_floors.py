@@ -7,8 +7,8 @@ import pytest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.auto import Floors
 from chorale.synth.methods.catalog import METHODS, synthesize
-from chorale.synth.methods.floors import Floors
 from chorale.synth.topology.spec import parse_topology
 
 SPECS = (

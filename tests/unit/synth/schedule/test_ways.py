@@ -10,8 +10,8 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.schedule.data_paths import DataPath, data_paths
 from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.traffic import DataPath, data_paths
 from chorale.synth.topology.spec import parse_topology
 
 

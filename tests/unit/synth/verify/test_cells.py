@@ -15,7 +15,7 @@ from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.cells import ChunkIntervals
+from chorale.synth.verify.conditions import ChunkIntervals
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
 from tests.unit.synth.methods.forest.trees_on import trees_on
@@ -35,7 +35,7 @@ def with_column(schedule: Schedule, name: str, row: int, value: int) -> Schedule
 
 def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chorale.synth.verify.cells.FEW_CHUNKS", few_chunks)
+        patch.setattr("chorale.synth.verify.conditions.FEW_CHUNKS", few_chunks)
         return inspect(schedule)
 
 

@@ -122,7 +122,7 @@ def test_what_the_synthesizers_make_is_accepted_by_both_replays(spec, collective
 def test_windows_of_shards_give_the_same_answer(monkeypatch):
     whole = verify(make("torus:2x4", ALLREDUCE))
     monkeypatch.setattr("chorale.synth.verify.verify.MEMORY_BYTES", 1)
-    monkeypatch.setattr("chorale.synth.verify.cells.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("chorale.synth.verify.conditions.ROWS_AT_ONCE", 7)
     cut = verify(make("torus:2x4", ALLREDUCE))
     assert (cut.cost, cut.link_loads) == (whole.cost, whole.link_loads)
     assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
-from chorale.synth.bounds.alltoall_certificate import check_alltoall_certificate
+from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size

@@ -21,7 +21,7 @@ from chorale.synth.methods.forest import allreduce_pairs as pairs_module
 from chorale.synth.methods.forest import allreduce_pairs as whole_module
 from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
 from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.targets.registry import target_named
@@ -151,7 +151,7 @@ def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypat
     monkeypatch.setattr(pairs_module, "pairs_if_countable", refuse)
     topology = parse_topology(spec)
     assert lower_bound(topology, ALLREDUCE).value == reduce_scatter_allgather_time(topology)
-    assert faster_pairs(topology, Options(), SerialExecutor()) is None
+    assert faster_pairs(SynthesisTask(topology, ALLREDUCE, Options(), SerialExecutor())) is None
 
 
 def test_fabrics_beyond_the_program_take_two_phases() -> None:

@@ -17,7 +17,7 @@ from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.forest.uneven import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.forest.forest import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
 from tests.strategies import strongly_connected_topologies

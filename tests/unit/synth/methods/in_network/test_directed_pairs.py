@@ -7,19 +7,17 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.ours.quality import random_able_fabric
-from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import in_network_bound
-from chorale.synth.bounds.lower_bound import reduce_scatter_allgather_time
-from chorale.synth.bounds.price_certificate import KIND as PAIR_PRICES
-from chorale.synth.bounds.price_certificate import check_price_certificate
+from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
+from chorale.synth.bounds.certificate import check_certificate, check_price_certificate
+from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_allgather_time
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.in_network.directed_pairs import pair_packing, pairs_of_packing
-from chorale.synth.methods.in_network.pair_schedule import rate_of_pairs, schedule_of_pairs
+from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
+from chorale.synth.methods.in_network.paired_trees import rate_of_pairs, schedule_of_pairs
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology

@@ -5,15 +5,14 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.ours.quality import random_able_fabric
-from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.in_network import bound_of_schedule, in_network_bound
-from chorale.synth.bounds.price_certificate import check_price_certificate
+from chorale.synth.bounds.certificate import check_certificate, check_price_certificate
+from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.in_network.reversible_trees import mates_of
-from chorale.synth.methods.in_network.tree_columns import column_packing
+from chorale.synth.methods.in_network.pair_packing import pair_packing
+from chorale.synth.methods.in_network.paired_trees import mates_of
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links
@@ -106,7 +105,7 @@ def test_a_gap_that_is_known():
     wires = [(3, 4), *((rank, switch) for rank in range(3) for switch in (3, 4))]
     links = Links.build(Link(*ends, Fraction(1)) for wire in wires for ends in (wire, wire[::-1]))
     topology = Topology("gap", tuple("01234"), 3, links, abilities={3: SwitchAbility(True, True)})
-    packing = column_packing(topology, mates_of(topology), Fraction(2))
+    packing = pair_packing(topology, Fraction(2), mates_of(topology))
     assert 1 / check_price_certificate(topology, packing.certificate) == packing.rate
     assert packing.rate == Fraction(11, 6)
     assert 1 / made(topology).cost.time_per_byte == Fraction(11, 6)

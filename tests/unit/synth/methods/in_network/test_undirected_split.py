@@ -9,9 +9,8 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.in_network import undirected_split
-from chorale.synth.methods.in_network.tree_packing import whole_units
-from chorale.synth.methods.in_network.undirected_split import best_split
+from chorale.synth.methods.in_network import splits as undirected_split
+from chorale.synth.methods.in_network.splits import best_split, whole_units
 from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.spec import parse_topology
 

@@ -2,26 +2,39 @@
 
 A tree takes its rate of both directions of every link that it uses, so that out-trees alone may be packed if what they
 take of a link there and back together stays within its bandwidth. The linear program has a row per cut that is known
-to be too narrow (as `chorale.synth.bounds.pair_program`) and a variable per orbit of known symmetries: averaging over
+to be too narrow (as `chorale.synth.bounds.tree_pairs`) and a variable per orbit of known symmetries: averaging over
 them keeps every solution a solution. It proposes; what it says is rounded to fractions and counted again on all links.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
-from chorale.synth.bounds.exact_vertex import exact_vertex
-from chorale.synth.bounds.residual_graph import Integers, amounts_on, residual_graph
-from chorale.synth.bounds.tree_pairs import MergedArcs, merged_arcs
+from chorale.synth.bounds.optimum import CutSearch, fewest_trees, improving_cuts
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, amounts_on, residual_graph
+from chorale.synth.bounds.tree_pairs import MergedArcs, exact_vertex, merged_arcs, trim_at_switches
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.linear_program import GrowingProgram
+from chorale.synth.methods.forest.network import apportioned, at_least_scale, network_of_links, trees_on_links
+from chorale.synth.methods.forest.packing import pack_trees
+from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
+from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.tree_transfers import tree_transfers
+from chorale.synth.methods.in_network.paired_trees import ReversibleTrees, without_leaf_switches
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import Routes
 from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 from chorale.synth.topology.automorphism import orbits
-from chorale.synth.topology.relabelling import Relabelled
+from chorale.synth.topology.relabelling import Relabelled, promoted
+from chorale.synth.topology.topology import Topology
 
 _MAX_ROUNDS = 60
 _UNITS = 2**40
@@ -123,7 +136,9 @@ class _Program:
         """
         widest = float(max(self.arcs.width))
         program = self._started(widest)
-        carried = np.concatenate([np.zeros(self.root_orbits), self._half_widths() / widest])
+        half = np.zeros(self.variables - self.root_orbits)
+        half[self.arc_orbit] = [float(width) / 2 for width in self.arcs.width]
+        carried = np.concatenate([np.zeros(self.root_orbits), half / widest])
         for _ in range(_MAX_ROUNDS):
             point = np.maximum(0.0, program.minimum()[0])
             cuts = self._violated(point)
@@ -144,11 +159,6 @@ class _Program:
         np.subtract.at(objective, self.root_orbit, 1.0)
         bound = np.array([float(value) for value in self.exact_bound()]) / widest
         return GrowingProgram(objective, self.matrix(), bound, "leave switches that add out")
-
-    def _half_widths(self) -> Floats:
-        half = np.zeros(self.variables - self.root_orbits)
-        half[self.arc_orbit] = [float(width) / 2 for width in self.arcs.width]
-        return half
 
     def exact_bound(self) -> list[Fraction]:
         """Return the right sides of all rows."""
@@ -225,3 +235,150 @@ class _Program:
 
 def _numbered(names: NDArray[np.integer]) -> Integers:
     return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
+
+
+MAX_UNITS = 2**22
+"""Where so many lose nothing, they are packed as they are: weights of trees may be large."""
+_ROUNDED_UNITS = 2**17
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeUnits:
+    """A split in whole units. supply: int64 per compute node;  carried: int64 per link, of out-trees."""
+
+    supply: Integers
+    carried: Integers
+
+
+def whole_units(relabelled: Relabelled, split: UndirectedSplit, units: int | None) -> WholeUnits:
+    """Return `split` in the fewest units that lose nothing, or in about `units` units, all cuts counted.
+
+    Where losing nothing would take more than `MAX_UNITS`, there are about 2^17. Roots get them in proportion to
+    their rates; the scale is the least one found at which all cuts carry them. InvalidInput where there is none.
+    """
+    links = relabelled.network.links
+
+    def is_small(scale: Fraction | int) -> bool:
+        return scale * max(links.bandwidths) * len(links) < LARGEST_AMOUNT
+
+    def whole_at(scale: Fraction | int, counts: Sequence[int]) -> WholeUnits:
+        if not is_small(scale):  # a split that is almost right, but for a cut without any bandwidth
+            rule = "the links of a split must carry its trees, in amounts of 64 bits"
+            raise InvalidInput(rule, relabelled.network.spec, "leave these switches as they are")
+        supply = np.zeros(relabelled.network.compute_count, dtype=np.int64)
+        supply[: len(counts)] = counts
+        return _rounded_down(relabelled, split, supply, scale)
+
+    def fits(whole: WholeUnits) -> bool:
+        network = network_of_links(relabelled.network, whole.carried, whole.supply)
+        return len(find_violated_cuts(network, 1)) == 0
+
+    exact = lcm(*(value.denominator for value in (*split.roots, *split.outward)))
+    if units is None and exact * split.rate <= MAX_UNITS and is_small(exact):
+        whole = whole_at(exact, [int(root * exact) for root in split.roots])
+        if fits(whole):
+            return whole
+    counts = apportioned(split.roots, units or _ROUNDED_UNITS)
+    return at_least_scale(sum(counts) / split.rate, lambda scale: whole_at(scale, counts), fits)
+
+
+def _rounded_down(
+    relabelled: Relabelled, split: UndirectedSplit, supply: Integers, scale: Fraction | int
+) -> WholeUnits:
+    """Return `split` times `scale` in whole units per link: there and back of a link together fit into it.
+
+    Of parallel links the first carry what goes there, the last what comes back.
+    """
+    network, arcs = relabelled.network, split.arcs
+    links, nodes = network.links, network.node_count
+    demand = {
+        int(src) * nodes + int(dst): int(scale * amount)
+        for src, dst, amount in zip(arcs.src, arcs.dst, split.outward, strict=True)
+    }
+    room = np.array([int(scale * width) for width in links.bandwidths], dtype=np.int64)[links.bandwidth_class]
+    carried = np.zeros(len(links), dtype=np.int64)
+    parallel = links.parallel_index().tolist()
+    by_pair: dict[int, list[int]] = {}
+    for link, (src, dst) in enumerate(zip(links.src.tolist(), links.dst.tolist(), strict=True)):
+        by_pair.setdefault(src * nodes + dst, []).append(link)
+    for key, members in by_pair.items():
+        src, dst = divmod(key, nodes)
+        ordered = sorted(members, key=lambda link: parallel[link], reverse=src > dst)
+        left = demand[key]
+        for link in ordered:
+            carried[link] = min(left, int(room[link]))
+            left -= int(carried[link])
+    _keep_both_ways(by_pair, nodes, parallel, room, carried)
+    trim_at_switches(network, links.src, links.dst, carried)
+    return WholeUnits(supply, carried)
+
+
+def _keep_both_ways(
+    by_pair: dict[int, list[int]], nodes: int, parallel: list[int], room: Integers, carried: Integers
+) -> None:
+    """Take from links that carry more both ways together than fits."""
+    for key, members in by_pair.items():
+        src, dst = divmod(key, nodes)
+        if src > dst:
+            continue
+        back = {parallel[link]: link for link in by_pair[dst * nodes + src]}
+        for link in members:
+            other = back[parallel[link]]
+            excess = int(carried[link] + carried[other] - room[link])
+            if excess > 0:
+                taken = min(excess, int(carried[other]))
+                carried[other] -= taken
+                carried[link] -= excess - taken
+
+
+def packed_trees(topology: Topology, relabelled: Relabelled, whole: WholeUnits, options: Options) -> ReversibleTrees:
+    """Return trees of `topology` that carry all units; contracted groups are not joined within yet.
+
+    Raises InvalidInput where a switch stands in the way, as `remove_switches` does.
+    """
+    network = relabelled.network
+    split = remove_switches(network_of_links(network, whole.carried, whole.supply), names=network.node_ids)
+    packed = pack_trees(split.network, options.objective, options.seed)
+    rows = tree_transfers(network, whole.carried, split, packed)
+    before = np.cumsum(whole.supply) - whole.supply
+    lo, hi = before[rows.root] + rows.lo, before[rows.root] + rows.hi
+    tree = np.searchsorted(np.cumsum(packed.weight), lo, side="right")
+    routes = Routes(rows.routes.offsets, relabelled.origin[rows.routes.link_ids])
+    links = topology.links
+    route = rows.route.astype(np.int64)
+    src, dst = routes.sources(links)[route], routes.destinations(links)[route]
+    return ReversibleTrees(
+        packed.root.astype(np.int64), packed.weight, tree, src.astype(np.int64), dst.astype(np.int64), route, lo, hi,
+        routes,
+    )  # fmt: skip
+
+
+_FINE = 64
+
+
+def spreading_trees(
+    topology: Topology, collective: Collective, switches: Sequence[int], options: Options
+) -> tuple[ReversibleTrees, Fraction]:
+    """Return out-trees of allgather or broadcast that span ranks and these switches, and their time per byte.
+
+    They are as fast as any that visit all those switches. Reversed, on links as wide both ways, they are in-trees.
+    Raises InvalidInput as `packed_trees` does.
+    """
+    relabelled = promoted(topology, switches)
+    supply = np.zeros(relabelled.network.compute_count, dtype=np.int64)
+    supply[slice(topology.compute_count) if collective.root is None else collective.root] = 1
+    search = CutSearch.of(relabelled.network, supply)
+    *_, (time, cut) = improving_cuts(search)
+    k = options.k or fewest_trees(search, time, cut).k
+    scale = k * time
+    while options.k and _refuses(search, scale, k):
+        scale += time / _FINE
+    whole = WholeUnits(supply * k, trees_on_links(relabelled.network, scale))
+    trees = packed_trees(topology, relabelled, whole, options)
+    return without_leaf_switches(topology, trees), scale / (k * int(supply.sum()))
+
+
+def _refuses(search: CutSearch, rate: Fraction, k: int) -> bool:
+    """Whether some cut does not carry k trees per root at `rate` trees per bandwidth."""
+    search.settled[:] = False
+    return search.violated_cut(rate, k) is not None

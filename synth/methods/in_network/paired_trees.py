@@ -1,0 +1,215 @@
+"""Trees that collect sums and trees that spread results, over ranks and switches that act: rates and schedules.
+
+Trees that carry sums up and results down over the same links, with switches as inner nodes.
+
+On links that are as wide one way as the other, some best pairs of trees are of this kind, whatever rank is the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.residual_graph import Integers
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.methods.forest.tree_transfers import split_over_shards
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.schedule.transforms import joined_routes
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReversibleTrees:
+    """Trees over ranks and switches that act. The vector is cut into units, which trees take in order.
+
+    root, weight: int64 per tree: its root, a rank, and how many units it carries
+    tree, src, dst, lo, hi: int64 per edge: its tree, from the node nearer to the root to the other, and the units of
+            the vector for which it takes the route; the edges of a tree take each unit to each node once
+    route:  int64 per edge, into `routes`, whose links lead from src to dst
+    """
+
+    root: Integers
+    weight: Integers
+    tree: Integers
+    src: Integers
+    dst: Integers
+    route: Integers
+    lo: Integers
+    hi: Integers
+    routes: Routes
+
+    @property
+    def units(self) -> int:
+        return int(self.weight.sum())
+
+
+def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> ReversibleTrees:
+    """Return `trees` without edges to switches from which nothing goes on. O(edges * height)."""
+    nodes, ranks = topology.node_count, topology.compute_count
+    src, dst = trees.tree * nodes + trees.src, trees.tree * nodes + trees.dst
+    alive = np.ones(len(src), dtype=np.bool_)
+    while True:
+        has_child = np.zeros(len(trees.root) * nodes, dtype=np.bool_)
+        has_child[src[alive]] = True
+        leaf = alive & (trees.dst >= ranks) & ~has_child[dst]
+        if not leaf.any():
+            break
+        alive &= ~leaf
+    return ReversibleTrees(
+        trees.root, trees.weight, trees.tree[alive], trees.src[alive], trees.dst[alive], trees.route[alive],
+        trees.lo[alive], trees.hi[alive], trees.routes,
+    )  # fmt: skip
+
+
+def mates_of(topology: Topology) -> NDArray[np.int32] | None:
+    """Return int32 per link: the link back of equal bandwidth; None where links are not as wide both ways."""
+    mates = _links_back(topology)
+    classes = topology.links.bandwidth_class
+    return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
+
+
+def with_equal_widths(topology: Topology) -> Topology | None:
+    """Return `topology` with each link as wide as the narrower of it and the link back; None where some has none.
+
+    Links keep their numbers, so that what fits there fits here.
+    """
+    mates, links = _links_back(topology), topology.links
+    if mates is None:
+        return None
+    if np.array_equal(links.bandwidth_class, links.bandwidth_class[mates]):
+        return topology
+    widths = [links.bandwidths[index] for index in links.bandwidth_class.tolist()]
+    narrow = [min(width, widths[mate]) for width, mate in zip(widths, mates.tolist(), strict=True)]
+    table = tuple(sorted(set(narrow)))
+    classes = np.array([table.index(width) for width in narrow], dtype=links.bandwidth_class.dtype)
+    return replace(topology, links=replace(links, bandwidth_class=classes, bandwidths=table), automorphisms=())
+
+
+def _links_back(topology: Topology) -> NDArray[np.int32] | None:
+    links = topology.links
+    parallel = links.parallel_index()
+    there = np.lexsort((parallel, links.dst, links.src))
+    back = np.lexsort((parallel, links.src, links.dst))
+    same_ends = np.array_equal(links.src[there], links.dst[back]) and np.array_equal(links.dst[there], links.src[back])
+    if not same_ends or not np.array_equal(parallel[there], parallel[back]):
+        return None
+    mates = np.empty(len(links), dtype=np.int32)
+    mates[there] = back
+    return mates
+
+
+def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
+    """Return (per edge, the step in which a result leaves its src, counted from the root; per tree, its steps).
+
+    A rank sends a step after it has received, a switch in the same step. O(edges * height).
+    """
+    ranks, nodes = topology.compute_count, topology.node_count
+    step = np.full(len(trees.root) * nodes, -1, dtype=np.int64)
+    step[np.arange(len(trees.root)) * nodes + trees.root] = 0
+    src, dst = trees.tree * nodes + trees.src, trees.tree * nodes + trees.dst
+    costs = (trees.dst < ranks).astype(np.int64)
+    waiting = np.arange(len(src))
+    while len(waiting):
+        ready = step[src[waiting]] >= 0
+        now = waiting[ready]
+        if not len(now):
+            raise AssertionError("every edge of a tree must be reached from its root")
+        step[dst[now]] = step[src[now]] + costs[now]
+        waiting = waiting[~ready]
+    height = np.zeros(len(trees.root), dtype=np.int64)
+    np.maximum.at(height, trees.tree, step[src] + 1)
+    return step[src], height
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedTrees:
+    """Trees that collect sums at their roots, and as many that spread the results from the same roots.
+
+    inward: as the others, with routes that lead from dst to src;  roots and weights are those of `outward`
+    """
+
+    inward: ReversibleTrees
+    outward: ReversibleTrees
+
+
+def schedule_of_pairs(
+    topology: Topology,
+    collective: Collective,
+    pairs: PairedTrees,
+    *,
+    method: str,
+    parameters: Mapping[str, Parameter],
+    certificate: Mapping[str, Any],
+) -> Schedule:
+    """Return the schedule that adds up inward, spreads results outward, or does both (allreduce). Not verified."""
+    inward, outward = pairs.inward, pairs.outward
+    in_step, height = endpoint_steps(topology, inward)
+    out_step, _ = endpoint_steps(topology, outward)
+    name = collective.name
+    parts, tables, first = [], [], 0
+    if name in (CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
+        parts.append((height[inward.tree] - 1 - in_step, inward.route, inward.lo, inward.hi, 1))
+        tables.append(inward.routes)
+        first = len(inward.routes)
+    if name not in (CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
+        sums_end = height - (inward.root >= topology.compute_count)  # a switch sends on in the step of the last sums
+        start = sums_end[outward.tree] if collective == ALLREDUCE else 0
+        parts.append((start + out_step, outward.route + first, outward.lo, outward.hi, 0))
+        tables.append(outward.routes)
+    routes = reduce(joined_routes, tables)
+    steps, route, lo, hi = (np.concatenate([part[place] for part in parts]) for place in range(4))
+    adds = np.concatenate([np.full(len(part[0]), part[4]) for part in parts])
+    ranks, count = topology.compute_count, int(steps.max(initial=-1)) + 1
+    order = np.argsort(steps, kind="stable")
+    chunks, (row, *intervals) = split_over_shards(lo[order], hi[order], ranks, outward.units)
+    row = order[row]
+    transfers = ColumnBounds(count, len(routes), ranks, chunks).pack((steps[row], route[row], *intervals, adds[row]))
+    return Schedule(
+        topology, collective, "pipelined", count, chunks, transfers, routes, method, parameters, certificate
+    )  # fmt: skip
+
+
+def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
+    """Return `trees`, and the same over the links back, `mates`, inward."""
+    return PairedTrees(replace(trees, routes=_reversed(trees.routes, mates)), trees)
+
+
+def turned_around(trees: ReversibleTrees, origin: NDArray[np.int32]) -> PairedTrees:
+    """Return `trees` of the transposed network, whose links came from `origin`, inward; they do not spread."""
+    return PairedTrees(replace(trees, routes=_reversed(trees.routes, origin)), trees)
+
+
+def _reversed(routes: Routes, mates: NDArray[np.int32]) -> Routes:
+    """Return each route from its end to its start over the links back."""
+    lengths = np.diff(routes.offsets)
+    position = np.arange(len(routes.link_ids)) - np.repeat(routes.offsets[:-1], lengths)
+    mirrored = np.repeat(routes.offsets[1:] - 1, lengths) - position
+    return Routes(routes.offsets, mates[routes.link_ids[mirrored]])
+
+
+def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
+    """Return the rate of an allreduce by `pairs` as links and limited adders allow it, exactly."""
+    inward = pairs.inward
+    time = topology.links.longest_time(_loads(topology, inward) + _loads(topology, pairs.outward))
+    for switch, ability in topology.abilities.items():
+        if ability.reduce_bandwidth is not None:
+            children = np.bincount(inward.tree[inward.src == switch], minlength=len(inward.root))
+            time = max(time, Fraction(int(inward.weight[children > 1].sum())) / ability.reduce_bandwidth)
+    return pairs.outward.units / time
+
+
+def _loads(topology: Topology, trees: ReversibleTrees) -> Integers:
+    """Return int64 per link: units that it carries."""
+    routes = trees.routes
+    count = np.diff(routes.offsets)[trees.route]
+    first = np.cumsum(count) - count
+    position = np.arange(count.sum()) + np.repeat(routes.offsets[trees.route] - first, count)
+    loads = np.zeros(len(topology.links), dtype=np.int64)
+    np.add.at(loads, routes.link_ids[position], np.repeat(trees.hi - trees.lo, count))
+    return loads
