@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, program_id
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, build_schedule, unobserved
+from chorale.synth.errors import CheckFailed
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switch_plans import switch_plan
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.targets.lift import read_checked
+from chorale.synth.targets.lift import lift_code, read_checked
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -39,6 +40,17 @@ def build_program(
     with observe("check"):
         read_back = read_checked(text.encode(), verified.schedule.topology, program.collective.custom)
     return LoweredProgram(program, text, read_back)
+
+
+def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
+    """Return the text of the program of `verified`, which keeps the rules of its target and is read back as it was
+    meant; what it does is not executed, which takes long for very many ranks. InvalidInput, CheckFailed as above."""
+    program = lower(verified, lowering)
+    text = target_named(lowering.target).emit(program)
+    if lift_code(text.encode()) != program:
+        rule = "a program must be read back as it was meant"
+        raise CheckFailed(rule, program.name, "report this: the writer is at fault")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

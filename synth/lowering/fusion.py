@@ -15,7 +15,6 @@ from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.lowering.dependences import dependences
 from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
-from chorale.synth.programs.columns import OPS
 from chorale.synth.programs.flat_program import (
     COUNT,
     FIRST,
@@ -30,7 +29,7 @@ from chorale.synth.programs.flat_program import (
     Integers,
     flatten,
 )
-from chorale.synth.programs.program import QUEUE_DEPTH, Op, Program
+from chorale.synth.programs.program import OPS, QUEUE_DEPTH, Op, Program
 
 Joins = dict[tuple[int, int], int]
 """Channel and rank received from, to the rank sent to by the same block."""

@@ -1,4 +1,4 @@
-"""Lowering: from a verified schedule to a program for a target, as a whole or rank by rank."""
+"""Lowering: from a verified schedule to a program for a target."""
 
 from __future__ import annotations
 
@@ -36,14 +36,7 @@ from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
-from chorale.synth.programs.program import (
-    EMPTY_RANK,
-    QUEUE_DEPTH,
-    Program,
-    ProgramStream,
-    Protocol,
-    RankProgram,
-)
+from chorale.synth.programs.program import QUEUE_DEPTH, Program, Protocol
 from chorale.synth.programs.switch_processes import switch_collective
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule
 from chorale.synth.targets.registry import target_named
@@ -144,25 +137,6 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
     return largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
 
-def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
-    """Return the program as `lower` does, made rank by rank on demand, so that it need not be held as a whole.
-
-    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.streaming`). InvalidInput for
-    `fuse`, which looks at all ranks, and for what exceeds limits by far.
-    """
-    if options.fuse:
-        raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
-    columns, limits = _of_processes(verified.schedule.expand(), options), limits_of(options)
-    _require_possible(columns, options, limits)
-    schedule = rechunked(columns, options.chunks)
-    try:
-        stream = _prepared(schedule, options, limits)
-        return replace(stream, head=replace(stream.head, origin=columns.id))
-    except _TooBig as reason:
-        rule = f"a program must fit {options.target}: {reason}"
-        raise InvalidInput(rule, columns.topology.spec, "use fewer chunks per shard, or fewer ranks") from None
-
-
 def limits_of(options: LoweringOptions) -> TargetLimits:
     """Return the limits of the target on the device of `options`."""
     limits = target_named(options.target).limits
@@ -215,13 +189,6 @@ def _misfit_error(
 def _build(
     schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
 ) -> Program:
-    stream = _prepared(schedule, options, limits, unfused)
-    return replace(stream.head, ranks=tuple(stream.ranks()))
-
-
-def _prepared(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
-) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
     switches: tuple[int, ...] = ()
@@ -251,7 +218,16 @@ def _prepared(
     max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
     # What adds packets stores the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
-    head = Program(
+    bodies = [
+        rank_program(
+            placement,
+            generator.of_rank(rank),
+            rank,
+            Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums),
+        )
+        for rank in range(ranks)
+    ]
+    return Program(
         name=_name(schedule),
         target=options.target,
         collective=collective,
@@ -259,19 +235,13 @@ def _prepared(
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=(EMPTY_RANK,) * ranks,
+        ranks=tuple(bodies),
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
         plan=_plan_options(schedule, options, limits),
         switches=switches,
     )
-
-    def make(rank: int) -> RankProgram:
-        grouping = Grouping(max_blocks, options.fuse, unfused.get(rank, ()), stores_sums)
-        return rank_program(placement, generator.of_rank(rank), rank, grouping)
-
-    return ProgramStream(head, make)
 
 
 def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:

@@ -11,9 +11,8 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.fragment_kernels import NOWHERE, OFFSET_MASK, SHIFT, Cells, moments
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
-from chorale.synth.programs.columns import BUFFERS
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
-from chorale.synth.programs.program import Buffer
+from chorale.synth.programs.program import BUFFERS, Buffer
 
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""

@@ -9,8 +9,8 @@ import numpy as np
 from chorale.synth.lowering.rank_kernels import MemoryBases, OpColumns, columns_of_ops
 from chorale.synth.lowering.thread_blocks import BlockAssignment
 from chorale.synth.lowering.unscheduled_ops import UnscheduledOps
-from chorale.synth.programs.columns import BUFFERS, RankColumns
 from chorale.synth.programs.memory import Layout
+from chorale.synth.programs.program import BUFFERS, RankColumns
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:

@@ -11,8 +11,7 @@ from chorale.synth.kernels.types import Matrix
 from chorale.synth.lowering.dependences import dependences, necessary_waits
 from chorale.synth.lowering.fragment_kernels import OFFSET_MASK, SHIFT
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn
-from chorale.synth.programs.columns import OPS
-from chorale.synth.programs.program import Op
+from chorale.synth.programs.program import OPS, Op
 
 SEND, RECV, REDUCE, COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
 RECV_COPY_SEND, RECV_REDUCE_SEND = OPS.index(Op.RECV_COPY_SEND), OPS.index(Op.RECV_REDUCE_SEND)

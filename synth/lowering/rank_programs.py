@@ -10,8 +10,7 @@ from chorale.synth.lowering.placement import Placement
 from chorale.synth.lowering.rank_columns import columns_of_blocks
 from chorale.synth.lowering.thread_blocks import assign_blocks
 from chorale.synth.lowering.unscheduled_ops import UnscheduledOps, operand_cells, with_dense_scratch
-from chorale.synth.programs.columns import ColumnBlocks
-from chorale.synth.programs.program import RankProgram, ThreadBlock
+from chorale.synth.programs.program import ColumnBlocks, RankProgram, ThreadBlock
 
 
 class Grouping(NamedTuple):

@@ -25,8 +25,8 @@ from chorale.synth.lowering.rank_kernels import (
 )
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.ordering import sorted_order
-from chorale.synth.programs.columns import BUFFERS, OPS
 from chorale.synth.programs.memory import Layout
+from chorale.synth.programs.program import BUFFERS, OPS
 
 
 class Role(IntEnum):

@@ -16,10 +16,9 @@ from hashlib import sha256
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plain_execution import PlainExecution
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import Program, chunks_moved
 
 MAX_MOVES = 2**22
 """Chunks moved by all instructions, beyond which `order_of_additions` says nothing: some seconds of work."""

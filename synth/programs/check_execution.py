@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.execution_runs import ExecutionRuns, first_excess
 from chorale.synth.programs.interpreter import RANDOM, REVERSE
 from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.message_sizes import MOST_CHUNKS, MessageBuffer
 from chorale.synth.programs.postconditions import words_of
-from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.programs.program import Program, ProgramViolation, chunks_moved
 
 MAX_CELLS = 2**25
 MAX_WORDS = 2**27

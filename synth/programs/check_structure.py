@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.ordering import sorted_order
-from chorale.synth.programs.column_rules import RECEIVES, SENDS, RankShape, is_sound
-from chorale.synth.programs.columns import NO_PEER, Column, RankColumns, columns_held, ends_of
 from chorale.synth.programs.limits import TargetLimits, limit_violations
-from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, declared_chunks, layout_of
+from chorale.synth.programs.memory import SPLIT_BY_RANK, declared_chunks, layout_of
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import BufferRef, Instruction, Program, ProgramViolation, RankProgram, ThreadBlock
+from chorale.synth.programs.program import (
+    BUFFERS,
+    NO_PEER,
+    OPS,
+    Program,
+    ProgramViolation,
+    RankColumns,
+    RankProgram,
+    columns_of,
+    ends_of,
+)
 
 Connection = tuple[int, int, int]
 """Sender, receiver, channel."""
+Counts = dict[Connection, list[int]]
+"""The chunks of all messages of each connection, in order."""
+_RECEIVES, _SENDS, _READS, _WRITES = (
+    np.array([getattr(op, name) for op in OPS]) for name in ("receives", "sends", "reads_src", "writes_dst")
+)
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
     """Return every broken rule, `limits` of the target included if given. O(instructions)."""
     found = list(_whole_program(program))
-    for rank in range(len(program.ranks)):
-        found.extend(rank_structure_violations(program, rank))
+    for rank, body in enumerate(program.ranks):
+        found += _buffers(program, rank, body)
+        found += _of_rank(program, rank, columns_of(body))
     beyond = [] if limits is None else limit_violations(program, limits)
     return [*found, *unmatched_connections(*message_counts(program)), *beyond]
-
-
-def rank_structure_violations(program: Program, rank: int) -> list[ProgramViolation]:
-    """Return the rules that `rank` breaks by itself; nothing of other ranks is looked at."""
-    rank_program = program.ranks[rank]
-    columns = columns_held(rank_program)
-    if columns is not None:
-        shape = RankShape(rank, len(program.ranks), program.channels, layout_of(program, rank))
-        if is_sound(rank_program, columns, shape):
-            return list(_buffers(program, rank, rank_program))
-    found = [*_buffers(program, rank, rank_program), *_connection_ends(rank, rank_program)]
-    for index, block in enumerate(rank_program.blocks):
-        found.extend(_block(program, rank, index, block))
-    return found
 
 
 def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
@@ -72,14 +69,9 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 def _whole_program(program: Program) -> Iterator[ProgramViolation]:
     yield from collective_violations(program)
-    used = 1 + max((channel for rank in program.ranks for channel in _channels(rank)), default=-1)
+    used = 1 + max(int(columns_of(rank).channel.max(initial=-1)) for rank in program.ranks)
     if program.channels != max(1, used):
         yield ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}")
-
-
-def _channels(rank_program: RankProgram) -> list[int]:
-    columns = columns_held(rank_program)
-    return [block.channel for block in rank_program.blocks] if columns is None else list(columns.channel.tolist())
 
 
 def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
@@ -94,210 +86,94 @@ def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator
         yield ProgramViolation.at("idle rank", "has no thread block; a rank without work needs one without steps", rank)
 
 
-def _connection_ends(rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
-    for verb in ("send", "recv"):
+def _of_rank(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
+    """Return the rules that the blocks of a rank break, block by block."""
+    found = list(_shared_connections(rank, columns))
+    marks = [*_block_marks(program, rank, columns), *_step_marks(program, rank, columns)]
+    for block, step, _, rule, message in sorted(marks, key=lambda mark: mark[:3]):
+        found.append(ProgramViolation.at(rule, message, rank, block, None if step < 0 else step))
+    return found
+
+
+def _shared_connections(rank: int, columns: RankColumns) -> Iterator[ProgramViolation]:
+    for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):
         seen: dict[tuple[int, int], int] = {}
-        for index, block in enumerate(rank_program.blocks):
-            peer = block.send_peer if verb == "send" else block.recv_peer
-            if peer is None:
-                continue
-            first = seen.setdefault((block.channel, peer), index)
+        for index, (channel, peer) in enumerate(zip(columns.channel.tolist(), peers.tolist(), strict=True)):
+            first = index if peer == NO_PEER else seen.setdefault((channel, peer), index)
             if first != index:
-                message = f"{verb}s with rank {peer} on channel {block.channel}, as block {first} does"
+                message = f"{verb}s with rank {peer} on channel {channel}, as block {first} does"
                 yield ProgramViolation.at("shared connection", message, rank, index)
 
 
-def _block(program: Program, rank: int, index: int, block: ThreadBlock) -> Iterator[ProgramViolation]:
-    if not 0 <= block.channel < program.channels:
-        message = f"channel {block.channel} is not in 0 to {program.channels - 1}"
-        yield ProgramViolation.at("channel", message, rank, index)
-    for peer in (block.send_peer, block.recv_peer):
-        if peer is not None and (peer == rank or not 0 <= peer < len(program.ranks)):
-            yield ProgramViolation.at("peer", f"peer {peer} is not another rank", rank, index)
-    layout = layout_of(program, rank)
-    for step, instruction in enumerate(block.instructions):
-        for rule, message in _instruction(program.ranks[rank], block, instruction, layout):
-            yield ProgramViolation.at(rule, message, rank, index, step)
+_Mark = tuple[int, int, int, str, str]
+"""Block, step (-1: the block), place among the rules, rule, message."""
 
 
-def _instruction(
-    rank: RankProgram, block: ThreadBlock, instruction: Instruction, layout: Layout
-) -> Iterator[tuple[str, str]]:
-    op = instruction.op
-    if op.sends and block.send_peer is None:
-        yield "peer", f"{op.value} needs a block with a rank to send to"
-    if op.receives and block.recv_peer is None:
-        yield "peer", f"{op.value} needs a block with a rank to receive from"
-    if instruction.count < 1:
-        yield "count", f"{op.value} moves {instruction.count} chunks, must move at least 1"
-    if op.reads_src and _outside(rank, instruction.src, instruction.count):
-        yield "operand", f"{op.value} reads {_range(instruction.src, instruction.count)}, outside the buffer"
-    if op.writes_dst and _outside(rank, instruction.dst, instruction.count):
-        yield "operand", f"{op.value} writes {_range(instruction.dst, instruction.count)}, outside the buffer"
+def _block_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_Mark]:
+    for block in np.flatnonzero((columns.channel < 0) | (columns.channel >= program.channels)).tolist():
+        message = f"channel {columns.channel[block]} is not in 0 to {program.channels - 1}"
+        yield block, -1, 0, "channel", message
+    for place, peers in enumerate((columns.send_peer, columns.recv_peer), 1):
+        wrong = (peers != NO_PEER) & ((peers == rank) | (peers < 0) | (peers >= len(program.ranks)))
+        for block in np.flatnonzero(wrong).tolist():
+            yield block, -1, place, "peer", f"peer {peers[block]} is not another rank"
+
+
+def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_Mark]:
+    body, layout, op, count = program.ranks[rank], layout_of(program, rank), columns.op, columns.count
+    block = columns.block_of_instruction()
+    step = np.arange(len(op)) - columns.first[block]
+
+    def marks(place: int, rule: str, wrong: NDArray[np.bool_], text: str) -> Iterator[_Mark]:
+        for item in np.flatnonzero(wrong).tolist():
+            src, dst = int(columns.src_offset[item]), int(columns.dst_offset[item])
+            message = text.format(
+                op=OPS[op[item]].value,
+                count=count[item],
+                src=f"{BUFFERS[columns.src_buffer[item]]}[{src}..{src + int(count[item]) - 1}]",
+                dst=f"{BUFFERS[columns.dst_buffer[item]]}[{dst}..{dst + int(count[item]) - 1}]",
+                distance=distance[item],
+            )
+            yield int(block[item]), int(step[item]), place, rule, message
+
+    chunks = np.array([body.input_chunks, body.output_chunks, body.scratch_chunks])
+    base = np.array([layout.base(buffer) for buffer in BUFFERS])
+    src_end, dst_end = chunks[columns.src_buffer] - count, chunks[columns.dst_buffer] - count
     # The threads of a runtime read and write a stretch in no order.
-    distance = abs(layout.cell(instruction.src) - layout.cell(instruction.dst))
-    if op.reads_src and op.writes_dst and 0 < distance < instruction.count:
-        yield "overlap", f"{op.value} reads chunks that it writes, {distance} further on"
-    for wait in instruction.waits:
-        if not (0 <= wait.block < len(rank.blocks) and 0 <= wait.step < len(rank.blocks[wait.block].instructions)):
-            yield "wait", f"waits for step {wait.step} of block {wait.block}, which does not exist"
-
-
-def _outside(rank: RankProgram, operand: BufferRef, count: int) -> bool:
-    chunks = {"i": rank.input_chunks, "o": rank.output_chunks, "s": rank.scratch_chunks}[operand.buffer]
-    return operand.offset < 0 or operand.offset + count > chunks
-
-
-def _range(operand: BufferRef, count: int) -> str:
-    return f"{operand.buffer}[{operand.offset}..{operand.offset + count - 1}]"
-
-
-Counts = dict[Connection, list[int]]
+    distance = np.abs(base[columns.src_buffer] + columns.src_offset - base[columns.dst_buffer] - columns.dst_offset)
+    no_send, no_recv = columns.send_peer[block] == NO_PEER, columns.recv_peer[block] == NO_PEER
+    yield from marks(0, "peer", _SENDS[op] & no_send, "{op} needs a block with a rank to send to")
+    yield from marks(1, "peer", _RECEIVES[op] & no_recv, "{op} needs a block with a rank to receive from")
+    yield from marks(2, "count", count < 1, "{op} moves {count} chunks, must move at least 1")
+    outside = _READS[op] & ((columns.src_offset < 0) | (columns.src_offset > src_end))
+    yield from marks(3, "operand", outside, "{op} reads {src}, outside the buffer")
+    outside = _WRITES[op] & ((columns.dst_offset < 0) | (columns.dst_offset > dst_end))
+    yield from marks(4, "operand", outside, "{op} writes {dst}, outside the buffer")
+    overlaps = _READS[op] & _WRITES[op] & (distance > 0) & (distance < count)
+    yield from marks(5, "overlap", overlaps, "{op} reads chunks that it writes, {distance} further on")
+    other, number = columns.wait_block, columns.wait_step
+    exists = (other >= 0) & (other < columns.blocks)
+    exists[exists] &= (number[exists] >= 0) & (number[exists] < columns.lengths[other[exists]])
+    waiting = np.repeat(np.arange(len(op)), columns.waits)
+    for wait in np.flatnonzero(~exists).tolist():
+        message = f"waits for step {number[wait]} of block {other[wait]}, which does not exist"
+        yield int(block[waiting[wait]]), int(step[waiting[wait]]), 6, "wait", message
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
     """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
-    for rank in range(len(program.ranks)):
-        for counts, of_rank in zip((sent, received), rank_message_counts(program.ranks[rank], rank), strict=True):
-            for connection, some in of_rank:
-                counts.setdefault(connection, []).extend(some)
+    for rank, body in enumerate(program.ranks):
+        columns = columns_of(body)
+        for counts, peers, uses in ((sent, columns.send_peer, _SENDS), (received, columns.recv_peer, _RECEIVES)):
+            used = uses[columns.op]
+            chunks, bounds = columns.count[used].tolist(), ends_of(used)[columns.first].tolist()
+            for block, (peer, channel) in enumerate(zip(peers.tolist(), columns.channel.tolist(), strict=True)):
+                if peer != NO_PEER:
+                    connection = (rank, peer, channel) if counts is sent else (peer, rank, channel)
+                    counts.setdefault(connection, []).extend(chunks[bounds[block] : bounds[block + 1]])
     return sent, received
-
-
-Ends = list[tuple[Connection, list[int]]]
-"""The counts of the messages of each block that has a peer."""
-
-
-def rank_message_counts(body: RankProgram, rank: int) -> tuple[Ends, Ends]:
-    """Return what the blocks of `rank` send and receive."""
-    columns = columns_held(body)
-    if columns is not None:
-        return _column_counts(columns, rank)
-    sent, received = [], []
-    for block in body.blocks:
-        if block.send_peer is not None:
-            counts = [item.count for item in block.instructions if item.op.sends]
-            sent.append(((rank, block.send_peer, block.channel), counts))
-        if block.recv_peer is not None:
-            counts = [item.count for item in block.instructions if item.op.receives]
-            received.append(((block.recv_peer, rank, block.channel), counts))
-    return sent, received
-
-
-def _column_counts(columns: RankColumns, rank: int) -> tuple[Ends, Ends]:
-    ends: tuple[Ends, Ends] = ([], [])
-    for found, peers, uses in zip(ends, (columns.send_peer, columns.recv_peer), (SENDS, RECEIVES), strict=True):
-        used = uses[columns.op]
-        counts = columns.count[used].tolist()
-        bounds = ends_of(used)[columns.first].tolist()
-        for block, (peer, channel) in enumerate(zip(peers.tolist(), columns.channel.tolist(), strict=True)):
-            if peer != NO_PEER:
-                connection = (rank, peer, channel) if found is ends[0] else (peer, rank, channel)
-                found.append((connection, counts[bounds[block] : bounds[block + 1]]))
-    return ends
-
-
-class OpenConnections:
-    """What the ranks of a program that come one after the other send and receive on each connection."""
-
-    def __init__(self, ranks: int, channels: int) -> None:
-        self._ranks, self._channels = ranks, channels
-        self._ends: tuple[list[RankEnds], list[RankEnds]] = ([], [])  # sent, received
-
-    def ends_of_rank(self, columns: RankColumns, rank: int) -> tuple[RankEnds, RankEnds]:
-        """Return what the blocks of a structurally sound rank send, and receive. O(instructions); in any thread."""
-        sides = ((columns.send_peer, SENDS), (columns.recv_peer, RECEIVES))
-        made = [_messages_of_blocks(columns.first, columns.op, columns.count, peers, uses) for peers, uses in sides]
-        ends = []
-        for side, ((peers, _), (lengths, counts)) in enumerate(zip(sides, made, strict=True)):
-            blocks = np.flatnonzero(peers != NO_PEER)
-            pair = rank * self._ranks + peers[blocks] if side == 0 else peers[blocks] * self._ranks + rank
-            key = pair * self._channels + columns.channel[blocks]
-            ends.append(RankEnds(key, lengths[blocks], counts[: lengths.sum()].copy()))
-        return ends[0], ends[1]
-
-    def add(self, sent: RankEnds, received: RankEnds) -> None:
-        """Note what `ends_of_rank` returned for the next rank."""
-        self._ends[0].append(sent)
-        self._ends[1].append(received)
-
-    def violations(self) -> Iterator[ProgramViolation]:
-        """Yield the connections whose ends do not agree, when all ranks have come. O(messages)."""
-        sent, received = (_joined_ends(ends) for ends in self._ends)
-        if len(sent.key) == len(received.key) and _agree(sent, received):
-            return
-        yield from unmatched_connections(self._counts(sent), self._counts(received))
-
-    def _counts(self, ends: ConnectionEnds) -> Counts:
-        bounds = ends.first.tolist()
-        return {
-            self._name(key): ends.counts[bounds[row] : bounds[row + 1]].tolist()
-            for row, key in enumerate(ends.key.tolist())
-        }
-
-    def _name(self, key: int) -> Connection:
-        pair, channel = divmod(key, self._channels)
-        sender, receiver = divmod(pair, self._ranks)
-        return sender, receiver, channel
-
-
-class RankEnds(NamedTuple):
-    """Of a rank: the number of each connection, how many messages it carries, and the chunks of all of them in order.
-    All messages are on one of the connections."""
-
-    key: Column
-    lengths: Column
-    counts: NDArray[np.int32]
-
-
-class ConnectionEnds(NamedTuple):
-    """As of ranks, of all together; `first` message of each connection, and the end of the last; `order`: the
-    connections by their numbers."""
-
-    key: Column
-    first: Column
-    counts: NDArray[np.int32]
-    order: Column
-
-
-def _joined_ends(ends: list[RankEnds]) -> ConnectionEnds:
-    key, lengths, counts = (np.concatenate(column) for column in zip(*ends, strict=True))
-    return ConnectionEnds(key, ends_of(lengths), counts, sorted_order((key,)))
-
-
-@compiled
-def _messages_of_blocks(
-    first: Column, op: Column, count: Column, peers: Column, uses: NDArray[np.bool_]
-) -> tuple[Column, NDArray[np.int32]]:
-    """Return how many instructions of each block with a peer do what `uses` says of their operation, and their chunks,
-    block by block, and zeros after them."""
-    lengths, counts = np.zeros(len(peers), dtype=np.int64), np.zeros(len(op), dtype=np.int32)
-    total = 0
-    for block in range(len(peers)):
-        begun = total
-        if peers[block] >= 0:
-            for item in range(first[block], first[block + 1]):
-                if uses[op[item]]:
-                    counts[total] = count[item]
-                    total += 1
-        lengths[block] = total - begun
-    return lengths, counts
-
-
-@compiled
-def _agree(sent: ConnectionEnds, received: ConnectionEnds) -> bool:
-    """Return whether as many connections at both ends are the same ones with the same messages."""
-    for number in range(len(sent.order)):
-        out, into = sent.order[number], received.order[number]
-        length = sent.first[out + 1] - sent.first[out]
-        if sent.key[out] != received.key[into] or length != received.first[into + 1] - received.first[into]:
-            return False
-        for index in range(length):
-            if sent.counts[sent.first[out] + index] != received.counts[received.first[into] + index]:
-                return False
-    return True
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chorale.synth.programs.columns import chunks_moved
 from chorale.synth.programs.memory import BufferShape, cell_name
 from chorale.synth.programs.part_history import (
     MAX_EXPLAINED,
@@ -18,7 +17,7 @@ from chorale.synth.programs.part_history import (
 )
 from chorale.synth.programs.plain_execution import Done, PlainExecution
 from chorale.synth.programs.postconditions import expected_outputs, initial_inputs
-from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.programs.program import Program, ProgramViolation, chunks_moved
 
 MAX_MOVES = 2**20
 """Chunks moved by all instructions, beyond which nothing is explained: some seconds of work."""

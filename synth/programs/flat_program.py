@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.programs.columns import BUFFERS, NO_PEER, OPS, RankColumns, columns_of, ends_of
 from chorale.synth.programs.memory import layout_of
-from chorale.synth.programs.program import Op, Program
+from chorale.synth.programs.program import BUFFERS, NO_PEER, OPS, Op, Program, RankColumns, columns_of, ends_of
 
 Integers = NDArray[np.int64]
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from chorale.synth.programs.column_rules import RankFacts, facts_of, written_steps_of
-from chorale.synth.programs.columns import columns_held
+import numpy as np
+
 from chorale.synth.programs.message_sizes import MessageBuffer
-from chorale.synth.programs.program import Op, Program, ProgramViolation, Protocol, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.program import (
+    NO_PEER,
+    OPS,
+    Column,
+    Op,
+    Program,
+    ProgramViolation,
+    Protocol,
+    RankColumns,
+    columns_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,120 +69,91 @@ class TargetLimits:
     message_buffers: Mapping[Protocol, MessageBuffer] | None
 
 
-def written_steps(block: ThreadBlock, limits: TargetLimits) -> int:
-    """Return the steps of `block` as its target writes them, with a `nop` for each further wait of a step."""
+def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
+    """Return the steps of each block as its target writes them, with a `nop` for each further wait of a step."""
     if not limits.single_wait:
-        return len(block.instructions)
-    return sum(max(1, len(instruction.waits)) for instruction in block.instructions)
-
-
-def written_step_counts(program: RankProgram, limits: TargetLimits) -> list[int]:
-    """Return `written_steps` of each block."""
-    columns = columns_held(program)
-    if columns is None:
-        return [written_steps(block, limits) for block in program.blocks]
-    return list((written_steps_of(columns) if limits.single_wait else columns.lengths).tolist())
+        return columns.lengths
+    return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])
 
 
 def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViolation]:
     """Return every limit that `program` exceeds. O(instructions)."""
-    found = list(_whole_program(program, limits))
-    for rank in range(len(program.ranks)):
-        found.extend(rank_limit_violations(program, rank, limits))
-    return found
-
-
-def rank_limit_violations(program: Program, rank: int, limits: TargetLimits) -> list[ProgramViolation]:
-    """Return the limits that `rank` exceeds; nothing of other ranks is looked at. O(instructions of the rank)."""
-    rank_program = program.ranks[rank]
-    columns = columns_held(rank_program)
-    if columns is not None and _keeps(facts_of(columns), limits, len(program.ranks)):
-        return []
-    found = list(_rank(rank, rank_program, limits, len(program.ranks)))
-    waited = {wait for block in rank_program.blocks for item in block.instructions for wait in item.waits}
-    for index, block in enumerate(rank_program.blocks):
-        found.extend(_block(rank, index, block, limits))
-        if limits.fused_reductions is not None:
-            found.extend(_fused_runs(rank, index, block, limits.fused_reductions, waited))
-    return found
-
-
-def _keeps(facts: RankFacts, limits: TargetLimits, ranks: int) -> bool:
-    """Return whether a rank of these facts surely keeps all limits."""
-    steps = facts.steps_with_nops if limits.single_wait else facts.steps
-    elements = facts.elements_with_nops if limits.single_wait else facts.elements
-    return (
-        facts.blocks <= limits.threadblocks
-        and 1 + ranks + elements <= limits.elements_per_rank
-        and facts.per_direction <= limits.blocks_per_direction
-        and steps <= limits.steps
-        and facts.waits <= limits.waits
-        and facts.waited_block < limits.waitable_threadblocks
-        and facts.chunks <= limits.count
-        and facts.offset <= limits.offset
-        and (limits.fused_reductions is None or not facts.reduces_locally)
-    )
-
-
-def _whole_program(program: Program, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    elements = 1 + sum(1 + _rank_elements(rank_program, limits) for rank_program in program.ranks)
-    yield from _above("ranks", len(program.ranks), limits.ranks)
-    yield from _above("channels", program.channels, limits.channels)
-    yield from _above("elements of the file", elements, limits.elements)
+    ranks = [columns_of(body) for body in program.ranks]
+    elements = [columns.blocks + int(written_steps(columns, limits).sum()) for columns in ranks]
+    found = [
+        *_above("ranks", len(ranks), limits.ranks),
+        *_above("channels", program.channels, limits.channels),
+        *_above("elements of the file", 1 + len(ranks) + sum(elements), limits.elements),
+    ]
     if limits.largest_max_bytes is not None:
-        yield from _above("bytes of the vector", program.max_bytes, limits.largest_max_bytes)
+        found += _above("bytes of the vector", program.max_bytes, limits.largest_max_bytes)
+    for rank, columns in enumerate(ranks):
+        found += _above("thread blocks of a rank", columns.blocks, limits.threadblocks, rank)
+        kept = 1 + len(ranks) + elements[rank]
+        found += _above("elements kept for one rank", kept, limits.elements_per_rank, rank)
+        for what, peers in (("sending", columns.send_peer), ("receiving", columns.recv_peer)):
+            channels, counts = np.unique(columns.channel[peers != NO_PEER], return_counts=True)
+            for channel, count in zip(channels.tolist(), counts.tolist(), strict=True):
+                name = f"{what} blocks of channel {channel}"
+                found += _above(name, count, limits.blocks_per_direction, rank)
+        found += _of_blocks(rank, columns, limits)
+    return found
 
 
-def _rank(rank: int, program: RankProgram, limits: TargetLimits, ranks: int) -> Iterator[ProgramViolation]:
-    yield from _above("thread blocks of a rank", len(program.blocks), limits.threadblocks, rank)
-    elements = 1 + ranks + _rank_elements(program, limits)
-    yield from _above("elements kept for one rank", elements, limits.elements_per_rank, rank)
-    sending = Counter(block.channel for block in program.blocks if block.send_peer is not None)
-    receiving = Counter(block.channel for block in program.blocks if block.recv_peer is not None)
-    for what, counts in (("sending", sending), ("receiving", receiving)):
-        for channel, count in sorted(counts.items()):
-            name = f"{what} blocks of channel {channel}"
-            yield from _above(name, count, limits.blocks_per_direction, rank)
+def _of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
+    """Yield what in the blocks of a rank is above a limit, block by block."""
+    last = limits.waitable_threadblocks - 1
+    waits = np.diff(columns.first_wait[columns.first])
+    steps, offset = written_steps(columns, limits), np.maximum(columns.src_offset, columns.dst_offset)
+    waiting = np.repeat(np.arange(len(columns.op)), columns.waits)
+    excessive = np.zeros(len(columns.op), dtype=np.bool_)
+    excessive[waiting[columns.wait_block > last]] = True
+    excessive |= (columns.count > limits.count) | (offset > limits.offset)
+    block_of = columns.block_of_instruction()
+    reduces = np.zeros(columns.blocks, dtype=np.bool_)
+    if limits.fused_reductions is not None:
+        reduces[block_of[columns.op == _REDUCE]] = True
+    suspects = (steps > limits.steps) | (waits > limits.waits) | reduces
+    suspects[block_of[excessive]] = True
+    for block in np.flatnonzero(suspects).tolist():
+        yield from _above("steps of a thread block", int(steps[block]), limits.steps, rank, block)
+        yield from _above("waits of a thread block", int(waits[block]), limits.waits, rank, block)
+        first = int(columns.first[block])
+        for item in np.flatnonzero(excessive & (block_of == block)).tolist():
+            position = (rank, block, item - first)
+            yield from _above("chunks of an instruction", int(columns.count[item]), limits.count, *position)
+            yield from _above("chunk offset", int(offset[item]), limits.offset, *position)
+            for other in columns.wait_block[columns.first_wait[item] : columns.first_wait[item + 1]].tolist():
+                yield from _above("id of a block that is waited on", other, last, *position)
+        if reduces[block] and limits.fused_reductions is not None:
+            yield from _fused_runs(rank, block, columns, limits.fused_reductions)
 
 
-def _block(rank: int, index: int, block: ThreadBlock, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    yield from _above("steps of a thread block", written_steps(block, limits), limits.steps, rank, index)
-    waits = sum(len(instruction.waits) for instruction in block.instructions)
-    yield from _above("waits of a thread block", waits, limits.waits, rank, index)
-    for step, instruction in enumerate(block.instructions):
-        yield from _above("chunks of an instruction", instruction.count, limits.count, rank, index, step)
-        offset = max(instruction.src.offset, instruction.dst.offset)
-        yield from _above("chunk offset", offset, limits.offset, rank, index, step)
-        for wait in instruction.waits:
-            last = limits.waitable_threadblocks - 1
-            yield from _above("id of a block that is waited on", wait.block, last, rank, index, step)
+_REDUCE = OPS.index(Op.REDUCE)
 
 
-def _fused_runs(
-    rank: int, index: int, block: ThreadBlock, longest: int, waited: Collection[Wait]
-) -> Iterator[ProgramViolation]:
+def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
     """A run of reductions ends where one of them waits, or is waited on."""
-    run, previous = 0, None
-    for step, instruction in enumerate(block.instructions):
-        if instruction.op != Op.REDUCE:
-            run, previous = 0, None
+    begin, end = columns.first[block : block + 2].tolist()
+    waited = set(columns.wait_step[columns.wait_block == block].tolist())
+    run = 0
+    for item in range(begin, end):
+        if columns.op[item] != _REDUCE:
+            run = 0
             continue
         fuses = (
-            previous is not None
-            and not instruction.waits
-            and Wait(index, step - 1) not in waited
-            and instruction.dst == previous.dst
-            and instruction.src.buffer == previous.src.buffer
+            run > 0
+            and columns.first_wait[item] == columns.first_wait[item + 1]
+            and item - 1 - begin not in waited
+            and columns.dst_buffer[item] == columns.dst_buffer[item - 1]
+            and columns.dst_offset[item] == columns.dst_offset[item - 1]
+            and columns.src_buffer[item] == columns.src_buffer[item - 1]
         )
-        if fuses and previous is not None and instruction.count != previous.count:
+        if fuses and columns.count[item] != columns.count[item - 1]:
             message = "reductions that fuse into one must have equal counts"
-            yield ProgramViolation.at("fused reductions", message, rank, index, step)
-        run, previous = (run + 1 if fuses else 1), instruction
-        yield from _above("reductions that fuse into one", run, longest, rank, index, step)
-
-
-def _rank_elements(program: RankProgram, limits: TargetLimits) -> int:
-    return len(program.blocks) + sum(written_step_counts(program, limits))
+            yield ProgramViolation.at("fused reductions", message, rank, block, item - begin)
+        run = run + 1 if fuses else 1
+        yield from _above("reductions that fuse into one", run, longest, rank, block, item - begin)
 
 
 def _above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:

@@ -1,4 +1,4 @@
-"""The Program: what each rank executes, block by block, instruction by instruction; its violations; streams of ranks.
+"""The Program: what each rank executes, as columns of numbers and, on demand, as blocks of instructions; violations.
 
 One in-memory form serves every XML target. Buffers, instructions and the meaning of chunks are those of the
 MSCCL interpreters; targets differ in names, limits and text (see `chorale.synth.targets.base`).
@@ -6,12 +6,15 @@ MSCCL interpreters; targets differ in names, limits and text (see `chorale.synth
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
@@ -145,27 +148,12 @@ class ThreadBlock:
     instructions: tuple[Instruction, ...]
 
 
-class CompactBlocks(Sequence[ThreadBlock]):
-    """Blocks in another form than objects, which are made where one is asked for."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def targets(self) -> list[int]:
-        """Return the ranks that blocks may send to."""
-
-    @abstractmethod
-    def sends(self) -> Iterator[tuple[int, int, int]]:
-        """Yield receiving rank, channel and chunks of all that is sent, of each block in order."""
-
-
 @pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class RankProgram:
     """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused.
 
-    Of lowered programs, and of those read from files as they are written here, `blocks` are columns that make their
-    objects on demand (see `chorale.synth.programs.columns`), else a tuple.
+    Of programs that were lowered or read, `blocks` are columns that make their objects on demand, else a tuple.
     """
 
     input_chunks: int
@@ -210,31 +198,18 @@ class Program:
 
     def peers(self) -> set[tuple[int, int]]:
         """Return who may send to whom."""
-        return {(rank, peer) for rank, body in enumerate(self.ranks) for peer in _targets(body.blocks)}
+        peers = (columns_of(body).send_peer for body in self.ranks)
+        return {(rank, peer) for rank, some in enumerate(peers) for peer in some.tolist() if peer != NO_PEER}
 
     def messages(self) -> Iterator[Message]:
         """Yield what is sent, of each block in order. O(instructions)."""
         for rank, body in enumerate(self.ranks):
-            for peer, channel, chunks in _sends(body.blocks):
+            columns = columns_of(body)
+            block = columns.block_of_instruction()
+            sent = np.flatnonzero(_SENDS[columns.op] & (columns.send_peer[block] != NO_PEER))
+            parts = (columns.send_peer[block[sent]], columns.channel[block[sent]], columns.count[sent])
+            for peer, channel, chunks in zip(*(part.tolist() for part in parts), strict=True):
                 yield Message(rank, peer, channel, chunks)
-
-
-def _targets(blocks: Sequence[ThreadBlock]) -> list[int]:
-    if isinstance(blocks, CompactBlocks):
-        return blocks.targets()
-    return [block.send_peer for block in blocks if block.send_peer is not None]
-
-
-def _sends(blocks: Sequence[ThreadBlock]) -> Iterator[tuple[int, int, int]]:
-    if isinstance(blocks, CompactBlocks):
-        return blocks.sends()
-    return (
-        (block.send_peer, block.channel, item.count)
-        for block in blocks
-        if block.send_peer is not None
-        for item in block.instructions
-        if item.op.sends
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +239,195 @@ class ProgramViolation:
         return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)
 
 
-EMPTY_RANK = RankProgram(0, 0, 0, ())
+OPS = tuple(Op)
+BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
+NO_PEER = -1
+
+Column = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramStream:
-    """head: the program without anything in its ranks; make: returns what a rank executes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RankColumns:
+    """What one rank executes: columns of its blocks, of their instructions in order, and of the waits of these.
 
-    head: Program
-    make_rank: Callable[[int], RankProgram]
+    send_peer, recv_peer: ranks, or NO_PEER
+    channel:     of each block
+    first:       first instruction of each block, and the end of the last
+    op:          of each instruction, an index into OPS
+    src_buffer, dst_buffer: indices into BUFFERS
+    src_offset, dst_offset: first chunks of the operands
+    count:       chunks
+    first_wait:  first wait of each instruction, and the end of the last
+    wait_block, wait_step: which instruction of which block each wait is for
+    """
 
-    def ranks(self) -> Iterator[RankProgram]:
-        """Make one rank after the other."""
-        return map(self.make_rank, range(len(self.head.ranks)))
+    send_peer: Column
+    recv_peer: Column
+    channel: Column
+    first: Column
+    op: Column
+    src_buffer: Column
+    src_offset: Column
+    dst_buffer: Column
+    dst_offset: Column
+    count: Column
+    first_wait: Column
+    wait_block: Column
+    wait_step: Column
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RankColumns):
+            return NotImplemented
+        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        return all(len(one) == len(another) and bool((one == another).all()) for one, another in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.channel)
+
+    @property
+    def lengths(self) -> Column:
+        """Instructions of each block."""
+        return np.diff(self.first)
+
+    @property
+    def waits(self) -> Column:
+        """Waits of each instruction."""
+        return np.diff(self.first_wait)
+
+    def block_of_instruction(self) -> Column:
+        """Return the block of each instruction."""
+        return np.repeat(np.arange(self.blocks), self.lengths)
+
+
+_SENDS = np.array([op.sends for op in OPS])
+
+
+class ColumnBlocks(Sequence[ThreadBlock]):
+    """The blocks that `columns` describe; equal to a tuple of the same blocks."""
+
+    __slots__ = ("_objects", "columns")
+
+    def __init__(self, columns: RankColumns) -> None:
+        self.columns = columns
+        self._objects: tuple[ThreadBlock, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.columns.blocks
+
+    @overload
+    def __getitem__(self, index: int) -> ThreadBlock: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ThreadBlock, ...]: ...
+    def __getitem__(self, index: int | slice) -> ThreadBlock | tuple[ThreadBlock, ...]:
+        return self._blocks()[index]
+
+    def __iter__(self) -> Iterator[ThreadBlock]:
+        return iter(self._blocks())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ColumnBlocks):
+            return self.columns == other.columns
+        return self._blocks() == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._blocks())
+
+    def __repr__(self) -> str:
+        return repr(self._blocks())
+
+    def __add__(self, other: tuple[ThreadBlock, ...]) -> tuple[ThreadBlock, ...]:
+        return self._blocks() + other
+
+    def __mul__(self, times: int) -> tuple[ThreadBlock, ...]:
+        return self._blocks() * times
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ColumnBlocks, (self.columns,)
+
+    def _blocks(self) -> tuple[ThreadBlock, ...]:
+        if self._objects is None:
+            self._objects = _blocks_of(self.columns)
+        return self._objects
+
+
+_place = lru_cache(maxsize=2**16)(BufferRef)
+_wait = lru_cache(maxsize=2**16)(Wait)
+
+
+def _blocks_of(columns: RankColumns) -> tuple[ThreadBlock, ...]:
+    waits = [_wait(*pair) for pair in zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)]
+    operands = ((columns.src_buffer, columns.src_offset), (columns.dst_buffer, columns.dst_offset))
+    sources, targets = (
+        [_place(BUFFERS[buffer], offset) for buffer, offset in zip(buffers.tolist(), offsets.tolist(), strict=True)]
+        for buffers, offsets in operands
+    )
+    bounds = columns.first_wait.tolist()
+    rows = zip(columns.op.tolist(), sources, targets, columns.count.tolist(), bounds[:-1], bounds[1:], strict=True)
+    items = [Instruction(OPS[op], src, dst, count, tuple(waits[low:high])) for op, src, dst, count, low, high in rows]
+    first = columns.first.tolist()
+    ends = zip(columns.send_peer.tolist(), columns.recv_peer.tolist(), columns.channel.tolist(), strict=True)
+    return tuple(
+        ThreadBlock(_peer(send), _peer(recv), channel, tuple(items[first[index] : first[index + 1]]))
+        for index, (send, recv, channel) in enumerate(ends)
+    )
+
+
+def _peer(number: int) -> int | None:
+    return None if number == NO_PEER else number
+
+
+def columns_of(rank: RankProgram) -> RankColumns:
+    """Return `rank` as columns. O(1), O(instructions) for one that was built of objects."""
+    if isinstance(rank.blocks, ColumnBlocks):
+        return rank.blocks.columns
+    items = [item for block in rank.blocks for item in block.instructions]
+    rows = [
+        (OPS.index(i.op), BUFFERS.index(i.src.buffer), i.src.offset, BUFFERS.index(i.dst.buffer), i.dst.offset, i.count)
+        for i in items
+    ]
+    ends = [
+        (*(NO_PEER if peer is None else peer for peer in (block.send_peer, block.recv_peer)), block.channel)
+        for block in rank.blocks
+    ]
+    waits = [[(wait.block, wait.step) for wait in item.waits] for item in items]
+    return columns_from(ends, [len(block.instructions) for block in rank.blocks], rows, waits)
+
+
+def columns_from(
+    ends: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    waits: Sequence[Sequence[tuple[int, int]]],
+) -> RankColumns:
+    """Return the columns of a rank.
+
+    ends:    send_peer, recv_peer and channel of each block; lengths: instructions of each
+    rows:    op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction; waits: those of each
+    """
+    pairs = [pair for some in waits for pair in some]
+    return RankColumns(
+        *_transposed(ends, 3),
+        ends_of(lengths),
+        *_transposed(rows, 6),
+        ends_of([len(some) for some in waits]),
+        *_transposed(pairs, 2),
+    )
+
+
+def _transposed(rows: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), width)
+    return (np.ascontiguousarray(column) for column in table.T)
+
+
+def chunks_moved(program: Program) -> int:
+    """Return the chunks that all instructions move together. O(instructions)."""
+    return sum(int(columns_of(rank).count.sum()) for rank in program.ranks)
+
+
+def ends_of(lengths: Sequence[int] | Column) -> Column:
+    """Return where each of so many consecutive stretches begins, and where the last ends."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

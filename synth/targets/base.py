@@ -1,25 +1,18 @@
-"""The Target interface: writes programs as text of one format and reads them back; the raw document of XML targets."""
+"""The Target interface: writes programs as text of one format and reads them back."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from chorale.synth.custom_collective import CustomCollective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.check_structure import require_valid_structure
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import (
-    Buffer,
-    BufferRef,
-    Instruction,
-    Program,
-    ProgramViolation,
-    RankProgram,
-    Wait,
-)
+from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.targets.xml_reading import DocumentBody, XmlAttributes
+from chorale.synth.targets.xml_writing import Attribute, document_text
 
 P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
@@ -57,158 +50,31 @@ class Target(Protocol):
         ...
 
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
-LARGEST_INTEGER = 2**63 - 1
-_BUFFERS: Mapping[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
-
-
 @dataclass(frozen=True, slots=True)
-class RawStep:
-    """One step element. `published` says whether the text allows others to wait on it."""
-
-    number: int
-    type: str
-    src: BufferRef
-    dst: BufferRef
-    count: int
-    waits: tuple[Wait, ...]
-    published: bool
-
-
-@dataclass(slots=True)
-class RawBlock:
-    """One thread block element with its steps in file order."""
-
-    id: int
-    send: int
-    recv: int
-    channel: int
-    steps: list[RawStep] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class RawRank:
-    """One rank element with its blocks in file order."""
-
-    id: int
-    input_chunks: int
-    output_chunks: int
-    scratch_chunks: int
-    blocks: list[RawBlock] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class RawProgram:
-    """The whole document; `notices` says what of it every reader passes over."""
-
-    attributes: XmlAttributes
-    ranks: list[RawRank] = field(default_factory=list)
-    notices: list[ProgramViolation] = field(default_factory=list)
-
-
-class XmlAttributes:
-    """The attributes of one element, read with checks. Errors name the element and its line.
-
-    collective: what the program is to do, where somebody says so besides the file
-    """
-
-    __slots__ = ("_element", "_line", "_values", "collective")
-
-    def __init__(
-        self, element: str, line: int, values: Mapping[str, str], collective: CustomCollective | None = None
-    ) -> None:
-        self._element = element
-        self._line = line
-        self._values = values
-        self.collective = collective
-
-    def for_collective(self, collective: CustomCollective | None) -> XmlAttributes:
-        """Return the attributes of a program that is for `collective`, whatever `coll` says."""
-        return XmlAttributes(self._element, self._line, self._values, collective)
-
-    @property
-    def location(self) -> str:
-        return f"<{self._element}> in line {self._line}"
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def names(self) -> frozenset[str]:
-        return frozenset(self._values)
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._values.get(name, default)
-        if value is None:
-            raise InvalidInput(f"{self.location} must have {name}", "nothing", f'add {name}="..."')
-        return value
-
-    def integer(self, name: str, default: int | None = None, least: int = -LARGEST_INTEGER) -> int:
-        """Return a plain decimal integer of 64 bits, at least `least`."""
-        value = self.text(name, None if default is None else str(default))
-        if not _INTEGER.match(value) or not least <= int(value) <= LARGEST_INTEGER:
-            bound = f" of 64 bits and not below {least}" if least > -LARGEST_INTEGER else " of 64 bits"
-            rule = f"{name} of {self.location} must be a plain decimal integer{bound}"
-            raise InvalidInput(rule, repr(value), "write it as in 0, 12 or -1")
-        return int(value)
-
-    def flag(self, name: str, default: bool | None = None) -> bool:
-        value = self.text(name, None if default is None else str(int(default)))
-        if value not in ("0", "1"):
-            raise InvalidInput(f"{name} of {self.location} must be 0 or 1", repr(value), "write 0 or 1")
-        return value == "1"
-
-    def buffer_ref(self, buffer: str, offset: str) -> BufferRef:
-        """Return the operand named by a buffer letter and a first chunk; -1 marks an operand without use."""
-        letter = self.text(buffer)
-        if letter not in _BUFFERS:
-            raise InvalidInput(
-                f"{buffer} of {self.location} must be i, o or s", repr(letter), "name one of the buffers"
-            )
-        return BufferRef(_BUFFERS[letter], self.integer(offset, least=-1))
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentBody:
-    """What stands below the root of a document.
-
-    ranks:         what each executes
-    findings:      faults of elements that a Program cannot express
-    text_findings: where the text breaks the rules of the scanner of MSCCL, for steps of one wait
-    notices:       what readers pass over
-    """
-
-    ranks: tuple[RankProgram, ...]
-    findings: tuple[ProgramViolation, ...] = ()
-    text_findings: tuple[ProgramViolation, ...] = ()
-    notices: tuple[ProgramViolation, ...] = ()
-
-
-class XmlTarget(Target, Protocol):
+class XmlTarget:
     """A target whose documents nest algo > gpu > tb > step. Targets with the same form of steps, with one wait at most
     or with all (`limits.single_wait`), read the same bodies."""
 
+    name: str
+    limits: TargetLimits
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`."""
+        require_valid_structure(program, self.limits, self.name)
+        return document_text(self.root(program), program.ranks, self.limits.single_wait)
+
+    @abstractmethod
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Return whether a document whose outermost element is `root` with `attributes` is of this target."""
-        ...
 
-    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[bytes]:
-        """Return the text of a program rank by rank, unchecked; `head` is the program with empty ranks."""
-        ...
+    @abstractmethod
+    def root(self, program: Program) -> dict[str, Attribute]:
+        """Return the attributes of the outermost element of the text of `program`."""
 
-    def read_step(self, attributes: XmlAttributes) -> RawStep:
-        """Return the step that `attributes` describe."""
-        ...
-
-    def instructions(
-        self, rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
-    ) -> list[tuple[Instruction, ...]]:
-        """Return what the steps of the blocks of a rank, in the order of their ids, mean; add faults to `findings`."""
-        ...
-
+    @abstractmethod
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
         """Return the program that a root with `attributes` and `body` mean in this target."""
-        ...
 
     def stated_max_bytes(self, max_bytes: int) -> int:
         """Return what `maxBytes` of a file has to say for vectors of up to `max_bytes`."""
-        ...
+        return max_bytes

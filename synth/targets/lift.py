@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_structure import structure_violations
-from chorale.synth.programs.columns import columns_held
+from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, RankProgram
-from chorale.synth.targets.base import DocumentBody, Lifted, XmlAttributes, XmlTarget
-from chorale.synth.targets.canonical_text import NotCanonicalError, read_ranks, read_root
+from chorale.synth.programs.program import Program, RankProgram, columns_of
+from chorale.synth.targets.base import Lifted, XmlTarget
 from chorale.synth.targets.judge import Verdict, bounded, judge
-from chorale.synth.targets.msccl_document import text_findings
+from chorale.synth.targets.msccl_document import MAX_ATTRIBUTES, tags_of, text_findings
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import XML_TARGETS, target_named
-from chorale.synth.targets.xml_assembly import body_of
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES, read_document
+from chorale.synth.targets.xml_reading import DocumentBody, XmlAttributes, read_document
 from chorale.synth.topology.topology import Topology
-
-MAX_COLUMN_ELEMENTS = 2**24
-"""Elements of a text that is read as columns, some 100 bytes of memory each."""
 
 
 def lift(text: bytes) -> Program:
@@ -73,45 +69,24 @@ class XmlDocument:
 
 
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
-    """Return what `text` holds; InvalidInput for text that is no program of a known target.
-
-    Text as it is written here is read as columns, all other by the XML parser. O(bytes).
-    """
+    """Return what `text` holds; InvalidInput for text that is no program of a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
-    try:
-        document = _read_canonical(text)
-    except NotCanonicalError:
-        document = _parse(text)
-    return replace(document, attributes=document.attributes.for_collective(collective))
+    chosen: list[XmlTarget] = []
 
+    def choose(attributes: Mapping[str, str]) -> TargetLimits:
+        chosen.append(_target_of(attributes))
+        return chosen[-1].limits
 
-def _read_canonical(text: bytes) -> XmlDocument:
-    if len(text) > MAX_TEXT_BYTES or text.count(b"<") - text.count(b"</") > MAX_COLUMN_ELEMENTS:
-        raise NotCanonicalError
-    values, end = read_root(text)
-    target = _target_of(values)
-    ranks = tuple(read_ranks(text, end, target.limits.single_wait))
-    if values.get("ngpus") != str(len(ranks)):
-        raise NotCanonicalError
-    return XmlDocument(target, XmlAttributes("algo", 1, values), DocumentBody(ranks))
-
-
-def _parse(text: bytes) -> XmlDocument:
-    target, raw = read_document(text, _target_of)
-    ranks, findings = body_of(target, raw)
+    root, body = read_document(text, choose)
     # Steps of several waits are none for the scanner; without any step it may take a text of either form.
-    scanned = target.limits.single_wait or not _has_steps(ranks)
-    text_faults = text_findings(text.decode(errors="replace")) if scanned else ()
-    return XmlDocument(target, raw.attributes, DocumentBody(ranks, findings, text_faults, tuple(raw.notices)))
+    if chosen[0].limits.single_wait or not _has_steps(body.ranks):
+        body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
+    return XmlDocument(chosen[0], root.for_collective(collective), body)
 
 
 def _has_steps(ranks: Sequence[RankProgram]) -> bool:
-    columns = [columns_held(rank) for rank in ranks]
-    return any(
-        len(held.op) if held is not None else any(block.instructions for block in rank.blocks)
-        for held, rank in zip(columns, ranks, strict=True)
-    )
+    return any(len(columns_of(rank).op) for rank in ranks)
 
 
 def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
@@ -210,3 +185,28 @@ def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> L
 
 def _is_plan_text(text: bytes) -> bool:
     return text.lstrip()[:1] == b"{"
+
+
+_BOUND = re.compile(r'(?<= maxBytes=")[^"]*(?=")')
+_END = re.compile(r" */?>\Z")
+
+
+def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
+    """Return `text`, an XML program, with the attribute that keeps its runtime from vectors above `max_bytes`.
+
+    Of several documents the first <algo> gets it. InvalidInput where the text is no program, or has no room for a
+    further attribute. O(bytes).
+    """
+    document = read_xml(text)
+    characters = text.decode()
+    first, tag = next((at, tag) for at, tag in tags_of(characters) if re.match(r"<algo\b", tag))
+    value = document.target.stated_max_bytes(max_bytes)
+    changed, count = _BOUND.subn(str(value), tag, count=1)
+    if count == 0:
+        if tag.count('="') >= MAX_ATTRIBUTES:
+            rule = f"<algo> must have fewer than {MAX_ATTRIBUTES} attributes to be given maxBytes"
+            raise InvalidInput(rule, MAX_ATTRIBUTES, "remove one that no runtime reads")
+        end = _END.search(tag)
+        assert end is not None
+        changed = f'{tag[: end.start()]} maxBytes="{value}"{end.group().strip()}'
+    return (characters[:first] + changed + characters[first + len(tag) :]).encode()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.names import name_among
 from chorale.synth.targets.base import Target, XmlTarget
-from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.targets.msccl_xml import MscclXml
 from chorale.synth.targets.mscclpp_json import MscclppJson
-from chorale.synth.targets.oneccl_xml import OneCclXml
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
 """The first that recognises a document reads it."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.synth.programs.limits import written_step_counts
+from chorale.synth.programs.limits import written_steps
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.program import Program, columns_of
 from chorale.synth.targets.registry import target_named
 
 
@@ -37,4 +37,4 @@ def _steps(program: AnyProgram) -> list[int]:
         return [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     assert isinstance(program, Program)
     limits = target_named(program.target).limits
-    return [steps for rank in program.ranks for steps in written_step_counts(rank, limits)]
+    return [int(written_steps(columns_of(rank), limits).max(initial=0)) for rank in program.ranks]

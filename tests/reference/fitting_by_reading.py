@@ -5,11 +5,10 @@ from __future__ import annotations
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.base import DocumentBody, Lifted, XmlTarget
+from chorale.synth.targets.base import Lifted, XmlTarget
 from chorale.synth.targets.msccl_document import text_findings
 from chorale.synth.targets.registry import XML_TARGETS
-from chorale.synth.targets.xml_assembly import body_of
-from chorale.synth.targets.xml_document import read_document
+from chorale.synth.targets.xml_reading import read_document
 
 
 def fitting_by_reading(text: bytes) -> list[str]:
@@ -19,10 +18,9 @@ def fitting_by_reading(text: bytes) -> list[str]:
 
 def read_by_parser(text: bytes, target: XmlTarget) -> Lifted[Program]:
     """Return the program that `text` means in `target`; InvalidInput for none."""
-    _, raw = read_document(text, lambda _: target)
-    ranks, findings = body_of(target, raw)
+    root, body = read_document(text, lambda _: target.limits)
     faults = text_findings(text.decode(errors="replace")) if target.limits.single_wait else ()
-    return target.assemble(raw.attributes, DocumentBody(ranks, findings, faults, tuple(raw.notices)))
+    return target.assemble(root, body._replace(text_findings=faults))
 
 
 def _fits(text: bytes, target: XmlTarget) -> bool:

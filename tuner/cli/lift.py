@@ -13,7 +13,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.part_history import Explanation
 from chorale.synth.targets.lift import LiftResult, read_program
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.tuner.cli.choices import file_to_write
 from chorale.tuner.cli.lower import PredictedSize, program_table
 from chorale.tuner.cli.network_options import LinkGbps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -10,12 +10,10 @@ import typer
 
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
-from chorale.synth.build.build import build_program, build_switch_plan
+from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.executor.base import Progress
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.switch_processes import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
@@ -26,7 +24,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.choices import TARGETS, file_to_write, target_name
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.options import AsJson, ElementTypeName, Protocol, ScheduleFile
-from chorale.tuner.cli.output import emit_json, progress_bar, results, stage_display
+from chorale.tuner.cli.output import emit_json, results, stage_display
 from chorale.tuner.cli.verdicts import verdict_rows
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
@@ -130,7 +128,7 @@ def lower(
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
-    For more than 512 ranks it is written rank by rank, each read back and checked by itself, and not executed.
+    A program of more than 512 ranks is read back and compared with what was meant, and not executed.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
@@ -188,7 +186,7 @@ def _written(verified: VerifiedSchedule, options: LoweringOptions, result: _Resu
     if schedule.is_in_network and options.target != PROCESS_TARGET:
         return _switch_plan(verified, options, result) | source
     is_large = schedule.topology.compute_count > MAX_CHECKED_RANKS
-    document = (_streamed if is_large else _executed)(verified, options, result)
+    document = (_unexecuted if is_large else _executed)(verified, options, result)
     cuts = {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}
     return document | cuts | source
 
@@ -200,21 +198,12 @@ def _switch_plan(verified: VerifiedSchedule, options: LoweringOptions, result: _
     return _facts(built.read_back, verified, result)
 
 
-def _streamed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
-    """Write a program rank by rank."""
+def _unexecuted(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:
+    """Write a program of very many ranks, which is read back and not executed."""
     ranks = verified.schedule.topology.compute_count
-    with progress_bar(f"{options.target}, {ranks} ranks") as progress:
-        text = streamed_text(verified, options)
-        parts = text if progress is None else _told(text, ranks, progress)
-        write_program(result.output, parts, result.per_rank)
+    text = unexecuted_text(verified, options).encode()
+    write_program(result.output, parts_of(text, options.target) if result.per_rank else (text,), result.per_rank)
     return {"target": options.target, "ranks": ranks, "checked": "structure"}
-
-
-def _told(parts: Iterator[bytes], ranks: int, progress: Progress) -> Iterator[bytes]:
-    """Yield the root, the ranks and the end of a program, and tell how many ranks have gone by."""
-    for number, part in enumerate(parts):
-        progress(min(number, ranks), ranks)
-        yield part
 
 
 def _executed(verified: VerifiedSchedule, options: LoweringOptions, result: _Result) -> dict[str, Any]:

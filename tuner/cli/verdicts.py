@@ -14,8 +14,8 @@ from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, ProgramViolation
-from chorale.synth.targets.bounded_text import with_max_bytes
 from chorale.synth.targets.judge import Verdict
+from chorale.synth.targets.lift import with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.tuner.files.read_write import read_file, write_file
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.tuner.files.read_write import read_file
 
 PREFIX = "program:"

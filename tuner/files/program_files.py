@@ -19,7 +19,7 @@ from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.targets.mscclpp_reading import is_plan_text
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.program_output import COMPRESSED, read_program_text
 from chorale.tuner.files.read_write import read_file

@@ -21,7 +21,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import reachability
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.mscclpp_reading import is_plan_text
-from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_time_per_byte

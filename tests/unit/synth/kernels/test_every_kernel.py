@@ -21,7 +21,6 @@ from chorale.synth.finder.kautz_kernels import kautz_loads
 from chorale.synth.kernels.compiled import KERNELS
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.timetable import timetable_of
 from chorale.synth.methods.alltoall.alltoall import METHODS, alltoall_rate
 from chorale.synth.methods.alltoall.colour_refinement import ColourTable
@@ -144,7 +143,6 @@ def programs() -> None:
     for target in ("oneccl-xml", "msccl-xml"):
         program = lower(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions(target, in_place=False))
         lift(target_named(target).emit(program).encode())
-    list(streamed_text(synthesize("bfb", ring(4), ALLREDUCE, None, SERIAL), LoweringOptions("oneccl-xml")))
     expanded = synthesize("double-binary-tree", ring(5), ALLREDUCE, None, SERIAL).schedule.expand()
     timetable_of(expanded, expanded.transfers)
     traffic = traffic_of(synthesize("ring", ring(3), ALLREDUCE, None, SERIAL).schedule)

@@ -10,8 +10,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.targets.msccl_xml import MscclXml
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import block, edited, instructions, lowered, program, step, with_block
 

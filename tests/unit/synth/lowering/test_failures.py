@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import BufferRef, Op, Program, Wait
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.msccl_xml import MscclXml
+from chorale.synth.targets.xml_targets import MscclXml
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
     GOOD,

@@ -7,8 +7,16 @@ from dataclasses import fields, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from chorale.synth.programs.columns import BUFFERS, OPS, ColumnBlocks, RankColumns, columns_of, ends_of
-from chorale.synth.programs.program import Program, RankProgram
+from chorale.synth.programs.program import (
+    BUFFERS,
+    OPS,
+    ColumnBlocks,
+    Program,
+    RankColumns,
+    RankProgram,
+    columns_of,
+    ends_of,
+)
 
 LARGEST = 3 * 10**8
 

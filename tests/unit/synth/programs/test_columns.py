@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.programs.check_structure import message_counts, structure_violations
-from chorale.synth.programs.columns import ColumnBlocks, chunks_moved, columns_held, columns_of
 from chorale.synth.programs.flat_program import flatten
 from chorale.synth.programs.limits import limit_violations
+from chorale.synth.programs.program import ColumnBlocks, chunks_moved, columns_of
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.targets.resources import resources_of
 from tests.unit.synth.lowering.programs import lowered
@@ -31,20 +31,19 @@ MADE = [
 @given(ranks())
 def test_columns_of_the_objects_of_columns_are_the_same(rank):
     blocks = tuple(rank.blocks)
-    assert columns_of(replace(rank, blocks=blocks)) == columns_held(rank)
+    assert columns_of(replace(rank, blocks=blocks)) == columns_of(rank)
     assert rank.blocks == blocks == ColumnBlocks(columns_of(rank))
     assert replace(rank, blocks=blocks) == rank
     assert hash(replace(rank, blocks=blocks)) == hash(rank)
     assert len(rank.blocks) == len(blocks)
     again = pickle.loads(pickle.dumps(rank))
     assert again == rank
-    assert columns_held(again) == columns_held(rank)
+    assert columns_of(again) == columns_of(rank)
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: f"{made.name} {made.target} {made.in_place}")
 def test_what_is_derived_of_a_program_is_the_same(made):
     objects = of_objects(made)
-    assert all(columns_held(rank) is not None for rank in made.ranks)
     assert objects == made
     assert list(objects.messages()) == list(made.messages())
     assert objects.peers() == made.peers()

@@ -15,10 +15,9 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.programs.program import Op, Wait
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import fitting_targets, lift, lift_with_findings, read_checked
-from chorale.synth.targets.msccl_xml import MscclXml
-from chorale.synth.targets.oneccl_xml import OneCclXml
 from chorale.synth.targets.registry import XML_TARGETS
-from chorale.synth.targets.xml_document import read_document
+from chorale.synth.targets.xml_reading import read_document
+from chorale.synth.targets.xml_targets import MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import lowered
 
@@ -260,12 +259,12 @@ def test_bytes_in_no_known_encoding_are_refused():
 
 def test_too_many_elements_end_the_reading():
     with pytest.raises(InvalidInput, match="at most 10 elements"):
-        read_document(GOOD.encode(), lambda _: XML_TARGETS[0], most_elements=10)
+        read_document(GOOD.encode(), lambda _: XML_TARGETS[0].limits, most_elements=10)
 
 
 def test_too_many_bytes_are_not_parsed():
     with pytest.raises(InvalidInput, match="at most 100 bytes"):
-        read_document(GOOD.encode(), lambda _: XML_TARGETS[0], most_bytes=100)
+        read_document(GOOD.encode(), lambda _: XML_TARGETS[0].limits, most_bytes=100)
 
 
 @settings(max_examples=150, deadline=None)

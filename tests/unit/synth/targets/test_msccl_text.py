@@ -8,8 +8,7 @@ import pytest
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.lift import lift_with_findings
-from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.targets.msccl_xml import MscclXml
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.lowering.scanner import ScanError, accept
 

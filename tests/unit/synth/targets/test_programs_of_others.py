@@ -12,12 +12,9 @@ import pytest
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.bounded_text import with_max_bytes
 from chorale.synth.targets.judge import Verdict, bounded, judge, judge_program
-from chorale.synth.targets.lift import lift_with_findings, read_program
-from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.targets.msccl_xml import MscclXml
-from chorale.synth.targets.oneccl_xml import OneCclXml
+from chorale.synth.targets.lift import lift_with_findings, read_program, with_max_bytes
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
 from tests.unit.synth.lowering.programs import block, lowered, program, step

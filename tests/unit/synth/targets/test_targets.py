@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.synth.targets.base import Target
-from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.targets.msccl_xml import MscclXml
-from chorale.synth.targets.oneccl_xml import OneCclXml
+from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
 from tests.conformance.target_kit import TargetKit
 
 

@@ -1,0 +1,344 @@
+"""The XML targets: the MSCCL runtime, its successor for NCCL, and ours, which the interpreters on CPUs run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.message_sizes import MSCCL_BUFFERS
+from chorale.synth.programs.program import Program, ProgramViolation, exact_protocol
+from chorale.synth.programs.switch_processes import collective_of_ranks, switch_collective
+from chorale.synth.targets.base import Lifted, XmlTarget
+from chorale.synth.targets.xml_reading import DocumentBody, XmlAttributes, rank_count
+from chorale.synth.targets.xml_writing import Attribute
+
+
+def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
+    """Return the collective named by `coll` (or an alias of a name) and, where it is rooted, `root` (0 if missing)."""
+    if "coll" not in attributes:
+        rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
+        raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
+    text = attributes.text("coll")
+    if attributes.collective is not None:
+        return custom_collective(attributes.collective)
+    name = next((each for each in STANDARD if each.value == alias.get(text, text)), None)
+    if name is None:
+        names = ", ".join(each.value for each in STANDARD)
+        rule = f"a program for another collective than {names} needs a file that says what must be where"
+        raise InvalidInput(rule, f'coll="{text}"', "add --collective-file FILE, or correct coll")
+    collective = Collective(name)
+    return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
+
+
+def _program_of(
+    target: XmlTarget,
+    attributes: XmlAttributes,
+    body: DocumentBody,
+    collective: Collective,
+    max_bytes: int | None = None,
+) -> Program:
+    """Return the program of a document whose root has `attributes`, as `target` reads it."""
+    rank_count(attributes, target.limits)
+    return Program(
+        name=attributes.text("name", ""),
+        target=target.name,
+        collective=collective,
+        chunks=attributes.integer("nchunksperloop", least=1),
+        in_place=attributes.flag("inplace"),
+        protocol=exact_protocol(attributes.text("proto")),
+        channels=attributes.integer("nchannels", least=1),
+        ranks=body.ranks,
+        min_bytes=attributes.integer("minBytes", 0, least=0),
+        max_bytes=attributes.integer("maxBytes", 0, least=0) if max_bytes is None else max_bytes,
+        origin=attributes.text("origin", ""),
+    )
+
+
+def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
+    """Return the attributes that all targets have, up to the collective, which targets spell."""
+    root: dict[str, Attribute] = {
+        "name": program.name,
+        "proto": program.protocol,
+        "nchannels": program.channels,
+        "nchunksperloop": program.chunks,
+        "ngpus": len(program.ranks),
+    }
+    return root | collective
+
+
+FORMAT = "oneccl-xml/1"
+_NODE = re.compile(r"[0-9]{1,7}\Z")
+_NUMBERS = frozenset(["nchannels", "nchunksperloop", "ngpus", "minBytes", "maxBytes"])
+ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin", "switches"}
+
+ONECCL_LIMITS = TargetLimits(
+    ranks=4096,
+    channels=1024,
+    threadblocks=65536,
+    resident_threadblocks=65536,
+    waitable_threadblocks=65536,
+    blocks_per_direction=65536,
+    steps=1_000_000,
+    waits=1_000_000,
+    single_wait=False,
+    count=4096,
+    offset=2**24,
+    elements_per_rank=1_000_000,
+    elements=2**24,
+    fused_reductions=None,
+    largest_max_bytes=None,
+    one_sided_operations=None,
+    alltoall_in_place=True,
+    alignment_bytes=1,
+    message_buffers=None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneCclXml(XmlTarget):
+    """Target `oneccl-xml`: MSCCL's elements, several waits on a step, wide limits; see docs/reference/programs.md."""
+
+    name: str = "oneccl-xml"
+    limits: TargetLimits = ONECCL_LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """An `<algo>` whose `format` is this version; other versions are refused."""
+        return root == "algo" and attributes.get("format") == FORMAT
+
+    def root(self, program: Program) -> dict[str, Attribute]:
+        """Return the attributes of the outermost element."""
+        root = {"format": FORMAT} | _root(program, coll=collective_of_ranks(program).name.value)
+        if program.switches:
+            root["switches"] = " ".join(map(str, program.switches))
+        if program.collective.root is not None:
+            root["root"] = program.collective.root
+        root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
+        return root | {"origin": program.origin} if program.origin else root
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body`."""
+        attributes.refuse_unknown(ROOT_ATTRIBUTES)
+        if attributes.text("format") != FORMAT:
+            raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
+        switches = _read_switches(attributes)
+        collective = _read_collective(attributes.for_collective(None) if switches else attributes, {})
+        if switches:
+            collective = switch_collective(collective, len(body.ranks) - len(switches), len(switches))
+        return Lifted(replace(_program_of(self, attributes, body, collective), switches=switches), body.findings)
+
+
+def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
+    """Return the nodes of switches that act; their processes are the last of `ngpus`."""
+    text = attributes.text("switches", "")
+    if not text:
+        return ()
+    words = text.split(" ")
+    ranks = attributes.integer("ngpus", least=1)
+    if not all(_NODE.match(word) for word in words) or len(words) >= ranks:
+        rule = f"switches of {attributes.location} must be fewer nodes than ngpus, with one space between them"
+        raise InvalidInput(rule, repr(text), 'write it as in "8 9"')
+    return tuple(map(int, words))
+
+
+# The files of MSCCL (microsoft/msccl) are read by a character scanner, not by an XML parser, and each rank checks its
+# own part only, so that a fault may hang the job: the writer keeps to the narrow form that the scanner takes, and the
+# reader reports whatever the runtime would refuse or misread.
+
+LONGEST_NAME = 63
+SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
+MIN_THREADS = 64  # any other number than powers of two from here on can make a call fail
+LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
+DEFAULT_MAX_BYTES = 2**27 - 1  # where a file gives no upper bound
+MAX_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
+
+MSCCL_LIMITS = TargetLimits(
+    ranks=1024,
+    channels=32,
+    threadblocks=216,
+    resident_threadblocks=108,
+    waitable_threadblocks=128,
+    blocks_per_direction=32,
+    steps=256,
+    waits=256,
+    single_wait=True,
+    count=71,
+    offset=32767,
+    elements_per_rank=4096,
+    elements=2**24,
+    fused_reductions=15,
+    largest_max_bytes=LARGEST_BYTES,
+    one_sided_operations=None,
+    alltoall_in_place=False,
+    alignment_bytes=1,
+    message_buffers=MSCCL_BUFFERS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MscclXml(XmlTarget):
+    """Target `msccl-xml`. Limits: 108 blocks is what the smallest current data-centre GPU holds at once."""
+
+    name: str = "msccl-xml"
+    limits: TargetLimits = MSCCL_LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Any `<algo>` without the attribute `format`, which only oneccl-xml has."""
+        return root == "algo" and "format" not in attributes
+
+    def root(self, program: Program) -> dict[str, Attribute]:
+        """Return the attributes of the outermost element. `max_bytes` is one higher: the runtime's bound is
+        exclusive."""
+        if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
+            rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
+            raise InvalidInput(rule, program.name, "choose another name")
+        root = _root(
+            program,
+            coll=program.collective.name.value,
+            inplace=int(program.in_place),
+            outofplace=int(not program.in_place),
+            minBytes=program.min_bytes,
+            maxBytes=(program.max_bytes or LARGEST_BYTES) + 1,
+        )
+        # The runtime ignores what it does not know; these two are for reading the file back.
+        if program.collective.root is not None:
+            root["root"] = program.collective.root
+        return root | {"origin": program.origin} if program.origin else root
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body` and everything in its text that the runtime would refuse or misread."""
+        above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
+        max_bytes = 0 if above > LARGEST_BYTES else above - 1
+        program = _program_of(self, attributes, body, _read_collective(attributes, {}), max_bytes)
+        findings = (*body.text_findings, *_msccl_findings(attributes, program, above), *body.findings)
+        return Lifted(program, findings, notices=body.notices)
+
+    def stated_max_bytes(self, max_bytes: int) -> int:
+        """Return one more: the runtime's bound is exclusive."""
+        return max_bytes + 1
+
+
+def _msccl_findings(attributes: XmlAttributes, program: Program, above: int) -> Iterator[ProgramViolation]:
+    if attributes.text("coll") not in frozenset(CollectiveName):
+        yield ProgramViolation.at("header", f'the loader knows no coll="{attributes.text("coll")}"')
+    if "name" not in attributes:
+        yield ProgramViolation.at("header", f"{attributes.location} must have name, which the loader requires")
+    if program.name == SPECIAL_NAME and program.collective.name == CollectiveName.ALLTOALL:
+        yield ProgramViolation.at("header", f"the name {SPECIAL_NAME} makes the runtime execute an alltoall of its own")
+    if program.in_place and program.collective.name == CollectiveName.ALLTOALL:
+        yield ProgramViolation.at("never used", "the runtime refuses calls of alltoall in place")
+    if program.min_bytes >= above:
+        yield ProgramViolation.at("never used", f"minBytes {program.min_bytes} is not below maxBytes {above}")
+    threads = attributes.integer("nthreads", MIN_THREADS, least=0)
+    if threads < MIN_THREADS or threads & (threads - 1):
+        yield ProgramViolation.at("threads", f"nthreads {threads} must be a power of two, at least {MIN_THREADS}")
+    chunks = max(rank.scratch_chunks for rank in program.ranks)
+    size_bytes = chunks * above // program.chunks
+    if size_bytes > MAX_SCRATCH_BYTES:
+        message = f"maxBytes {above} makes {size_bytes} bytes of scratch, more than {MAX_SCRATCH_BYTES}"
+        yield ProgramViolation.at("scratch", message)
+
+
+REDUCE_SCATTER = "reducescatter"
+_REQUIRED = ("outofplace", "minBytes", "maxBytes")
+
+EXECUTOR_LIMITS = TargetLimits(
+    ranks=1024,
+    channels=32,
+    threadblocks=1024,
+    resident_threadblocks=108,
+    waitable_threadblocks=128,
+    blocks_per_direction=32,
+    steps=64,
+    waits=64,
+    single_wait=True,
+    count=71,
+    offset=32767,
+    elements_per_rank=4096,
+    elements=2**24,
+    fused_reductions=15,
+    largest_max_bytes=None,
+    one_sided_operations=None,
+    alltoall_in_place=True,
+    alignment_bytes=1,
+    message_buffers=MSCCL_BUFFERS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MscclExecutorXml(XmlTarget):
+    """Target `msccl-executor-xml`: the MSCCL executor for NCCL (Azure/msccl-executor-nccl).
+
+    Scanner, steps and meaning are those of msccl-xml. The header differs: the placement is two flags, both bounds of
+    the size are required and inclusive, reduce-scatter is one word, and the default build takes 64 steps of a block. A
+    file with a fault makes the creation of every communicator of its size fail.
+    """
+
+    name: str = "msccl-executor-xml"
+    limits: TargetLimits = EXECUTOR_LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Our own mark, or what only this runtime takes: its word for reduce-scatter, both placements, no bound.
+
+        A file that both runtimes take is read as one of the older runtime.
+        """
+        if root != "algo" or "format" in attributes:
+            return False
+        return (
+            attributes.get("target") == self.name
+            or attributes.get("coll") == REDUCE_SCATTER
+            or attributes.get("maxBytes") == "0"
+            or attributes.get("inplace") == attributes.get("outofplace") == "1"
+        )
+
+    def root(self, program: Program) -> dict[str, Attribute]:
+        """Return the attributes of the outermost element."""
+        name = program.collective.name
+        if program.collective.custom is not None:
+            rule = f"{self.name} must be for a collective by name: its loader knows no other"
+            raise InvalidInput(rule, program.collective, "lower it with --target msccl-xml or mscclpp-json")
+        root = _root(
+            program,
+            coll=REDUCE_SCATTER if name == CollectiveName.REDUCE_SCATTER else name.value,
+            inplace=int(program.in_place),
+            outofplace=int(not program.in_place),
+            minBytes=program.min_bytes,
+            maxBytes=program.max_bytes,
+            # The runtime ignores what it does not know; the rest is for reading the file back.
+            target=self.name,
+        )
+        if program.collective.root is not None:
+            root["root"] = program.collective.root
+        return root | {"origin": program.origin} if program.origin else root
+
+    def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
+        """Return the program of `body`, in place if it serves both placements, and the faults of its text."""
+        collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value})
+        program = _program_of(self, attributes, body, collective)
+        both = program.in_place and attributes.flag("outofplace", False)
+        twin = replace(program, in_place=False) if both else None
+        findings = (*body.text_findings, *_executor_findings(attributes, program), *body.findings)
+        return Lifted(program, findings, twin, body.notices)
+
+
+_KNOWN = frozenset(
+    f"allreduce allgather {REDUCE_SCATTER} alltoall alltoallv broadcast reduce send recv gather scatter".split()
+)
+"""What the loader takes for `coll`."""
+
+
+def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[ProgramViolation]:
+    for name in _REQUIRED:
+        if name not in attributes:
+            yield ProgramViolation.at("header", f"{attributes.location} must have {name}, which the loader requires")
+    if attributes.collective is not None and attributes.text("coll") not in _KNOWN:
+        yield ProgramViolation.at("header", f'the loader knows no coll="{attributes.text("coll")}"')
+    if attributes.text("coll") == CollectiveName.REDUCE_SCATTER:
+        yield ProgramViolation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')
+    if not (attributes.flag("inplace") or attributes.flag("outofplace", False)):
+        yield ProgramViolation.at("never used", "serves neither calls in place nor calls out of place")
+    if program.max_bytes and program.max_bytes < program.min_bytes:
+        yield ProgramViolation.at("never used", f"maxBytes {program.max_bytes} is below minBytes {program.min_bytes}")
