@@ -124,7 +124,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
     block = columns.block_of_instruction()
     step = np.arange(len(op)) - columns.first[block]
 
-    def marks(place: int, rule: str, wrong: NDArray[np.bool_], text: str) -> Iterator[_Mark]:
+    def marks(order: int, rule: str, wrong: NDArray[np.bool_], text: str) -> Iterator[_Mark]:
         for item in np.flatnonzero(wrong).tolist():
             src, dst = int(columns.src_offset[item]), int(columns.dst_offset[item])
             message = text.format(
@@ -134,7 +134,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
                 dst=f"{BUFFERS[columns.dst_buffer[item]]}[{dst}..{dst + int(count[item]) - 1}]",
                 distance=distance[item],
             )
-            yield int(block[item]), int(step[item]), place, rule, message
+            yield int(block[item]), int(step[item]), order, rule, message
 
     chunks = np.array([body.input_chunks, body.output_chunks, body.scratch_chunks])
     base = np.array([layout.base(buffer) for buffer in BUFFERS])

@@ -82,9 +82,9 @@ class XmlAttributes:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def refuse_unknown(self, known: frozenset[str]) -> None:
-        """Raise InvalidInput for an attribute that is not `known`."""
-        for name in sorted(self._values.keys() - known):
+    def refuse_unknown(self, names: frozenset[str]) -> None:
+        """Raise InvalidInput for an attribute that is not among `names`."""
+        for name in sorted(self._values.keys() - names):
             raise InvalidInput(f"{self.location} must have known attributes only", name, "remove it")
 
     def text(self, name: str, default: str | None = None) -> str:
