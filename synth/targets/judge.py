@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.programs.check_execution import ExecutionVerdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
-from chorale.synth.programs.message_sizes import MessageBuffer
+from chorale.synth.programs.limits import MessageBuffer
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from chorale.synth.collective import STANDARD, Collective, custom_collective
 from chorale.synth.custom_collective import CustomCollective
@@ -19,12 +21,87 @@ from chorale.synth.programs.plans.plan import (
     RankPlan,
 )
 from chorale.synth.programs.program import Buffer
-from chorale.synth.targets.json_fields import MAX_INTEGER, JsonFields
 from chorale.synth.targets.mscclpp_text import COLLECTIVE_NAMES
-from chorale.synth.targets.mscclpp_usual import MAX_CHUNKS, usual_operation
+
+MAX_INTEGER = 2**64 - 1
+
+
+class JsonFields:
+    """One JSON object that came from anywhere, and where it stands."""
+
+    __slots__ = ("_values", "_where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{where} must be a JSON object", repr(value)[:40], "write the file again")
+        self._values: dict[str, Any] = value
+        self._where = where
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._get(name, default)
+        return str(self._checked(name, "a string", value, isinstance(value, str)))
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        value = self._get(name, default)
+        return bool(self._checked(name, "true or false", value, isinstance(value, bool)))
+
+    def integer(self, name: str, default: int | None = None, least: int = 0) -> int:
+        """Return a whole number from `least` to 2^64 - 1."""
+        value = self._get(name, default)
+        return int(self._checked(name, f"a whole number from {least} on", value, _is_whole(value, least)))
+
+    def integers(self, name: str, least: int = 0) -> tuple[int, ...]:
+        """Return a list of whole numbers; none where it is missing."""
+        values = self._list(name)
+        return tuple(self._checked(name, "a list of whole numbers", value, _is_whole(value, least)) for value in values)
+
+    def objects(self, name: str) -> Iterator[JsonFields]:
+        """Return a list of objects; none where it is missing."""
+        for index, value in enumerate(self._list(name)):
+            yield JsonFields(value, f"{name}[{index}] of {self._where}")
+
+    def objects_of(self, name: str) -> Iterator[JsonFields]:
+        """Return the one object called `name`; none where it is missing."""
+        if name in self._values:
+            yield JsonFields(self._values[name], f"{name} of {self._where}")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of strings; none where it is missing."""
+        return tuple(
+            self._checked(name, "a list of strings", value, isinstance(value, str)) for value in self._list(name)
+        )
+
+    def error(self, rule: str, value: object, way_out: str) -> InvalidInput:
+        """Return the error that something about this object breaks `rule`."""
+        return InvalidInput(f"{rule} ({self._where})", value, way_out)
+
+    def _get(self, name: str, default: Any) -> Any:
+        value = self._values.get(name, default)
+        if value is None:
+            raise InvalidInput(f"{self._where} must have {name}", "nothing", f"add {name}")
+        return value
+
+    def _list(self, name: str) -> list[Any]:
+        value = self._values.get(name, [])
+        checked: list[Any] = self._checked(name, "a list", value, isinstance(value, list))
+        return checked
+
+    def _checked(self, name: str, what: str, value: Any, holds: bool) -> Any:
+        if not holds:
+            raise InvalidInput(f"{name} of {self._where} must be {what}", repr(value)[:40], "write the file again")
+        return value
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_INTEGER
+
 
 MAX_BYTES = 64 * 2**20
 MAX_GROUP = 2**16
+MAX_CHUNKS = 2**24
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
 _COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
@@ -70,8 +147,7 @@ def _collective(root: JsonFields) -> Collective:
 
 def _plan(root: JsonFields, custom: CustomCollective | None) -> ExecutionPlan:
     collective = _collective(root) if custom is None else custom_collective(custom)
-    known: dict[str, Operation] = {}
-    ranks = tuple(_read_rank(number, rank, known) for number, rank in enumerate(root.objects("gpus")))
+    ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
     if not ranks:
         raise root.error("a plan must have gpus", "none", "write one for each rank")
     return ExecutionPlan(
@@ -100,14 +176,14 @@ def _settings(root: JsonFields) -> PlanSettings:
     )
 
 
-def _read_rank(number: int, fields: JsonFields, known: dict[str, Operation]) -> RankPlan:
+def _read_rank(number: int, fields: JsonFields) -> RankPlan:
     if fields.integer("id") != number:
         raise fields.error("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
     blocks = []
     for index, block in enumerate(fields.objects("threadblocks")):
         if block.integer("id") != index:
             raise block.error("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
-        blocks.append(_read_block(block, known))
+        blocks.append(_read_block(block))
     peers: dict[Kind, list[int]] = {"memory": [], "port": []}
     switches: list[tuple[Buffer, tuple[int, ...]]] = []
     for channel in fields.objects("channels"):
@@ -162,7 +238,7 @@ def _buffer(fields: JsonFields, name: str) -> Buffer:
     return _BUFFERS[letter]
 
 
-def _read_block(fields: JsonFields, known: dict[str, Operation]) -> PlanBlock:
+def _read_block(fields: JsonFields) -> PlanBlock:
     channels: dict[Kind, list[int]] = {"memory": [], "port": [], "switch": []}
     for each in fields.objects("channels"):
         channels[_kind(each, "channel_type")] += each.integers("channel_ids")
@@ -172,7 +248,7 @@ def _read_block(fields: JsonFields, known: dict[str, Operation]) -> PlanBlock:
     return PlanBlock(
         tuple(channels["memory"]),
         tuple(remotes["memory"]),
-        tuple(usual_operation(each.value, known) or _read_operation(each) for each in fields.objects("ops")),
+        tuple(_read_operation(each) for each in fields.objects("ops")),
         tuple(channels["port"]),
         tuple(remotes["port"]),
         tuple(channels["switch"]),

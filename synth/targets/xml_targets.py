@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName, custom_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.limits import TargetLimits
-from chorale.synth.programs.message_sizes import MSCCL_BUFFERS
+from chorale.synth.programs.limits import MSCCL_BUFFERS, TargetLimits
 from chorale.synth.programs.program import Program, ProgramViolation, exact_protocol
 from chorale.synth.programs.switch_processes import collective_of_ranks, switch_collective
 from chorale.synth.targets.base import Lifted, XmlTarget

@@ -11,7 +11,7 @@ import typer
 from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
-from chorale.synth.programs.part_history import Explanation
+from chorale.synth.programs.explanation import Explanation
 from chorale.synth.targets.lift import LiftResult, read_program
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.tuner.cli.choices import file_to_write

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.explanation import explanations
-from chorale.synth.programs.part_history import Explanation
+from chorale.synth.programs.explanation import Explanation, explanations
 from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram

@@ -13,7 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from chorale.synth.programs.part_history import Explanation, Position
+from chorale.synth.programs.explanation import Explanation, Position
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import ProgramViolation
 from chorale.tuner.plots.charts import write_figure

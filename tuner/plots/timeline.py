@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from chorale.synth.programs.logical_time import logical_times
-from chorale.synth.programs.plans.explanation import pieces_moved
-from chorale.synth.programs.plans.history import OperationTurn, PlanHistory
+from chorale.synth.programs.plain_execution import logical_times
+from chorale.synth.programs.plans.explanation import OperationTurn, PlanHistory, pieces_moved
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Op, Program, chunks_moved

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.programs.execution_runs import first_excess
+from chorale.synth.programs.check_execution import first_excess
 from chorale.synth.programs.plans.clocks import PlanClocks, clock_shape
 from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanMemory
 from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Step, pieces_of_a_chunk, unrolled

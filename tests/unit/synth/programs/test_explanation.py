@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs import explanation
-from chorale.synth.programs.explanation import explanations
-from chorale.synth.programs.logical_time import logical_times
-from chorale.synth.programs.part_history import Explanation
+from chorale.synth.programs.explanation import Explanation, explanations
+from chorale.synth.programs.plain_execution import logical_times
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chorale.synth.programs.part_history import Explanation
+from chorale.synth.programs.explanation import Explanation
 from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.program import ProgramViolation
 from chorale.synth.targets.judge import check_program
