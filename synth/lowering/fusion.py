@@ -11,25 +11,12 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.lowering.dependences import dependences
 from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
-from chorale.synth.programs.flat_program import (
-    COUNT,
-    FIRST,
-    FIRST_NEIGHBOUR,
-    FIRST_WAIT,
-    FLAGS,
-    INCOMING,
-    OUTGOING,
-    RECEIVES,
-    SENDS,
-    Code,
-    Integers,
-    flatten,
-)
-from chorale.synth.programs.program import OPS, QUEUE_DEPTH, Op, Program
+from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
+from chorale.synth.programs.program import OPS, Op, Program
 
 Joins = dict[tuple[int, int], int]
 """Channel and rank received from, to the rank sent to by the same block."""
@@ -142,15 +129,8 @@ def is_needed(src: Column, dst: Column, count: Column, needed_cells: NDArray[np.
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
     """Return rank and number of the blocks that never end, with messages of whole steps or else of one chunk.
     O(messages * neighbours)."""
-    flat = flatten(program)
-    depth = QUEUE_DEPTH[program.protocol]
-    for whole in (True, False):
-        hanging = np.flatnonzero(_unfinished(flat.code, len(flat.longest), depth, whole))
-        if len(hanging):
-            rank = np.searchsorted(flat.first_block, hanging, side="right") - 1
-            numbers = hanging - np.array(flat.first_block)[rank]
-            return list(zip(rank.tolist(), numbers.tolist(), strict=True))
-    return []
+    runs = ExecutionRuns(program, MAX_WORDS)
+    return runs.blocked(runs.longest_message) or runs.blocked(1)
 
 
 def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
@@ -177,49 +157,3 @@ def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> lis
     for each in sorted(target):
         firsts.setdefault(each[1], each)
     return found or list(firsts.values())
-
-
-@inlined
-def _waits_are_met(code: Code, at: Integers, item: int) -> bool:
-    for wait in range(code.items[item, FIRST_WAIT], code.items[item + 1, FIRST_WAIT]):
-        if at[code.waits[wait, 1]] <= code.waits[wait, 0]:
-            return False
-    return True
-
-
-@compiled
-def _unfinished(code: Code, connections: int, depth: int, whole: bool) -> NDArray[np.bool_]:
-    blocks = len(code.blocks) - 1
-    at = code.blocks[:-1, FIRST].copy()
-    moved = np.zeros(blocks, dtype=np.int64)
-    queued = np.zeros(connections + 1, dtype=np.int64)  # the last for blocks without a connection
-    ready = np.arange(blocks)
-    is_ready = np.ones(blocks, dtype=np.bool_)
-    size = blocks
-    while size > 0:
-        size -= 1
-        block = ready[size]
-        is_ready[block] = False
-        incoming, outgoing = code.blocks[block, INCOMING], code.blocks[block, OUTGOING]
-        went = False
-        while at[block] < code.blocks[block + 1, FIRST]:
-            item = at[block]
-            receives, sends = code.items[item, FLAGS] & RECEIVES, code.items[item, FLAGS] & SENDS
-            starved = (receives != 0 and queued[incoming] == 0) or (sends != 0 and queued[outgoing] >= depth)
-            if starved or not _waits_are_met(code, at, item):
-                break
-            queued[incoming] -= receives // RECEIVES
-            queued[outgoing] += sends // SENDS
-            went = True
-            moved[block] += 1
-            if whole or moved[block] == code.items[item, COUNT]:
-                at[block], moved[block] = item + 1, 0
-        if went:
-            for entry in range(code.blocks[block, FIRST_NEIGHBOUR], code.blocks[block + 1, FIRST_NEIGHBOUR]):
-                other = code.neighbours[entry]
-                if not is_ready[other]:
-                    is_ready[other] = True
-                    ready[size] = other
-                    size += 1
-    unfinished: NDArray[np.bool_] = at < code.blocks[1:, FIRST]
-    return unfinished

@@ -108,6 +108,14 @@ class ExecutionRuns:
         """Run without a search for races, the blocks in `order`."""
         return self._run(message_chunks, np.zeros((0, 0), dtype=np.int32), order, seed)
 
+    def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
+        """Return rank and number of the blocks that do not come to their end."""
+        state = self._executed(message_chunks, np.zeros((0, 0), dtype=np.int32), REVERSE, 0, across_ranks=False)
+        return [self._place(block, state)[:2] for block in self._unfinished(state).tolist()]
+
+    def _unfinished(self, state: ExecutionState) -> NDArray[np.int64]:
+        return np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
+
     def _clock_entries(self, across_ranks: bool) -> int:
         rows, width = self._clock_shape(across_ranks)
         return rows * width
@@ -243,7 +251,7 @@ class ExecutionRuns:
         return ProgramViolation.at("race", message, rank, index, step)
 
     def _deadlock(self, state: ExecutionState, message_chunks: int) -> list[ProgramViolation]:
-        blocked = np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
+        blocked = self._unfinished(state)
         size = "one chunk" if message_chunks == 1 else f"at most {message_chunks} chunks"
         note = f"; {len(blocked)} blocks hang at queue depth {self._depth} with messages of {size}"
         shown = blocked[:MAX_REPORTED].tolist()
@@ -318,10 +326,10 @@ RANDOM_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionVerdict:
-    """What comes of executing a program.
+class Verdict:
+    """What is to be said of a program.
 
-    violations: what goes wrong at the sizes that it may be used for; none where it is right
+    violations: the rules that it breaks; none where it is right at sizes up to `max_bytes` and within its own bounds
     notices:    what is right and still worth saying
     max_bytes:  bytes of the largest vector at which it cannot hang, with the buffers of its runtime; None: any
     """
@@ -336,7 +344,7 @@ def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[P
     return list(execution_verdict(program, None, max_words).violations)
 
 
-def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> ExecutionVerdict:
+def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
     """Return what happens when the structurally sound `program` runs; the first faulty run ends the check.
 
     Messages become shorter as vectors grow. With a `buffer` the program is judged at the shortest messages that it may
@@ -353,29 +361,29 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
     excess = _excess(program, max_words)
     runs = None if excess else ExecutionRuns(program, max_words)
     if runs is None or runs.excess:
-        return ExecutionVerdict((ProgramViolation.at("size", excess or (runs.excess if runs else "")),))
+        return Verdict((ProgramViolation.at("size", excess or (runs.excess if runs else "")),))
     if buffer is None or program.origin:
         return _verdict(runs, 1, None)
     return _by_size(program, runs, buffer)
 
 
-def _by_size(program: Program, runs: ExecutionRuns, buffer: MessageBuffer) -> ExecutionVerdict:
+def _by_size(program: Program, runs: ExecutionRuns, buffer: MessageBuffer) -> Verdict:
     """Return the verdict at the shortest messages with which `program` does not hang, if it has sizes with these."""
     longest = buffer.chunks_at(max(program.min_bytes, 1), program.chunks)
     shortest = _shortest_without_deadlock(runs, min(longest, max(runs.longest_message, 1)))
     if shortest is None:
-        return ExecutionVerdict(tuple(runs.in_order(longest, REVERSE)))
+        return Verdict(tuple(runs.in_order(longest, REVERSE)))
     message_chunks = max(shortest, buffer.chunks_at(program.max_bytes, program.chunks))
     return _verdict(runs, message_chunks, buffer.largest_size(shortest, program.chunks))
 
 
-def _verdict(runs: ExecutionRuns, message_chunks: int, max_bytes: int | None) -> ExecutionVerdict:
+def _verdict(runs: ExecutionRuns, message_chunks: int, max_bytes: int | None) -> Verdict:
     """Return what happens with messages of `message_chunks` and with whole steps as messages."""
     whole = max(message_chunks, MOST_CHUNKS, runs.longest_message)
     violations = (
         runs.with_races(message_chunks) or runs.in_order(whole, REVERSE) or runs.in_order(whole, RANDOM, RANDOM_SEED)
     )
-    return ExecutionVerdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)
+    return Verdict(tuple(violations), () if violations else tuple(runs.waste), max_bytes)
 
 
 def _shortest_without_deadlock(runs: ExecutionRuns, longest: int) -> int | None:

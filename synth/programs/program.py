@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
-from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, overload
+from typing import Any, Literal, NamedTuple, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,25 +84,6 @@ _RECEIVING = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV
 _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
 
 
-_Class = TypeVar("_Class", bound=type)
-
-
-def pickled_by_fields(cls: _Class) -> _Class:
-    """Let instances of a dataclass with two fields or more be pickled as the class and the values of its fields.
-
-    What frozen dataclasses with slots do by themselves asks for the fields of each instance again, which takes twice
-    as long both ways.
-    """
-    values = attrgetter(*(field.name for field in fields(cls)))
-
-    def reduce(self: Any) -> tuple[type, tuple[Any, ...]]:
-        return cls, values(self)
-
-    cls.__reduce__ = reduce  # type: ignore[assignment, method-assign]
-    return cls
-
-
-@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class BufferRef:
     """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
@@ -112,7 +92,6 @@ class BufferRef:
     offset: int
 
 
-@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Wait until block `block` of the same rank has finished its instruction number `step`."""
@@ -121,7 +100,6 @@ class Wait:
     step: int
 
 
-@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction on `count` consecutive chunks, started after all `waits` are met.
@@ -137,7 +115,6 @@ class Instruction:
     waits: tuple[Wait, ...] = ()
 
 
-@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
     """A strictly sequential program with at most one peer to send to and one to receive from, on one channel."""
@@ -148,7 +125,6 @@ class ThreadBlock:
     instructions: tuple[Instruction, ...]
 
 
-@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class RankProgram:
     """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused.

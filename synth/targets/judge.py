@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from chorale.synth.lazy_modules import networkx as nx
-from chorale.synth.programs.check_execution import ExecutionVerdict, execution_verdict
+from chorale.synth.programs.check_execution import Verdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.limits import MessageBuffer
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
@@ -26,20 +26,6 @@ Connected = Callable[[int, int], bool]
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.REDUCE})
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
 _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to be said of a program.
-
-    violations: the rules that it breaks; none where it is right at sizes up to `max_bytes` and within its own bounds
-    notices:    what is right and still worth saying
-    max_bytes:  bytes of the largest vector at which it cannot hang, None where there is no such limit
-    """
-
-    violations: tuple[ProgramViolation, ...]
-    notices: tuple[ProgramViolation, ...] = ()
-    max_bytes: int | None = None
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
@@ -69,7 +55,8 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
     if isinstance(program, ExecutionPlan):
         return Verdict((*found, *plan_execution_violations(program)), tuple(_flush_notices(program)))
     assert isinstance(program, Program)
-    buffer = _buffer(program)
+    buffers = target_named(program.target).limits.message_buffers
+    buffer = None if buffers is None else buffers[program.protocol]
     executed = execution_verdict(program, buffer)
     notices = (*executed.notices, *_size_notices(program, executed, buffer))
     return Verdict((*found, *executed.violations), notices, executed.max_bytes)
@@ -174,14 +161,7 @@ def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramV
             yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
 
 
-def _buffer(program: Program) -> MessageBuffer | None:
-    buffers = target_named(program.target).limits.message_buffers
-    return None if buffers is None else buffers[program.protocol]
-
-
-def _size_notices(
-    program: Program, executed: ExecutionVerdict, buffer: MessageBuffer | None
-) -> Iterator[ProgramViolation]:
+def _size_notices(program: Program, executed: Verdict, buffer: MessageBuffer | None) -> Iterator[ProgramViolation]:
     """Yield up to which size a program that can hang is right, and how its file says so."""
     if executed.max_bytes is None or buffer is None or executed.violations:
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
@@ -15,7 +16,7 @@ from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, RankProgram, columns_of
 from chorale.synth.targets.base import Lifted, XmlTarget
-from chorale.synth.targets.judge import Verdict, bounded, judge
+from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.msccl_document import MAX_ATTRIBUTES, tags_of, text_findings
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.explanation import Explanation, explanations
 from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, ProgramViolation
-from chorale.synth.targets.judge import Verdict
 from chorale.synth.targets.lift import with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.tuner.files.read_write import read_file, write_file

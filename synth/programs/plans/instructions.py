@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout
@@ -151,18 +150,6 @@ class SegmentDraft:
         return Operand(at.offset, count, remote=known.index((peer, at.buffer)))
 
 
-class InstructionWriter(Protocol):
-    """Writes the instructions of a rank."""
-
-    def receive(self, draft: SegmentDraft, identity: InstructionId, item: Instruction) -> None:
-        """Write what `item` does with what it receives, and local work."""
-        ...
-
-    def send(self, draft: SegmentDraft, identity: InstructionId, item: Instruction) -> None:
-        """Write what `item` does to send."""
-        ...
-
-
 def local(at: BufferRef, item: Instruction) -> Operand:
     """Return the chunks of `item` in own memory as an operand."""
     return Operand(at.offset, item.count, at.buffer)
@@ -291,11 +278,6 @@ class PacketInstructions:
         if any(place.buffer == "s" for place in places):
             rule = f"with packets {what} must be in input or output, because scratch holds packets"
             raise InvalidInput(rule, "scratch", "use protocol Simple, or lower it in place for all ranks")
-
-
-def writer_for(packets: bool, deliveries: Deliveries, wiring: PlanWiring) -> InstructionWriter:
-    """Return who writes the instructions of a plan."""
-    return PacketInstructions(deliveries, wiring) if packets else PlainInstructions(deliveries, wiring)
 
 
 def channels_by_kind(draft: SegmentDraft, wiring: PlanWiring, lanes: Sequence[Lane]) -> dict[Kind, list[int]]:

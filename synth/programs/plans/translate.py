@@ -17,7 +17,13 @@ from dataclasses import replace
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import declared_chunks, layout_of
 from chorale.synth.programs.plans.deliveries import Deliveries, deliveries_of
-from chorale.synth.programs.plans.instructions import BlockWriter, SegmentDraft, channels_by_kind, writer_for
+from chorale.synth.programs.plans.instructions import (
+    BlockWriter,
+    PacketInstructions,
+    PlainInstructions,
+    SegmentDraft,
+    channels_by_kind,
+)
 from chorale.synth.programs.plans.plan import (
     MAX_BLOCK_OPERATIONS,
     Action,
@@ -178,7 +184,7 @@ class _RankWriter:
         self._layout = layout_of(program, rank)
         self._links: RankSemaphores = links_of(rank, self._blocks, wiring)
         self._packets = program.protocol == "LL"
-        self._writer = writer_for(self._packets, deliveries, wiring)
+        self._writer = (PacketInstructions if self._packets else PlainInstructions)(deliveries, wiring)
         self._drafts: dict[SegmentId, tuple[SegmentDraft, list[int]]] = {}
 
     def cuts(self) -> Cuts:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
+from chorale.synth.targets.mscclpp_usual import usual_operation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from chorale.synth.targets import mscclpp_reading
 from chorale.synth.targets.mscclpp_json import LIMITS
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text
-from chorale.synth.targets.mscclpp_usual import usual_operation
 from tests.conformance.plan_cases import CASES, document_of
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.programs.plans.examples import SMALL

@@ -11,8 +11,9 @@ import pytest
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.program import Program
-from chorale.synth.targets.judge import Verdict, bounded, judge, judge_program
+from chorale.synth.targets.judge import bounded, judge, judge_program
 from chorale.synth.targets.lift import lift_with_findings, read_program, with_max_bytes
 from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
