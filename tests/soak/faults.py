@@ -81,7 +81,6 @@ def strike(kind: str, scene: Scene) -> None:
         "journal replaced": lambda: _journal_replaced(scene),
         "disk full": lambda: _disk_full(scene),
         "database locked": lambda: _database_locked(scene),
-        "database damaged": lambda: _damaged(scene.database, scene.forget_database),
         "database removed": lambda: _database_removed(scene),
         "search file damaged": lambda: _damaged(scene.optuna, lambda: None),
         "search file removed": lambda: scene.optuna.unlink(missing_ok=True),
@@ -180,6 +179,7 @@ def damage(kind: str, scene: Scene) -> bool:
     elif kind.startswith("database"):
         _spoilt(scene.database, kind)
         scene.forget_database()
+        return scene.begun
     return False
 
 

@@ -24,11 +24,11 @@ from chorale.tuner.cli import main as command
 from chorale.tuner.config.runner_factory import runner_factory
 from chorale.tuner.files.home import Home
 from chorale.tuner.search.search import Search
-from chorale.tuner.tracking.local_database import forget_connections
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.journal_file import Journal
 from tests.fakes import InlineWorkers
+from tests.mlflow_connections import forget_connections
 
 PIPE_VARIABLE = "CHORALE_SOAK_PIPE"
 

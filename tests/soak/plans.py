@@ -16,7 +16,6 @@ LIVE = {
     "journal replaced": 2,
     "disk full": 3,
     "database locked": 2,
-    "database damaged": 1,
     "database removed": 1,
     "search file damaged": 2,
     "search file removed": 1,

@@ -21,8 +21,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.tracking.champions import roll_back
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.tuning_table import SizeClass
 

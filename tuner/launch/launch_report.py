@@ -15,7 +15,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.tracking_result import TrackingResult
+from chorale.tuner.tracking.tracker import TrackingResult
 from chorale.tuner.trials.records import CompleteTrial, RankedTrial, TrialRecord
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass, regressions, tuning_table

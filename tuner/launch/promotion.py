@@ -27,10 +27,8 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.search.space import can_execute, lowering_target
-from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
-from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import (
     LIBRARY_ALGORITHM,
     MANIFEST_FILE,

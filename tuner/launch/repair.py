@@ -19,7 +19,7 @@ from chorale.tuner.launch.search_plan import search_plan, storage_url
 from chorale.tuner.launch.tune import OPTUNA_FILE
 from chorale.tuner.search.space import search_space
 from chorale.tuner.search.storage import open_search, open_storage
-from chorale.tuner.tracking.local_database import require_finished, require_undamaged
+from chorale.tuner.tracking.local_database import database_problem, set_database_aside
 from chorale.tuner.tracking.tracker import Tracker
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
 from chorale.tuner.trials.journal_file import Journal, read_journal, whole_lines
@@ -98,6 +98,9 @@ def repair_launch(home: Home, folder: Path) -> tuple[LaunchHealth, list[str]]:
         done = _repaired_journal(health)
     finally:
         lock.release()
+    aside = set_database_aside(_mlflow_uri(home, health.content))
+    if aside is not None:
+        done.append(f"MLflow: the damaged database is now {aside}, and a new one begins")
     return health, [*done, *_remade(home, folder)]
 
 
@@ -120,12 +123,8 @@ def _other_problems(home: Home, folder: Path, content: JournalContent | None) ->
                 open_storage(None, optuna)
     except ChoraleError as error:
         problems.append(f"Optuna: {optuna.name} cannot be read: {error.value}")
-    try:
-        uri = _mlflow_uri(home, content)
-        require_undamaged(uri)
-        require_finished(uri)
-    except ChoraleError as error:
-        problems.append(f"MLflow: {error.value}")
+    if (problem := database_problem(_mlflow_uri(home, content))) is not None:
+        problems.append(f"MLflow: {problem}")
     return problems
 
 

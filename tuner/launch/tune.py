@@ -31,12 +31,10 @@ from chorale.tuner.search.search import Search
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.search.storage import open_search
 from chorale.tuner.search.study import StudyParts
-from chorale.tuner.tracking.best_programs import BestProgram, best_programs
-from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
 from chorale.tuner.tracking.registry import register
 from chorale.tuner.tracking.registry_queries import similar_champions
-from chorale.tuner.tracking.tracker import Tracker
-from chorale.tuner.tracking.tracking_result import TrackingResult
+from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.journal_file import RECOVERY_S, JournalLost
 from chorale.tuner.trials.open_launch import open_store

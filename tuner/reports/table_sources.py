@@ -29,8 +29,7 @@ from chorale.tuner.reports.table_writing import (
     require_links,
     schedule_certificate,
 )
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID
 from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
 from chorale.tuner.trials.journal import launch_folders

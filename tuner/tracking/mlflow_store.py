@@ -6,25 +6,83 @@ import logging
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chorale.runners.measurement.machine import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
-from chorale.synth.redaction import redacted
+from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.config.address import with_password
 from chorale.tuner.files.spared_imports import spared
-from chorale.tuner.tracking.local_database import require_finished, require_undamaged, try_databases_seldom
-from chorale.tuner.tracking.mlflow_values import MetricPoint, ModelVersion, RunState, if_there
-from chorale.tuner.tracking.new_database import create_database
-from chorale.tuner.tracking.private_store import without_credentials
+from chorale.tuner.tracking.local_database import create_database
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """A value of a metric; `step` is what MLflow draws it over, such as the size in bytes; `when_ms` 0: as the rest."""
+
+    name: str
+    value: float
+    step: int = 0
+    when_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run as the store knows it; `finished` once it has an end."""
+
+    run_id: str
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """A version of a registered model."""
+
+    name: str
+    version: str
+    run_id: str
+    tags: Mapping[str, str]
+
+
+_MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""Codes with which MLflow says that there is no such model, and no such alias of it."""
+
+
+Answer = TypeVar("Answer")
+
+
+def if_there(ask: Callable[[], Answer]) -> Answer | None:
+    """Return what `ask` returns, None where MLflow has no such thing: asking for one is faster than searching."""
+    try:
+        return ask()
+    except Exception as error:
+        if getattr(error, "error_code", None) in _MISSING:
+            return None
+        raise
+
+
+_USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
+
+
+def without_credentials(uri: str) -> str:
+    """Return `uri`; the user and password of a server go to where MLflow looks for them and never prints them."""
+    if not uri.startswith(("http://", "https://")):
+        return uri
+    bare, user, password = split_credentials(uri)
+    if user is None or password is None:
+        return uri
+    os.environ |= {_USER_VARIABLE: user, _PASSWORD_VARIABLE: password}
+    return bare
+
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 PARENT_TAG = "mlflow.parentRunId"
@@ -42,6 +100,9 @@ _ENVIRONMENT = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
+
+DATABASE_ATTEMPTS = 2
+"""How often a database is tried that does not answer: MLflow would try ten times, for 100 s."""
 
 MAX_METRICS = 900
 """Metrics of one request; MLflow takes 1000."""
@@ -62,7 +123,6 @@ class MlflowStore:
         self._whole_uri = without_credentials(whole)
         self._artifacts = artifacts
         self._artifact_uris: dict[str, str] = {}  # of runs that this store started, until they end
-        require_undamaged(uri)  # MLflow would try again for minutes
         with self._translated_errors():
             self._client = _connect(self._whole_uri)
             self._client.search_experiments(max_results=1)
@@ -242,9 +302,9 @@ class MlflowStore:
         except Exception as error:  # HTTP, SQL and file system errors all mean the same here
             if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
                 raise missing from None
-            require_undamaged(self.uri)
-            require_finished(self.uri)
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
+            if self.uri.startswith("sqlite:"):
+                way_out += "; `chorale campaign repair NAME` replaces a damaged file"
             raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
 
 
@@ -277,7 +337,10 @@ def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     create_database(uri)
     if not uri.startswith(("http://", "https://")):
-        try_databases_seldom()
+        from mlflow.store.db import utils  # noqa: PLC0415 - seconds
+
+        utils.MAX_RETRY_COUNT = DATABASE_ATTEMPTS
+        os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
     # first into the environment, where it would look like a setting of the user.
     setting = os.environ.get(URI_VARIABLE)
@@ -309,3 +372,39 @@ def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         yield folder
+
+
+def origin_tags() -> dict[str, str]:
+    """Return MLflow's own tags for the user, the program, and the commit of the current folder if it is in git."""
+    load_mlflow()
+    from mlflow.tracking.context.registry import resolve_tags  # noqa: PLC0415
+    from mlflow.utils.git_utils import get_git_commit  # noqa: PLC0415
+    from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT  # noqa: PLC0415
+
+    commit = get_git_commit(os.getcwd())
+    return dict(resolve_tags({} if commit is None else {MLFLOW_GIT_COMMIT: commit}))
+
+
+class MachineLoad:
+    """MLflow's monitors of processor, memory, disks and network of this machine.
+
+    They are asked when something is uploaded anyway: a thread with a clock of its own would disturb measurements.
+    """
+
+    def __init__(self) -> None:
+        load_mlflow()
+        from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor  # noqa: PLC0415
+        from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor  # noqa: PLC0415
+        from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor  # noqa: PLC0415
+
+        kinds: tuple[Any, ...] = (CPUMonitor, DiskMonitor, NetworkMonitor)  # MLflow has no types for them
+        self._monitors = [kind() for kind in kinds]
+
+    def points(self, step: int, when_ms: int) -> list[MetricPoint]:
+        """Return how the machine was used since the last call."""
+        values: dict[str, float] = {}
+        for monitor in self._monitors:
+            monitor.collect_metrics()
+            values |= monitor.aggregate_metrics()
+            monitor.clear_metrics()
+        return [MetricPoint(f"system/{name}", float(value), step, when_ms) for name, value in values.items()]

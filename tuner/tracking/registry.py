@@ -28,10 +28,15 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram, as_baseline, library_name
-from chorale.tuner.tracking.champions import PromotionVerdict, apply_verdict
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.champions import (
+    BestProgram,
+    PromotionVerdict,
+    StoredProgram,
+    apply_verdict,
+    as_baseline,
+    library_name,
+)
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.trials.records import SizeResult
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass, fastest_baseline

@@ -16,8 +16,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import (
     COLLECTIVE,
     MANIFEST_DIGEST,

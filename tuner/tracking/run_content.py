@@ -10,8 +10,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import MetricPoint
+from chorale.tuner.tracking.mlflow_store import MetricPoint, MlflowStore
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
 from chorale.tuner.trials.store import Store

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillBusy
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -16,15 +17,8 @@ from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.launch_context import MachineLoad, origin_tags
-from chorale.tuner.tracking.local_database import (
-    DamagedDatabase,
-    database_file,
-    require_undamaged,
-    set_database_aside,
-)
-from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
-from chorale.tuner.tracking.mlflow_values import RunState
+from chorale.tuner.tracking.local_database import database_file
+from chorale.tuner.tracking.mlflow_store import MachineLoad, MlflowStore, RunState, load_mlflow, origin_tags
 from chorale.tuner.tracking.run_content import (
     STATUS,
     best_so_far,
@@ -37,9 +31,32 @@ from chorale.tuner.tracking.run_content import (
     trial_parameters,
     trial_tags,
 )
-from chorale.tuner.tracking.tracking_result import TrackingResult, pauses_of
 from chorale.tuner.trials.records import FinalComparison, TrialRecord
 from chorale.tuner.trials.store import Store
+
+NOTICE_S = 10.0
+"""Longest silence about what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingResult:
+    """What MLflow has of a launch at its end; `problem` says in one line why it does not have everything.
+
+    `seconds` is how long uploading trials took this process.
+    """
+
+    experiment_id: str | None = None
+    parent_run_id: str | None = None
+    run_ids: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    seconds: float = 0.0
+
+
+def pauses_of(patience_s: float) -> list[float]:
+    """Return waits of at most `NOTICE_S` that add up to `patience_s`."""
+    whole, rest = divmod(patience_s, NOTICE_S)
+    return [NOTICE_S] * int(whole) + ([rest] if rest else [])
+
 
 _log = logging.getLogger("chorale.tracking")
 
@@ -199,8 +216,8 @@ class Tracker:
 
     def _open(self) -> None:
         """Find out which runs of this launch MLflow has; create the parent run if there is none."""
-        self._mlflow = self._connected()
-        launch, mlflow = self._store.launch, self._mlflow
+        self._mlflow = mlflow = self._mlflow or MlflowStore(self._uri, self._home.artifacts)
+        launch = self._store.launch
         self._experiment_id = mlflow.experiment(self._campaign.tracking.experiment or self._campaign.name)
         self._runs = mlflow.runs(self._experiment_id, LAUNCH_ID, launch.launch_id, TRIAL_ID)
         parent = mlflow.runs(self._experiment_id, PARENT_OF, launch.launch_id, LAUNCH_ID).get(launch.launch_id)
@@ -214,23 +231,6 @@ class Tracker:
         mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign), tags=self._objects)
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
-
-    def _connected(self) -> MlflowStore:
-        """Return the store; a damaged database in a file makes way for a new one, as journals have everything."""
-        try:
-            if self._mlflow is not None:
-                require_undamaged(self._uri)
-            return self._mlflow or MlflowStore(self._uri, self._home.artifacts)
-        except DamagedDatabase as error:
-            _log.warning("%s: it is now %s, and a new one begins", error.value, set_database_aside(self._uri))
-            return MlflowStore(self._uri, self._home.artifacts)
-
-    def _is_damaged(self) -> bool:
-        try:
-            require_undamaged(self._uri)
-        except DamagedDatabase:
-            return True
-        return False
 
     def _parent_tags(self) -> dict[str, str]:
         launch_id = self._store.launch.launch_id
@@ -289,7 +289,7 @@ class Tracker:
             self._upload_trial(record)
 
     def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
-        if self._failures or not self._parent_run_id or self._store.is_resumed or self._is_damaged():
+        if self._failures or not self._parent_run_id or self._store.is_resumed:
             self._catch_up(trials)
         else:
             for record in trials:

@@ -22,8 +22,7 @@ from chorale.job.table.layout import file_digest
 from chorale.synth.errors import Unavailable
 from chorale.synth.redaction import redacted
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 
 FORMAT = "chorale-publications/1"
 ALIAS = "published"

@@ -20,11 +20,11 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.campaign_list import launched_campaign
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
-from chorale.tuner.tracking.local_database import forget_connections
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import InlineWorkers
+from tests.mlflow_connections import forget_connections
 from tests.unit.tuner.launch.test_takeover import tracked
 
 
@@ -125,26 +125,15 @@ def break_file(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "repair"),
-    [
-        ("endless", False),
-        *[
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("garbage", True), ("garbage", False), ("folder", True))
-        ],
-        *[pytest.param(*case, marks=pytest.mark.slow) for case in (("endless", True), ("folder", False))],
-    ],
+    "how", ["garbage", *(pytest.param(how, marks=pytest.mark.slow) for how in ("folder", "endless"))]
 )
-def test_optuna_and_mlflow_are_made_anew(journal: Path, home: Home, capsys: Any, how: str, repair: bool) -> None:
-    """By `repair`, or by a launch that goes on."""
+def test_optuna_and_mlflow_are_made_anew(journal: Path, home: Home, capsys: Any, how: str) -> None:
     break_file(journal.with_name("optuna.journal"), how)
     break_file(home.root / "mlflow.db", "garbage" if how == "endless" else how)
+    forget_connections(home.mlflow_uri)  # as in a new process
     problems = chorale(capsys, "campaign", "check", "small", "--json").document["problems"]
     assert [problem.split(":")[0] for problem in problems] == ["Optuna", "MLflow"]
-    if repair:
-        assert chorale(capsys, "campaign", "repair", "small").code == 0
-    else:
-        assert launch(home, resume=True).tracked.problem is None
+    assert chorale(capsys, "campaign", "repair", "small").code == 0
     store = Store(journal.parent)
     store.close()
     assert set(tracked(home)) == {trial.trial_id for trial in store.trials}
@@ -196,6 +185,7 @@ def test_a_finalist_whose_line_is_lost_is_measured_again(journal: Path, home: Ho
     number = 1 + next(index for index, line in enumerate(lines) if json.loads(line).get("trial_id") == finalist)
     damage(journal, number, b"garbage\n")
     break_file(home.root / "mlflow.db", "garbage")
+    forget_connections(home.mlflow_uri)  # as in a new process
     repaired = chorale(capsys, "campaign", "repair", "small")
     assert repaired.code == 0, repaired.stderr
     assert len(launch(home, resume=True).trials) == 6

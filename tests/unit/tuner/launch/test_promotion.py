@@ -15,9 +15,8 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.promotion import CHALLENGER, CHAMPION, REPEATS, judge, unseen_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import refused_table, tune_document
-from chorale.tuner.tracking.best_programs import best_programs
-from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, best_programs, roll_back
+from chorale.tuner.tracking.mlflow_store import ModelVersion
 from chorale.tuner.tracking.registry import SPEEDUP
 from chorale.tuner.tracking.registry_queries import load_best
 from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult

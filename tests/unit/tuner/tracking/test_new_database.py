@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import Unavailable
-from chorale.tuner.tracking.local_database import DamagedDatabase
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 ROOT = Path(__file__).parents[4]
@@ -47,23 +46,23 @@ def start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 QUICK_KILLED = """
 import os, sqlite3, sys
-from chorale.tuner.tracking import new_database
+from chorale.tuner.tracking import local_database
 def die(uri):
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
         connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
     os._exit(9)
-new_database._make_tables = die
-new_database.create_database(sys.argv[1])
+local_database._make_tables = die
+local_database.create_database(sys.argv[1])
 """
 QUICK_WORKING = """
 import shutil, sys, time
-from chorale.tuner.tracking import new_database
+from chorale.tuner.tracking import local_database
 def make(uri):
     print("made")
     time.sleep(0.5)
     shutil.copy(sys.argv[3], uri.removeprefix("sqlite:///"))
-new_database._make_tables = make
-new_database.create_database(sys.argv[1])
+local_database._make_tables = make
+local_database.create_database(sys.argv[1])
 """
 
 
@@ -123,7 +122,7 @@ def test_one_that_was_not_made_to_its_end_is_named_with_a_way_out(
     else:
         MlflowStore(f"sqlite:///{file}", tmp_path / "artifacts").experiment("first")
         file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DamagedDatabase, match="campaign repair"):
+    with pytest.raises(Unavailable, match="campaign repair"):
         MlflowStore(f"sqlite:///{file}?again", tmp_path / "artifacts").experiment("second")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.mlflow_values import ModelVersion
+from chorale.tuner.tracking.mlflow_store import ModelVersion
 from chorale.tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS
 from chorale.tuner.tracking.registry_queries import degree, family, similar_champions
 from chorale.tuner.trials.records import Candidate

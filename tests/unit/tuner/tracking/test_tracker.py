@@ -12,8 +12,7 @@ import pytest
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
-from chorale.tuner.tracking.mlflow_values import RunState
+from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
 from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.tuner.tracking.best_programs import best_programs
+from chorale.tuner.tracking.champions import best_programs
 from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from tests.campaigns import complete
 
