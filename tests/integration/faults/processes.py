@@ -16,12 +16,6 @@ def kill_workers(launched: Launched) -> None:
         worker.kill()
 
 
-def damage_database(launched: Launched) -> None:
-    with (launched.home.root / "mlflow.db").open("r+b") as database:
-        database.write(b"garbage!" * 4096)
-    launched.home.root.joinpath("mlflow.db-wal").unlink(missing_ok=True)
-
-
 def damage_optuna(launched: Launched) -> None:
     launched.process.kill()
     launched.process.wait()
@@ -58,7 +52,6 @@ FAULTS = {
     "fork server killed": Fault(lambda launched: launched.child("forkserver").kill()),
     "launch killed": Fault(kill_launch),
     "everything stopped for 10 s": Fault(stop_and_go),
-    "MLflow's database damaged": Fault(damage_database),
     "launch killed and Optuna's file damaged": Fault(damage_optuna),
     "lock removed, second --resume": Fault(remove_lock),
 }

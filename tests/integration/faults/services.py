@@ -88,16 +88,6 @@ def kill_postgres(launched: Launched) -> None:
     _server_of(launched).kill()
 
 
-def stop_postgres(launched: Launched) -> None:
-    for process in (_server_of(launched), *_server_of(launched).children()):
-        process.suspend()
-
-
-def let_postgres_go_on(launched: Launched) -> None:
-    for process in (_server_of(launched), *_server_of(launched).children()):
-        process.resume()
-
-
 def start_postgres_again(launched: Launched) -> None:
     stack = launched.setting.servers["postgres"]
     stack.require_running()
@@ -113,5 +103,4 @@ FAULTS = {
     "MLflow server stopped for good": Fault(stop_server, mlflow, let_server_go_on, resumes=True),
     "MLflow's password revoked": Fault(revoke_password, mlflow, tell_password, resumes=True),
     "PostgreSQL of the search killed": Fault(kill_postgres, postgres, start_postgres_again),
-    "PostgreSQL of the search stopped": Fault(stop_postgres, postgres, let_postgres_go_on),
 }
