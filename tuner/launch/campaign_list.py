@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from chorale.synth.errors import InvalidInput
 from chorale.synth.redaction import HIDDEN
 from chorale.tuner.files.home import Home
-from chorale.tuner.trials.journal import launch_folders, stored_campaign
+from chorale.tuner.trials.journal import JournalContent, launch_folders, parse_lines, stored_campaign
 from chorale.tuner.trials.journal_file import read_journal, whole_lines
-from chorale.tuner.trials.journal_lines import JournalContent, parse_lines
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.store import JOURNAL, read_launch
 

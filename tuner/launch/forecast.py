@@ -19,9 +19,8 @@ from chorale.tuner.launch.overhead import FINAL, PHASES, PROMOTION, REPORTING, S
 from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.space import search_space
 from chorale.tuner.trials.journal import Launch, conditions_of
-from chorale.tuner.trials.open_launch import read_snapshot
 from chorale.tuner.trials.records import TrialRecord
-from chorale.tuner.trials.store import Store, is_begun, read_launch
+from chorale.tuner.trials.store import Store, is_begun, read_launch, read_snapshot
 
 PHASES_FILE = "phases.json"
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"

@@ -16,7 +16,6 @@ from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
-from chorale.tuner.launch.node_watch import NodeWatch
 from chorale.tuner.launch.overhead import (
     FINAL,
     MEASURING,
@@ -30,8 +29,15 @@ from chorale.tuner.launch.overhead import (
     Overhead,
 )
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.search_worth import SearchWorth
-from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, baseline_times, controls_of, size_results
+from chorale.tuner.launch.search_plan import SearchWorth
+from chorale.tuner.launch.trial_records import (
+    BuiltTrial,
+    NodeWatch,
+    PendingTrial,
+    baseline_times,
+    controls_of,
+    size_results,
+)
 from chorale.tuner.search.search import Search, Suggestion
 from chorale.tuner.search.storage import search_failure
 from chorale.tuner.trials.records import CompleteTrial, PrunedTrial, TrialRecord, trial_id

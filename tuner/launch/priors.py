@@ -27,9 +27,8 @@ from chorale.tuner.search.prior import Prior, nearest_sizes
 from chorale.tuner.search.size_model import Floats
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import Launch, conditions_of, launch_codec, launch_folders
-from chorale.tuner.trials.open_launch import read_snapshot
 from chorale.tuner.trials.records import Candidate, CompleteTrial, candidate_codec
-from chorale.tuner.trials.store import JOURNAL
+from chorale.tuner.trials.store import JOURNAL, read_snapshot
 
 _log = logging.getLogger("chorale.tune")
 

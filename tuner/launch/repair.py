@@ -21,9 +21,8 @@ from chorale.tuner.search.space import search_space
 from chorale.tuner.search.storage import open_search, open_storage
 from chorale.tuner.tracking.local_database import database_problem, set_database_aside
 from chorale.tuner.tracking.tracker import Tracker
-from chorale.tuner.trials.journal import launch_folders, stored_campaign
+from chorale.tuner.trials.journal import JournalContent, launch_folders, parse_lines, record_key, stored_campaign
 from chorale.tuner.trials.journal_file import Journal, read_journal, whole_lines
-from chorale.tuner.trials.journal_lines import JournalContent, parse_lines, record_key
 from chorale.tuner.trials.store import JOURNAL, LAUNCH_COPY, Store
 
 UPLOAD_PATIENCE_S = 60.0

@@ -37,9 +37,8 @@ from chorale.tuner.tracking.registry_queries import similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.journal_file import RECOVERY_S, JournalLost
-from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials
-from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.store import Store, open_store
 from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
 _log = logging.getLogger("chorale.tune")

@@ -23,8 +23,8 @@ from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.trials.journal import launch_folders, stored_campaign
-from chorale.tuner.trials.open_launch import LaunchSnapshot, read_snapshot
 from chorale.tuner.trials.records import CompleteTrial
+from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 
 STORED = "stored"
 """State of a campaign without a launch in the cluster."""

@@ -25,8 +25,8 @@ from chorale.tuner.service.http.responses import (
 )
 from chorale.tuner.service.jobs.job_specs import CollectiveText
 from chorale.tuner.service.redaction import redacted
-from chorale.tuner.trials.open_launch import LaunchSnapshot
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from chorale.tuner.trials.store import LaunchSnapshot
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]

@@ -25,8 +25,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.trials.journal import Launch, check_same_conditions, conditions_of, space_id, stored_campaign
-from chorale.tuner.trials.open_launch import open_store
-from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.store import Store, open_store
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner
 

@@ -13,7 +13,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.forecast import NOT_KNOWN, PHASES_FILE, forecast, format_duration, save_phases
 from chorale.tuner.launch.overhead import PHASES
 from chorale.tuner.launch.plan import campaign_plan, plan_lines
-from chorale.tuner.trials.open_launch import open_store
+from chorale.tuner.trials.store import open_store
 from tests.campaigns import complete, small_campaign, space_of
 from tests.unit.tuner.launch.test_tuning import run
 

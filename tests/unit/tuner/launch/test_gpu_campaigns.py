@@ -27,9 +27,8 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.trials.open_launch import read_snapshot
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, ranked_trials
-from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.store import Store, read_snapshot
 from chorale.tuner.trials.tuning_table import TableEntry, table_programs, tuning_table
 from tests.campaigns import small_campaign, space_of
 from tests.command import chorale

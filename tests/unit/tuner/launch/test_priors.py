@@ -23,8 +23,8 @@ from chorale.tuner.launch.screening import Screened
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import prior_lines, tune_document
 from chorale.tuner.search.prior import Prior
-from chorale.tuner.trials.open_launch import open_store
 from chorale.tuner.trials.records import Candidate, CompleteTrial
+from chorale.tuner.trials.store import open_store
 from tests.campaigns import complete, small_campaign, space_of
 from tests.pictures import draw_nothing
 from tests.unit.tuner.launch.test_tuning import run
