@@ -334,7 +334,7 @@ def read_snapshot(folder: Path) -> LaunchSnapshot:
     return LaunchSnapshot(folder, launch, content.records, content.final)
 
 
-_log = logging.getLogger("chorale.tune")
+_launch_log = logging.getLogger("chorale.tune")
 
 
 def open_store(
@@ -364,13 +364,17 @@ def open_store(
         except InvalidInput:
             store.close()
             raise
-        _log.info("resuming launch %d of %s with %d trials", store.launch.number, campaign.name, len(store.trials))
+        _launch_log.info(
+            "resuming launch %d of %s with %d trials", store.launch.number, campaign.name, len(store.trials)
+        )
         return store
     number = int(folders[-1].name) + 1 if folders else 1
     if resume:
-        _log.info("nothing to resume for %s: this is its first launch", campaign.name)
+        _launch_log.info("nothing to resume for %s: this is its first launch", campaign.name)
     elif folders:
-        _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
+        _launch_log.info(
+            "launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name
+        )
     document = campaign.model_dump(by_alias=True, mode="json")
     launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
     return Store(home.create(home.campaigns / campaign.name / str(number)), launch)
