@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, setup  # before distutils, which it provides
 from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+from setuptools.command.build_py import build_py  # isort: split
+
+from distutils.command.install_data import install_data
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
@@ -80,23 +82,25 @@ def _compiler_needed() -> list[str]:
     return [] if has_compiler() else ["ziglang"]
 
 
-def _shared_files() -> list[tuple[str, list[str]]]:
-    """Write manual pages and completions below `build/`; return folders of the installation with their files."""
-    from chorale.tuner.cli.manual import shared_files  # noqa: PLC0415 - as above
+class InstallManual(install_data):
+    """Installs manual pages and completions, which the built command writes itself."""
 
-    table = json.loads((ROOT / "tuner/cli/command_line.json").read_text(encoding="utf-8"))
-    folders: dict[str, list[str]] = {}
-    for name, text in shared_files(table, VERSION).items():
-        path = ROOT / SHARED / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        folders.setdefault(str(Path(name).parent), []).append(f"{SHARED}/{name}")
-    return sorted(folders.items())
+    def run(self) -> None:
+        built = self.get_finalized_command("build").build_lib
+        command = [sys.executable, "-m", "chorale.tuner.cli.manual", str(ROOT / SHARED), VERSION]
+        subprocess.run(command, check=True, cwd=built)  # noqa: S603 - our own, as it was built
+        folders: dict[str, list[str]] = {}
+        for path in sorted((ROOT / SHARED).rglob("*")):
+            if path.is_file():
+                folder = path.parent.relative_to(ROOT / SHARED).as_posix()
+                folders.setdefault(folder, []).append(path.relative_to(ROOT).as_posix())
+        self.data_files = list(folders.items())
+        super().run()
 
 
 setup(
     distclass=NativeDistribution,
-    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel, "install_data": InstallManual},
     setup_requires=_compiler_needed(),
-    data_files=_shared_files(),
+    data_files=[("share/man/man1", [])],  # written by `install_data`
 )

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from chorale.campaigns import best as best
     from chorale.campaigns import tune as tune
     from chorale.design import lower as lower
+    from chorale.design import run as run
     from chorale.design import simulate as simulate
     from chorale.design import synthesize as synthesize
     from chorale.design import topology as topology
     from chorale.design import verify as verify
     from chorale.job.settings import load_table as load_table
-    from chorale.live import run as run
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.version import __version__ as __version__
 
@@ -34,7 +34,7 @@ _HOMES = {
     "best": "chorale.campaigns",
     "load_table": "chorale.job.settings",
     "lower": "chorale.design",
-    "run": "chorale.live",
+    "run": "chorale.design",
     "simulate": "chorale.design",
     "synthesize": "chorale.design",
     "topology": "chorale.design",

@@ -1,20 +1,26 @@
-"""From a network to a verified schedule and its program, with defaults that suit most users."""
+"""From a network to a verified schedule, its program and its times; results have the next step as a method."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import networkx as nx
-
-from chorale.products import CheckedProgram, DesignedSchedule, NetworkTopology, PredictedTimes
-from chorale.runners.api.units import parse_sizes
+from chorale.inputs import Network, Sizes, network_of, options_of, size_list
+from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.runners.api.registry import runner_config
+from chorale.runners.api.units import format_size, parse_size
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import verified_schedule
-from chorale.synth.build.schedules import verify_schedule as _verify
+from chorale.synth.build.schedules import LoweredProgram, verified_schedule, verify_schedule
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
@@ -24,19 +30,21 @@ from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity
-from chorale.synth.simulation.simulate import simulate as _simulate
+from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
-from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing, simulate_program, usual_buffer_bytes
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.schedule_files import load_schedule, save_schedule
+from chorale.tuner.plots.picture import Picture
+from chorale.tuner.reports.quantities import algbw_text, seconds_text, short_id, time_per_byte_text
 
-Network: TypeAlias = "str | Topology | nx.Graph[Any]"
-"""A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
+if TYPE_CHECKING:
+    from chorale.campaigns import TuningResult
 
-Sizes = str | int | Sequence[int]
-"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+Kind = TypeVar("Kind")
 
 
 def topology(network: Network) -> NetworkTopology:
@@ -45,9 +53,7 @@ def topology(network: Network) -> NetworkTopology:
     >>> topology("hypercube:3").compute_count
     8
     """
-    if isinstance(network, Topology):
-        return NetworkTopology.of(network)
-    return NetworkTopology.of(load_topology(network) if isinstance(network, str) else from_networkx(network))
+    return NetworkTopology.of(network_of(network))
 
 
 def synthesize(
@@ -78,12 +84,7 @@ def synthesize(
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
     (4, '15/16')
     """
-    try:
-        options = Options(**parameters)
-    except TypeError:
-        value = ", ".join(sorted(set(parameters) - set(Options.__dataclass_fields__)))
-        way_out = f"choose from {', '.join(Options.__dataclass_fields__)}"
-        raise InvalidInput("a parameter must be an option of methods", value, way_out) from None
+    options = options_of(Options, "a parameter must be an option of methods", **parameters)
     name = method_named(method).name
     request = ScheduleRequest(topology(network), parse_collective(collective, root), name, options)
     return DesignedSchedule.of(verified_schedule(request, executor or SerialExecutor(), progress))
@@ -102,7 +103,9 @@ def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> Design
     >>> verify(synthesize("ring:4", method="ring").schedule).method
     'ring'
     """
-    return DesignedSchedule.of(_verify(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes))
+    return DesignedSchedule.of(
+        verify_schedule(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes)
+    )
 
 
 def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
@@ -122,12 +125,7 @@ def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options
     verified = verify(schedule) if isinstance(schedule, str) else schedule
     name = target_named(target).name
     options.setdefault("in_place", is_in_place_by_default(verified.schedule.collective, name))
-    try:
-        lowering = LoweringOptions(name, **options)
-    except TypeError:
-        value = ", ".join(sorted(set(options) - set(LoweringOptions.__dataclass_fields__)))
-        way_out = f"choose from {', '.join(LoweringOptions.__dataclass_fields__)}"
-        raise InvalidInput("a lowering option must exist", value, way_out) from None
+    lowering = options_of(LoweringOptions, "a lowering option must exist", target=name, **options)
     return CheckedProgram.of(build_program(verified, lowering), verified.schedule.topology)
 
 
@@ -160,14 +158,306 @@ def simulate(
     sizes_bytes = size_list(sizes)
     network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
     network.unit_bytes_per_s(verified.schedule.topology)
-    seconds = _simulate(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
+    seconds = simulate_traffic(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
     schedule_of = verified.schedule
     title = f"{schedule_of.method} {schedule_of.collective} on {schedule_of.topology.spec}"
     return PredictedTimes(dict(zip(sizes_bytes, seconds, strict=True)), title)
 
 
-def size_list(sizes: Sizes) -> tuple[int, ...]:
-    """Return sizes in bytes; InvalidInput for text that is no size."""
-    if isinstance(sizes, str):
-        return tuple(parse_sizes(sizes))
-    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+def run(
+    schedule: VerifiedSchedule | str,
+    sizes: Sizes = "1MiB",
+    runner: str = "local",
+    *,
+    repeats: int = 5,
+    dtype: str = "float32",
+    timeout_s: float = 300.0,
+    seed: int = 0,
+    **options: Any,
+) -> MeasuredRun:
+    """Execute a verified schedule, check every element of every result, and time it.
+
+    Args:
+        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        sizes: Buffer sizes in bytes, as text, a number or several.
+        runner: What executes it: local, mpi, oneccl, msccl, simulated or recorded.
+        repeats: Measured repetitions of each size.
+        dtype: Element type.
+        timeout_s: Seconds after which a run counts as hung.
+        seed: Fixes the data.
+        **options: Of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps.
+
+    Raises:
+        InvalidInput: What was given does not fit together.
+        CheckFailed: Nothing was measured; it says why.
+
+    >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)
+    >>> round(measured.times[2**20] * 1e3, 2)
+    6.29
+    """
+    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    config = runner_config(runner, options)
+    built: LoweredProgram = build_program(verified, config.lowering())
+    network = verified.schedule.topology
+    request = RunRequest(network, {"program": built.program}, size_list(sizes), repeats, 1, timeout_s, dtype, seed)
+    running = config.create(Home.from_environment().root)
+    try:
+        outcome = running.submit(request)
+    finally:
+        running.close()
+    if isinstance(outcome, RunFailure):
+        raise CheckFailed(
+            f"a run must end with a measurement ({outcome.kind})", outcome.message, "see `chorale doctor`"
+        )
+    return MeasuredRun.of(outcome)
+
+
+class NetworkTopology(Topology):
+    """A network that draws itself in notebooks, with what can be done on it as methods."""
+
+    @staticmethod
+    def of(topology: Topology) -> NetworkTopology:
+        """Return `topology` with these methods."""
+        return _with_methods(NetworkTopology, Topology, topology)
+
+    def synthesize(self, collective: str = "allgather", method: str = "auto", **options: Any) -> DesignedSchedule:
+        """Return the verified schedule of a collective, see `chorale.synthesize`."""
+        return synthesize(self, collective, method, **options)
+
+    def bound(self, collective: str = "allgather", root: int = 0) -> Bound:
+        """Return the proven least time per byte of a collective, checked by separate code."""
+        target = parse_collective(collective, root)
+        bound = lower_bound(self, target)
+        check_certificate(self, target, bound.to_json(self))
+        return bound
+
+    def tune(self, collective: str = "allreduce", **options: Any) -> TuningResult:
+        """Run a tuning campaign on this network, see `chorale.tune`."""
+        from chorale.campaigns import tune  # noqa: PLC0415 - Optuna and MLflow are optional
+
+        return tune(self, collective, **options)
+
+    def plot(self) -> Picture:
+        """Return a drawing with bandwidths and names."""
+        from chorale.tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 - matplotlib is optional
+
+        return Picture(lambda path: plot_topology(self, path))
+
+    def __repr__(self) -> str:
+        switches = f", {self.switch_count} switches" if self.switch_count else ""
+        return f"<{self.spec}: {self.compute_count} ranks{switches}, {len(self.links)} links>"
+
+    def _repr_svg_(self) -> str | None:
+        from chorale.tuner.plots.topology_svg import topology_svg  # noqa: PLC0415 - SciPy, for drawings only
+
+        return topology_svg(self)
+
+    def _repr_html_(self) -> str:
+        return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"
+
+
+class DesignedSchedule(VerifiedSchedule):
+    """A verified schedule beside its proven bound, with simulation, programs and runs as methods."""
+
+    @staticmethod
+    def of(verified: VerifiedSchedule) -> DesignedSchedule:
+        """Return `verified` with these methods."""
+        return _with_methods(DesignedSchedule, VerifiedSchedule, verified)
+
+    @property
+    def method(self) -> str:
+        """The method that made it: of `auto`, the one that won."""
+        return self.schedule.method
+
+    @property
+    def topology(self) -> NetworkTopology:
+        """Its network."""
+        return NetworkTopology.of(self.schedule.topology)
+
+    @property
+    def algbw(self) -> float:
+        """Size over bandwidth time, in the unit of the network's bandwidths."""
+        return float(1 / self.cost.time_per_byte)
+
+    @cached_property
+    def bound(self) -> Bound:
+        """The proven least time per byte of this collective on this network, checked by separate code."""
+        schedule = self.schedule
+        bound = bound_of_schedule(schedule, self.cost.time_per_byte)
+        check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
+        return bound
+
+    @property
+    def gap(self) -> Fraction:
+        """What it takes longer than the bound, as a part of the bound: 0 is optimal."""
+        return self.cost.time_per_byte / self.bound.value - 1
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What proves the bound, as `chorale.synth.check_certificate` takes it."""
+        return self.bound.to_json(self.schedule.topology)
+
+    def simulate(self, sizes: Sizes = "1MiB", **options: Any) -> PredictedTimes:
+        """Return predicted seconds by size, see `chorale.simulate`."""
+        return simulate(self, sizes, **options)
+
+    def lower(self, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
+        """Return the checked program for a runtime, see `chorale.lower`."""
+        return lower(self, target, **options)
+
+    def run(self, sizes: Sizes = "1MiB", runner: str = "local", **options: Any) -> MeasuredRun:
+        """Execute it, check every element, and time it, see `chorale.run`."""
+        return run(self, sizes, runner, **options)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to `path`, .parquet or .json; return the path."""
+        save_schedule(self, str(path))
+        return Path(path)
+
+    def plot(self, rank: int = 0) -> Picture:
+        """Return a drawing: loads of links, and the routes of the data of `rank`."""
+        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 - matplotlib is optional
+
+        schedule = self.schedule.expand()
+        return Picture(lambda path: plot_schedule(schedule, rank, path))
+
+    def _facts(self) -> dict[str, str]:
+        schedule, unit = self.schedule, self.schedule.topology.bandwidth_unit
+        verdict = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
+        return {
+            "schedule": f"{self.method} {schedule.collective} on {schedule.topology.spec}",
+            "steps": str(self.cost.steps),
+            "time": time_per_byte_text(self.cost.time_per_byte, unit),
+            "algbw": f"{algbw_text(self.cost.time_per_byte, unit)}, {verdict}",
+            "id": short_id(schedule.id),
+        }
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"<{facts['schedule']}: {facts['steps']} steps, algbw {facts['algbw']}>"
+
+    def _repr_html_(self) -> str:
+        return _html(self._facts())
+
+
+class CheckedProgram(LoweredProgram):
+    """A program that was read back and executed symbolically, and its text as the runtime reads it."""
+
+    topology: Topology
+
+    @staticmethod
+    def of(program: LoweredProgram, topology: Topology) -> CheckedProgram:
+        """Return `program` of a schedule on `topology` with these methods."""
+        checked = _with_methods(CheckedProgram, LoweredProgram, program)
+        checked.__dict__["topology"] = topology
+        return checked
+
+    def save(self, path: str | Path) -> Path:
+        """Write the text to `path`; return the path."""
+        write_file(str(path), self.text.encode())
+        return Path(path)
+
+    def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
+        """Return a drawing: which rank sends when at one size, by the flow model, and how busy links are.
+
+        link_gbps: Gbit/s of a link of capacity 1, on networks without bandwidths of their own
+        """
+        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 - matplotlib is optional
+
+        program, topology = self.program, self.topology
+        size_bytes = parse_size(size) if isinstance(size, str) else size
+        network = Pricing.of({**DEFAULTS, "link_gbps": str(link_gbps)}, None).network(topology)
+        trace = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program))
+        return Picture(lambda path: plot_program(program, topology, network, size_bytes, trace, path))
+
+    def __repr__(self) -> str:
+        program = self.program
+        size = f"{len(program.ranks)} ranks, channels: {program.channels}, {len(self.text)} characters"
+        return f"<{program.target} {program.collective}: {size}>"
+
+    def _repr_html_(self) -> str:
+        return f"<details><summary>{escape(repr(self))}</summary><pre>{escape(self.text[:20_000])}</pre></details>"
+
+
+class PredictedTimes(dict[int, float]):
+    """Predicted seconds by size in bytes, and what was predicted."""
+
+    def __init__(self, seconds: Mapping[int, float], title: str) -> None:
+        super().__init__(seconds)
+        self.title = title
+
+    def rows(self) -> list[dict[str, float]]:
+        """Return size, time and goodput of each size, as `chorale simulate --json` has them."""
+        return [
+            {"size_bytes": size, "time_us": time_s * 1e6, "goodput_gbit_per_s": size * 8 / time_s / 1e9}
+            for size, time_s in self.items()
+        ]
+
+    def plot(self) -> Picture:
+        """Return a drawing of the goodput by size."""
+        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
+
+        return Picture(lambda path: plot_goodput(self.title, {"predicted": self.rows()}, path))
+
+    def _texts(self) -> dict[str, str]:
+        return {format_size(size): seconds_text(time_s) for size, time_s in self.items()}
+
+    def __repr__(self) -> str:
+        return f"<{self.title}, predicted: {'; '.join(f'{size} in {text}' for size, text in self._texts().items())}>"
+
+    def _repr_html_(self) -> str:
+        return _html(self._texts(), self.title)
+
+
+class MeasuredRun(Measurement):
+    """What a run measured, every element checked."""
+
+    @staticmethod
+    def of(measurement: Measurement) -> MeasuredRun:
+        """Return `measurement` with these methods."""
+        return _with_methods(MeasuredRun, Measurement, measurement)
+
+    @property
+    def times(self) -> dict[int, float]:
+        """The median seconds of the program by size in bytes."""
+        return {size.size_bytes: size.median_s for size in self.results["program"]}
+
+    @property
+    def algbw(self) -> dict[int, float]:
+        """GB/s by size in bytes: size over median time."""
+        return {size: size / time_s / 1e9 for size, time_s in self.times.items()}
+
+    def plot(self) -> Picture:
+        """Return a drawing of the goodput by size."""
+        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
+
+        rows = [{"size_bytes": size, "goodput_gbit_per_s": 8 * rate} for size, rate in self.algbw.items()]
+        return Picture(lambda path: plot_goodput(f"measured by the {self.runner} runner", {"measured": rows}, path))
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        for size in self.results["program"]:
+            checked = {True: "right", False: "WRONG", None: "unchecked"}[size.correct]
+            rate = f"{size.size_bytes / size.median_s / 1e9:.3g} GB/s"
+            yield format_size(size.size_bytes), f"{seconds_text(size.median_s)}, {rate}, {checked}"
+
+    def __repr__(self) -> str:
+        return f"<{self.runner}: {'; '.join(f'{size} in {text}' for size, text in self._texts())}>"
+
+    def _repr_html_(self) -> str:
+        return _html(dict(self._texts()), f"measured by the {self.runner} runner")
+
+
+def _with_methods(kind: type[Kind], base: type[Any], value: Any) -> Kind:
+    """Return `value` as one of `kind`, a subclass of its class `base` that adds nothing but methods."""
+    if isinstance(value, kind):
+        return value
+    copied = object.__new__(kind)
+    for name in base.__slots__:
+        object.__setattr__(copied, name, getattr(value, name))
+    return copied
+
+
+def _html(rows: Mapping[str, str], title: str = "") -> str:
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+    return f"<table>{caption}{cells}</table>"

@@ -46,7 +46,7 @@ from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.program_costs import simulate_program
+from chorale.tuner.costs.pricing import simulate_program
 
 FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)

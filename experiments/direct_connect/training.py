@@ -19,8 +19,7 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, co
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.training import iteration_seconds, training_costs, training_row
-from chorale.tuner.costs.training_profile import TrainingProfile, load_profile
+from chorale.tuner.costs.training import TrainingProfile, iteration_seconds, load_profile, training_costs, training_row
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100
 _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, section 8.4 and appendix A.4"

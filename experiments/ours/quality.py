@@ -32,8 +32,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.pricing import Pricing, traffic_of_method
-from chorale.tuner.costs.program_costs import lowering_loss, program_time_per_byte
+from chorale.tuner.costs.pricing import Pricing, lowering_loss, program_time_per_byte, traffic_of_method
 from chorale.tuner.files.topology_specs import load_topology
 
 FAILURE_QUALITY_NETWORKS = ("torus:8x8", "hyperx:8x8", "circulant:64,5,6")

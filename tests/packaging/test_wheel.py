@@ -44,7 +44,6 @@ def test_the_wheel_owns_one_import_name(wheel):
         "chorale/py.typed",
         "chorale/examples/quickstart.yaml",
         "chorale/examples/demo_job/train.py",
-        "chorale/tuner/cli/command_line.json",
         "chorale/experiments/framework/summaries.json",
     } <= set(names)
     shipped = {Path(name).name for name in names if name.startswith("chorale/runners/engine/shipped/")}

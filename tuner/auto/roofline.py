@@ -4,30 +4,84 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
+from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size
+from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.auto.contest import MeasuredContest, contest
 from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
-from chorale.tuner.reports.in_network import bound_facts
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.quantities import algbw_text, seconds_text
+from chorale.tuner.reports.tables import facts_table
 
 SIZES = (2**16, 2**20)
 LIBRARY_METHOD = "ring"
 """What libraries choose for large sizes, and what stands for one where none is installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredContest:
+    """What was measured, and the least time that the links allow, where their rate is known."""
+
+    measurement: Measurement
+    limit: LinkLimit | None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each size: microseconds of each schedule, the fastest, and the least that links allow."""
+        rows = []
+        names = list(self.measurement.results)
+        for index, first in enumerate(self.measurement.results[names[0]]):
+            times_us = {name: self.measurement.results[name][index].median_s * 1e6 for name in names}
+            least_us = None if self.limit is None else self.limit.least_s(first.size_bytes) * 1e6
+            best = min(times_us, key=times_us.__getitem__)
+            rows.append({"size_bytes": first.size_bytes, "times_us": times_us, "best": best, "bound_us": least_us})
+        return rows
+
+
+def contest(
+    schedules: Mapping[str, VerifiedSchedule],
+    runner: str,
+    sizes_bytes: Sequence[int],
+    home: Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    repeats: int = 5,
+    timeout_s: float = 60.0,
+) -> MeasuredContest:
+    """Measure all `schedules`, of one network and collective, by turns on `runner`.
+
+    CheckFailed with the reason where nothing was measured; what the runner raises where it is not available.
+    """
+    config = runner_config(runner, options)
+    programs = {name: build_program(schedule, config.lowering()).program for name, schedule in schedules.items()}
+    schedule = next(iter(schedules.values())).schedule
+    request = RunRequest(schedule.topology, programs, tuple(sizes_bytes), repeats, 1, timeout_s, "float32", 0)
+    running = config.create(home)
+    try:
+        outcome = running.submit(request)
+    finally:
+        running.close()
+    if isinstance(outcome, RunFailure):
+        raise CheckFailed(f"the {runner} runner must measure ({outcome.kind})", outcome.message, "see `chorale doctor`")
+    limit = link_limit(schedule.topology, schedule.collective, outcome.environment)
+    return MeasuredContest(outcome, limit)
 
 
 def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dict[str, Any], VerifiedSchedule]:
@@ -36,7 +90,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
     Accelerators are measured by their own libraries' runtimes only, so that here their rates are the published ones.
     """
     started_s, topology = time.monotonic(), fabric.topology
-    best = _synthesized(topology, "auto")
+    best = synthesized_allreduce(topology, "auto")
     bound = bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte)
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
     schedules = {best.schedule.method: best} | _library(topology, best)
@@ -79,7 +133,7 @@ def next_commands(fabric: DiscoveredFabric) -> list[str]:
 def roofline_table(document: Mapping[str, Any]) -> Table:
     """Return the screen: the fabric, the proven bound, and each schedule as a part of it."""
     fabric, bound = document["fabric"], document["bound"]
-    table = Table(title=f"{document['collective']} on {fabric['spec']}", show_header=False)
+    table = facts_table(f"{document['collective']} on {fabric['spec']}")
     table.add_row("fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}")
     table.add_row("proven bound", _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
     if document["in_network"] is not None:
@@ -115,7 +169,8 @@ def _measured_text(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _synthesized(topology: Topology, method: str) -> VerifiedSchedule:
+def synthesized_allreduce(topology: Topology, method: str) -> VerifiedSchedule:
+    """Return the verified schedule of an allreduce by `method`."""
     return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options()), SerialExecutor())
 
 
@@ -124,7 +179,7 @@ def _library(topology: Topology, best: VerifiedSchedule) -> dict[str, VerifiedSc
     if best.schedule.method == LIBRARY_METHOD:
         return {}
     try:
-        return {LIBRARY_METHOD: _synthesized(topology, LIBRARY_METHOD)}
+        return {LIBRARY_METHOD: synthesized_allreduce(topology, LIBRARY_METHOD)}
     except InvalidInput:
         return {}
 

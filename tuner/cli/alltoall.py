@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
-from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.alltoall_traffic import TrafficRequest, plan_and_print
-from chorale.tuner.cli.choices import file_to_write
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.options import ScheduleOutput, Spec
+from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.light_table import LightTable, facts_table
+from chorale.tuner.files.traffic_files import load_traffic
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("alltoall")(alltoall)
+from chorale.tuner.reports.tables import Result, facts_table
+from chorale.tuner.reports.traffic import (
+    comparison_document,
+    plan_document,
+    replan_documents,
+    schedule_document,
+    traffic_table,
+    verified_traffic,
+    warnings_of,
+)
 
 
 def alltoall(
-    spec: Annotated[str, typer.Argument(help="Topology, such as torus:4x4; see `chorale topology list`.")],
+    spec: Spec,
     gap: Annotated[
         str, typer.Option(help="Stop where the bounds differ by this part; only prices stop early.")
     ] = rational_text(DEFAULT_GAP),
     method: Annotated[
         str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")
     ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", callback=file_to_write, help="Also write an all-to-all schedule, .parquet or .json."
-        ),
-    ] = None,
+    output: ScheduleOutput = None,
     chunks: Annotated[
         int | None,
         typer.Option(
@@ -68,9 +67,8 @@ def alltoall(
     transposed: Annotated[
         bool, typer.Option("--combine", help="Plan the way back of the traffic, as after a dispatch to experts.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Bound the rate at which every rank can send to every other, all at once over any routes.
+) -> Result:
+    """Bound the rate at which every rank can send to every other at once, over any routes.
 
     The lower bound is reached by flows that were found, the upper one is proven by prices of links; both are exact.
 
@@ -91,13 +89,12 @@ def alltoall(
         if output is not None or traffic is not None:
             require_schedule_size(topology, chunks)
     if traffic is not None:
-        request = TrafficRequest(traffic, following or (), seed, transposed, chunks, allowed, rate_method, output)
-        plan_and_print(topology, request, stages, as_json)
-        return
+        request = _TrafficRequest([traffic, *(following or ())], seed, transposed, chunks, allowed, rate_method, output)
+        return _traffic_result(topology, request, stages)
     if following or transposed:
         raise InvalidInput("--next and --combine are for given traffic", "no --traffic", "add --traffic zipf:1.2")
-    with _bounds_display(spec) as report, stages.stage("rate"):
-        rate = alltoall_rate(topology, allowed, rate_method, report)
+    with status_line(f"all-to-all on {spec}") as show, stages.stage("rate"):
+        rate = alltoall_rate(topology, allowed, rate_method, lambda lower, upper: show(_bounds_text(lower, upper)))
     if rate.gap > allowed:
         people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
     document = _alltoall_document(topology, rate)
@@ -107,14 +104,10 @@ def alltoall(
         rate = AllToAllRate(max(rate.lower, written.reached), min(rate.upper, written.upper), rate.method)
         document = _alltoall_document(topology, rate) | {"schedule": _schedule_document(written, rate, output)}
         document["warnings"] = _gap_warnings(written, rate, chunks)
-        for warning in document["warnings"]:
-            people.print(f"warning: {warning['message']}", soft_wrap=True)
+        warn(document)
     seconds = stages.report(outside_total=("topology", "schedule", "verification", "writing"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(_alltoall_table(document, topology.bandwidth_unit))
+    return Result(document, _alltoall_table(document, topology.bandwidth_unit))
 
 
 def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
@@ -180,22 +173,11 @@ def _gap_warnings(written: _Written, rate: AllToAllRate, chunks: int | None) -> 
     return [{"kind": "bandwidth", "gap": str(gap), "tried": tried, "message": message}]
 
 
-@contextmanager
-def _bounds_display(spec: str) -> Iterator[BoundsListener | None]:
-    """Yield a listener that shows the bounds as they converge; None where stderr is no terminal."""
-    if people.quiet or not people.is_terminal:
-        yield None
-        return
-
-    def show(lower: Fraction, upper: Fraction) -> None:
-        apart = f"{float(upper / lower - 1):.2%} apart"
-        status.update(f"all-to-all on {spec}: {float(lower):.5g} to {float(upper):.5g}, {apart}")
-
-    with people.status(f"all-to-all on {spec}") as status:
-        yield show
+def _bounds_text(lower: Fraction, upper: Fraction) -> str:
+    return f"{float(lower):.5g} to {float(upper):.5g}, {float(upper / lower - 1):.2%} apart"
 
 
-def _alltoall_table(document: dict[str, Any], unit: str) -> LightTable:
+def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
     table = facts_table(f"all-to-all on {document['topology']['spec']}")
     table.add_row("ranks", str(document["topology"]["nodes"]))
     rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"
@@ -211,3 +193,43 @@ def _alltoall_table(document: dict[str, Any], unit: str) -> LightTable:
         table.add_row("written to", schedule["output"])
     table.add_row("seconds", f"{document['seconds']:.3f}")
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class _TrafficRequest:
+    """What to plan: `traffic`, each a file or a skew, one after another; skews have seeds that count on from `seed`."""
+
+    traffic: Sequence[str]
+    seed: int
+    transposed: bool
+    chunks: int | None
+    gap: Fraction
+    method: RateMethod | None
+    output: str | None
+
+
+def _traffic_result(topology: Topology, request: _TrafficRequest, stages: Stopwatch) -> Result:
+    """Plan, verify, compare, plan again; write the first schedule if a file is given."""
+    ranks, spec = topology.compute_count, topology.spec
+    matrices = [load_traffic(text, ranks, spec, request.seed + later) for later, text in enumerate(request.traffic)]
+    if request.transposed:
+        matrices = [matrix.transposed() for matrix in matrices]
+    with stages.stage("plan"):
+        plan = plan_traffic(topology, matrices[0], chunks=request.chunks, gap=request.gap, method=request.method)
+    with stages.stage("verification"):
+        verified = verified_traffic(plan)
+    if request.output is not None:
+        with stages.stage("writing"):
+            save_schedule(verified, request.output)
+    with stages.stage("comparison"):
+        compared = comparison_document(plan)
+    document = plan_document(plan) | {
+        "schedule": schedule_document(plan, verified, request.output),
+        "compared": compared,
+        "replans": replan_documents(plan, matrices[1:], request.gap),
+        "warnings": warnings_of(plan),
+    }
+    warn(document)
+    seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison"))
+    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    return Result(document, traffic_table(document, topology.bandwidth_unit))

@@ -1,64 +1,97 @@
-"""Commands as all of them are: plain help, rates of links in Gbit/s or Mbit/s, all missing arguments named at once."""
+"""What commands share: plain help, `--json`, rates of links in either unit, all missing arguments in one message."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from chorale.synth.errors import InvalidInput
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 _RATES = {"--link-gbps": ("--link-mbps", Fraction(1, 1000)), "--link-mbps": ("--link-gbps", Fraction(1000))}
-"""Option of a rate -> the option that means the same in another unit, and what turns that into this one."""
+"""Option of a rate -> the option that means the same in another unit, and the factor that converts its value."""
 
 
 class ChoraleCommand(TyperCommand):
-    """A command that takes a rate in either unit, and says at once everything that is missing."""
+    """A command that takes a rate in either unit, and names everything that is missing in one message."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args` as the command does."""
-        given = self._with_own_rate_option(args)
-        if not ctx.resilient_parsing and not {"-h", "--help"} & set(given):
-            self._require_all(ctx, given)
-        return super().parse_args(ctx, given)
-
-    def _with_own_rate_option(self, args: list[str]) -> list[str]:
-        """Return `args` with a rate in the other unit as one in the unit of this command."""
         names = {name for parameter in self.params for name in parameter.opts}
         for own, (other, factor) in _RATES.items():
             if own in names and other not in names:
-                return _converted(args, own, other, factor)
-        return args
-
-    def _require_all(self, ctx: Any, args: list[str]) -> None:
-        """Raise InvalidInput that names every argument and option that must be given and is not."""
+                args = _converted(args, own, other, factor)
         required = [parameter for parameter in self.params if parameter.required]
-        if not required:
-            return
+        if required and not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
+            self._require(required, ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _require(self, required: list[Any], ctx: Any, args: list[str]) -> None:
+        """Raise InvalidInput that names every argument and option that must be given and is not."""
         values, _, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
-            names = _listed([_name(item) for item in missing])
-            way_out = "; ".join(f"{_name(item)}: {_help(item)}" for item in missing)
-            raise InvalidInput(f"`{ctx.command_path}` needs {names}", _given(args), f"{way_out} (see --help)")
+            *others, last = [_name(item) for item in missing]
+            names = f"{', '.join(others)} and {last}" if others else last
+            helps = (f"{_name(item)}: {(item.help or 'see --help').rstrip('.')}" for item in missing)
+            way_out = f"{'; '.join(helps)} (see --help)"
+            raise InvalidInput(f"`{ctx.command_path}` needs {names}", " ".join(args) or "nothing", way_out)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line; METHOD may be left out, and is a list for the parser only."""
+        return [piece.replace("[METHOD]...", "[METHOD]") for piece in super().collect_usage_pieces(ctx)]
 
 
 class CommandLine(typer.Typer):
-    """A group of commands with plain help, each a `ChoraleCommand` unless it says otherwise."""
+    """A group of commands with plain help, each a `ChoraleCommand`.
+
+    A command that returns a `Result` gets the option `--json`: it prints the document of the result or what is shown of
+    it, and ends with the exit code of the result.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(rich_markup_mode=None, **options)
 
-    def command(self, name: str | None = None, *, cls: Any = ChoraleCommand, **options: Any) -> Callable[[Any], Any]:
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         """Return what registers a function as the command `name`."""
-        return super().command(name, cls=cls, **options)
+        register = super().command(name, cls=ChoraleCommand, **options)
+
+        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+            register(_printing(function))
+            return function
+
+        return registered
+
+
+def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with `--json` and its result printed, if it returns one."""
+    signature = inspect.signature(function, eval_str=True)
+    if signature.return_annotation in (None, signature.empty):
+        return function
+
+    @wraps(function)
+    def command(*, as_json: bool, **values: Any) -> None:
+        from chorale.tuner.cli.output import print_result  # noqa: PLC0415 - rich, which `--help` does not need
+
+        result = function(**values)
+        if result is not None:
+            print_result(result, as_json)
+
+    json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    parameters = [*signature.parameters.values(), json]
+    command.__signature__ = signature.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return command
 
 
 def _converted(args: list[str], own: str, other: str, factor: Fraction) -> list[str]:
+    """Return `args` with the value of `other` as one of the option `own`."""
     converted: list[str] = []
     is_rate = False
     for word in args:
@@ -76,33 +109,15 @@ def _converted(args: list[str], own: str, other: str, factor: Fraction) -> list[
 
 
 def _times(text: str, factor: Fraction, option: str) -> str:
+    """Return the product as decimals if they are exact, else as a fraction."""
     try:
         value = Fraction(text) * factor
     except (ValueError, ZeroDivisionError):
         raise InvalidInput(f"{option} must be a number", text, "write a rate such as 100 or 2.5") from None
-    return str(value) if value.denominator == 1 else _exact(value)
-
-
-def _exact(value: Fraction) -> str:
-    """Return decimals where they are exact, else the fraction."""
-    text = f"{float(value):.12f}".rstrip("0")
-    return text if Fraction(text) == value else str(value)
+    decimals = f"{float(value):.12f}".rstrip("0").rstrip(".")
+    return decimals if Fraction(decimals) == value else str(value)
 
 
 def _name(parameter: Any) -> str:
-    return (
-        str(parameter.opts[0]) if parameter.param_type_name == "option" else str(parameter.human_readable_name).upper()
-    )
-
-
-def _help(parameter: Any) -> str:
-    return str(getattr(parameter, "help", None) or "see --help").rstrip(".")
-
-
-def _given(args: list[str]) -> str:
-    return " ".join(args) or "nothing"
-
-
-def _listed(names: list[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+    is_option = parameter.param_type_name == "option"
+    return str(parameter.opts[0] if is_option else parameter.human_readable_name.upper())

@@ -1,52 +1,65 @@
-"""`chorale auto`: what the fabric of this node or cluster allows, what is reached, and what to type next."""
+"""`chorale auto` and `chorale demo`: what a fabric allows and what to type next; a tuned answer within a minute."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from chorale.synth.topology.formats.json_document import to_json
-from chorale.tuner.auto.fabric_discovery import discover
-from chorale.tuner.auto.roofline import roofline, roofline_table
-from chorale.tuner.cli.choices import file_to_write
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.runners.api.units import format_size, parse_sizes
+from chorale.synth.errors import ChoraleError
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.auto.fabric_discovery import EMULATED, discover
+from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
+from chorale.tuner.cli.options import SPECS, file_to_write, offer
+from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.files.topology_specs import load_topology, save_topology
+from chorale.tuner.reports.quantities import seconds_text
+from chorale.tuner.reports.tables import Result, long_line
 
-Dump = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover."),
-]
-SavedFabric = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        callback=file_to_write,
-        metavar="FILE",
-        help="Also write the network as JSON, for file: specs.",
-    ),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("auto")(auto)
+METHODS = ("bfb", "biring", "ring")
+BASELINE = "ring"
+SIZES = "16KiB,64KiB,256KiB"
+_LIMIT_S = 45.0
+_COLOURS = ("#0f766e", "#f59e0b", "#64748b", "#7c3aed")
+_WIDTH, _LEFT, _BAR, _GAP, _TOP = 640, 90, 16, 14, 34
+_STYLE = "text{font:12px sans-serif;dominant-baseline:central;fill:#334155}.title{font-size:14px}"
 
 
 def auto(
     spec: Annotated[
-        str | None, typer.Argument(metavar="[SPEC]", help="Topology; default: the fabric of this node or cluster.")
+        str | None,
+        typer.Argument(
+            metavar="[SPEC]",
+            autocompletion=offer(SPECS),
+            help="Topology; default: the fabric of this node or cluster.",
+        ),
     ] = None,
-    dump: Dump = None,
+    dump: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover."
+        ),
+    ] = None,
     budget: Annotated[float, typer.Option(min=1, help="Seconds that it may take, about.")] = 60.0,
-    output: SavedFabric = None,
-    as_json: AsJson = False,
-) -> None:
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            callback=file_to_write,
+            metavar="FILE",
+            help="Also write the network as JSON, for file: specs.",
+        ),
+    ] = None,
+) -> Result:
     """Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next.
 
     Asks NCCL's dump (NCCL_TOPO_DUMP_FILE), nvidia-smi, rocm-smi and ibnetdiscover, in this order. A machine without
@@ -58,13 +71,92 @@ def auto(
     for line in fabric.skipped:
         people.print(f"skipped {line}", markup=False)
     if output is not None:
-        write_file(output, (json.dumps(to_json(fabric.topology), indent=1) + "\n").encode())
+        save_topology(fabric.topology, output)
     document, _ = roofline(fabric, budget, Home.from_environment().root)
     if output is not None:
         document["fabric"]["file"] = str(output)
-    if as_json:
-        emit_json(document)
-        return
-    results.print(roofline_table(document))
-    for command in document["next"]:
-        results.print(f"next: {command}", soft_wrap=True)
+    commands = [long_line(f"next: {command}") for command in document["next"]]
+    return Result(document, roofline_table(document), *commands)
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to; made if it is missing.")
+    ] = Path("chorale-demo"),
+) -> Result:
+    """Tune an allreduce over eight processes that are joined like the corners of a cube, and draw it.
+
+    Three schedules are made, verified and run over emulated links; every element of every result is checked. Where
+    processes cannot be started, times are simulated, and it says so. Takes less than a minute.
+
+    Example: chorale demo
+    """
+    from chorale.tuner.plots.topology_svg import topology_svg  # noqa: PLC0415 - SciPy, for the drawing only
+
+    network = load_topology(EMULATED)
+    people.print(f"making and verifying {', '.join(METHODS)} for an allreduce on {EMULATED}", highlight=False)
+    schedules = {method: synthesized_allreduce(network, method) for method in METHODS}
+    people.print("running them by turns", highlight=False)
+    measured, runner, notice = _measured(schedules)
+    rows = measured.rows()
+    winner = min(METHODS, key=lambda name: sum(row["times_us"][name] / row["times_us"][BASELINE] for row in rows))
+    output.mkdir(parents=True, exist_ok=True)
+    picture, drawing, best = output / "times.svg", output / "network.svg", output / "best.parquet"
+    title = f"allreduce on {EMULATED}, {runner} runner"
+    write_file(picture, _bars_svg(title, rows).encode())
+    write_file(drawing, (topology_svg(network) or "").encode())
+    save_schedule(schedules[winner], str(best))
+    files = {"picture": str(picture), "network": str(drawing), "schedule": str(best)}
+    table = Table(title=title)
+    for heading in ("size", *METHODS, "best", f"beside {BASELINE}"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        times, fastest = row["times_us"], row["best"]
+        gain = f"{times[BASELINE] / times[fastest]:.2f}× as fast"
+        texts = (seconds_text(times[name] / 1e6) for name in METHODS)
+        table.add_row(format_size(row["size_bytes"]), *texts, fastest, gain)
+    return Result(
+        {"runner": runner, "notice": notice, "results": rows, "best": winner, **files},
+        table,
+        *([notice] if notice else []),
+        f"the answer: {winner}; picture {picture}, network {drawing}, schedule {best}",
+        f"next: chorale auto, chorale show {best}, chorale tune examples/quickstart.yaml",
+    )
+
+
+def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, str, str | None]:
+    """Return what was measured by processes here, or simulated where that cannot be, and why then."""
+    home, sizes = Home.from_environment().root, parse_sizes(SIZES)
+    try:
+        return contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S), "local", None
+    except ChoraleError as error:
+        options = {"link_mbps": 1000}
+        simulated = contest(schedules, "simulated", sizes, home, options=options, repeats=1)
+        return simulated, "simulated", f"simulated, since processes could not be measured here: {error}"
+
+
+def _bars_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a group of bars for each of `rows`, which have `size_bytes` and `times_us` by name.
+
+    Bars of a group are as long as their times beside the longest of the group.
+    """
+    names = list(rows[0]["times_us"])
+    body = [f'<text class="title" x="8" y="16">{escape(title)}</text>']
+    y = float(_TOP)
+    for row in rows:
+        most = max(row["times_us"].values())
+        middle = y + len(names) * _BAR / 2
+        body.append(f'<text x="{_LEFT - 8}" y="{middle:.0f}" text-anchor="end">{format_size(row["size_bytes"])}</text>')
+        for index, name in enumerate(names):
+            time_us = row["times_us"][name]
+            length = (_WIDTH - _LEFT - 190) * time_us / most
+            shape = f'x="{_LEFT}" y="{y:.0f}" width="{length:.1f}" height="{_BAR - 2}"'
+            body.append(f'<rect {shape} fill="{_COLOURS[index % len(_COLOURS)]}"/>')
+            label = f"{name}, {seconds_text(time_us / 1e6)}"
+            body.append(f'<text x="{_LEFT + length + 6:.1f}" y="{y + _BAR / 2:.0f}">{escape(label)}</text>')
+            y += _BAR
+        y += _GAP
+    size = f'viewBox="0 0 {_WIDTH} {y:.0f}" width="{_WIDTH}" height="{y:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
+    background = f'<rect width="{_WIDTH}" height="{y:.0f}" fill="#fff"/>'
+    return f"{head}<style>{_STYLE}</style>{background}{''.join(body)}</svg>\n"

@@ -8,47 +8,41 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.extras import require
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, CollectiveName
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.options import CollectiveName
+from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.tables import Result, facts_table, long_line
 from chorale.tuner.tracking.champions import roll_back
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.tuning_table import SizeClass
 
-OutputFolder = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
-]
-Alias = Annotated[str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")]
-Rollback = Annotated[
-    bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
-]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("best")(best_command)
-
-
-def best_command(
+def best(
     topology: Annotated[str, typer.Option("--topology", metavar="SPEC", help="Network, such as hypercube:3.")],
     size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Buffer size, such as 1MiB.")],
     collective: CollectiveName = "allreduce",
-    output: OutputFolder = None,
-    alias: Alias = "champion",
-    rollback: Rollback = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
+    ] = None,
+    alias: Annotated[
+        str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")
+    ] = "champion",
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
+    ] = False,
+) -> Result:
+    """Fetch the best schedule that campaigns have registered, verified again.
 
     Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
     A program that somebody wrote by hand, and that won, comes without a schedule.
@@ -69,24 +63,21 @@ def best_command(
         raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
     former = _roll_back(mlflow, network, name, size_bytes, alias) if rollback else None
-    best = load_best(mlflow, network, name, size_bytes, alias)
-    folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
-    document = _save(best, home.create(folder))
-    exact = best.size_class == SizeClass.of(size_bytes)
+    entry = load_best(mlflow, network, name, size_bytes, alias)
+    folder = Path(output) if output is not None else home.best / entry.version.name / entry.version.version
+    document = _save(entry, home.create(folder))
+    exact = entry.size_class == SizeClass.of(size_bytes)
     if not exact:
         people.print(
-            f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {best.size_class}"
+            f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {entry.size_class}"
         )
-    if as_json:
-        emit_json({**document, "exact": exact} | ({"rolled_back": former.version} if former else {}))
-        return
-    results.print(_table(document))
-    if best.library is not None:
+    if entry.library is not None:
         time = format_us(document["measured"]["time_us"] / 1e6)
-        results.print(f"use the library's own {best.library}: {time}, nothing beat it")
-        return
-    for path in filter(None, (document["schedule"], document["program"])):
-        typer.echo(path)
+        answer: list[Text | str] = [f"use the library's own {entry.library}: {time}, nothing beat it"]
+    else:
+        answer = [long_line(path) for path in (document["schedule"], document["program"]) if path]
+    rolled_back = {"rolled_back": former.version} if former else {}
+    return Result({**document, "exact": exact, **rolled_back}, _table(document), *answer)
 
 
 def _table(document: Mapping[str, Any]) -> Table:
@@ -94,7 +85,7 @@ def _table(document: Mapping[str, Any]) -> Table:
     measured = document["measured"]
     ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
     interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
-    table = Table(title=f"{document['model']} version {document['version']}", show_header=False)
+    table = facts_table(f"{document['model']} version {document['version']}")
     table.add_row("size", measured["size"])
     table.add_row("time", f"{format_us(measured['time_us'] / 1e6)}{interval}")
     table.add_row("algbw", f"{measured['algbw_gb_per_s']:.3g} GB/s")

@@ -1,4 +1,4 @@
-"""`chorale bound`: how fast a collective can be at best."""
+"""`chorale bound` and `chorale failures`: how fast a collective can be at best, and after every single failure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import typer
 
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson, CollectiveName, Root, Shards
-from chorale.tuner.cli.output import emit_json, results
+from chorale.synth.methods.catalog import METHODS, method_named
+from chorale.synth.methods.method import Options
+from chorale.tuner.cli.options import CollectiveName, ExecutorName, Root, Shards, Spec, Workers, file_to_write
+from chorale.tuner.cli.output import progress_bar
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.costs.nccl_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
-from chorale.tuner.reports.stopwatch import Stopwatch
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("bound")(bound)
+from chorale.tuner.reports.failures import failures_csv, failures_document, failures_table, plan_failures
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.tables import Result
+from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
 
 
 def bound(
-    spec: Annotated[str, typer.Argument(help="Topology, such as a100:2; see `chorale topology list`.")],
+    spec: Spec,
     collective: CollectiveName = "allgather",
     root: Root = 0,
     k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
@@ -37,8 +38,7 @@ def bound(
     ] = None,
     shards: Shards = None,
     seed: Annotated[int, typer.Option(min=0, help="Orders the ranks of --shards zipf:S.")] = 0,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Say how fast a collective can be at best, by which links, and with how many trees per shard.
 
     The bound is exact: the bottleneck cut proves it, and separate code checks it. For allgather, reduce_scatter,
@@ -54,29 +54,55 @@ def bound(
     with stages.stage("topology"):
         topology = load_topology(spec)
     if shards is not None:
-        from chorale.tuner.cli import uneven_shards  # noqa: PLC0415 - only for given sizes
-
-        uneven_shards.require_trees(
-            uneven_shards.FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner}
-        )
-        asked = uneven_shards.ShardsRequest(shards, collective, "height", seed)
-        uneven_shards.print_shards_bound(topology, asked, stages, as_json)
-        return
+        require_trees(FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
+        return shards_bound(topology, ShardsRequest(shards, collective, "height", seed), stages)
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if nccl_tuner is not None:
-        write_file(nccl_tuner, _tuner_table(topology).encode())
-    if as_json:
-        seconds = stages.report(outside_total=("topology",))
-        emit_json(bound_document(report) | {"seconds": seconds})
-    else:
-        results.print(bound_table(report))
+        from chorale.tuner.reports.library_files.nccl import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+
+        choices = nccl_choices(topology, [2**power for power in range(10, 35)])
+        entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
+        write_file(nccl_tuner, nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count).encode())
+    seconds = stages.report(outside_total=("topology",))
+    return Result(bound_document(report) | {"seconds": seconds}, bound_table(report))
 
 
-def _tuner_table(topology: Topology) -> str:
-    from chorale.tuner.costs.nccl_model import nccl_choices  # noqa: PLC0415 - only for this file
-    from chorale.tuner.reports.nccl_tuner_csv import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+def failures(
+    spec: Spec,
+    method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
+    collective: CollectiveName = "allgather",
+    k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
+    root: Root = 0,
+    executor: ExecutorName = "processes",
+    workers: Workers = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", callback=file_to_write, help="Write the table of all failures as .csv too."),
+    ] = None,
+) -> Result:
+    """Plan a verified schedule for the loss of each compute node and each link, one at a time.
 
-    choices = nccl_choices(topology, [2**power for power in range(10, 35)])
-    entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
-    return nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
+    Failures that known symmetries make alike are planned once. `chorale synth METHOD 'without(SPEC;node=K)'`
+    reproduces a row and writes its schedule.
+
+    Example: chorale failures a100:4 --k 1 --executor processes
+    """
+    method_named(method)
+    if output is not None and not output.endswith(".csv"):
+        raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
+    target = parse_collective(collective, root)
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    with (
+        open_executor(executor, workers) as running,
+        progress_bar(f"failures of {spec}") as progress,
+        stages.stage("plans"),
+    ):
+        plans = plan_failures(topology, method, target, Options(k=k), running, progress)
+    document = failures_document(plans)
+    document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
+    if output is not None:
+        write_file(output, failures_csv(document).encode())
+    return Result(document, failures_table(document, topology.bandwidth_unit))

@@ -7,36 +7,28 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
+from rich.table import Table
 from rich.text import Text
 
 from chorale.job.mpi.preload import preload_library
 from chorale.runners.engine.build import native_home
 from chorale.synth.errors import Unavailable
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.doctor.diagnosis import Diagnosis, diagnose
-from chorale.tuner.doctor.machine import Check
+from chorale.tuner.cli.application import AsJson
+from chorale.tuner.cli.output import print_result
+from chorale.tuner.doctor.diagnosis import Check, Diagnosis, diagnose
 from chorale.tuner.files.home import Home
-from chorale.tuner.reports.lazy_rich import Table
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("doctor")(doctor)
+from chorale.tuner.reports.tables import Result
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here."""
+    """Say what works on this machine and what is missing; exit 3 if no campaign can run."""
     diagnosis = diagnose()
-    if as_json:
-        parts, checks = ([asdict(item) for item in items] for items in (diagnosis.parts, diagnosis.checks))
-        emit_json({"ready": diagnosis.ready, "parts": parts, "checks": checks, **_mpi_preload()})
-    else:
-        results.print(_checks(diagnosis.checks))
-        results.print(_parts(diagnosis))
-    if not diagnosis.ready:
-        raise typer.Exit(3)
+    parts, checks = ([asdict(item) for item in items] for items in (diagnosis.parts, diagnosis.checks))
+    document = {"ready": diagnosis.ready, "parts": parts, "checks": checks}
+    if as_json:  # it may have to be compiled
+        document |= _mpi_preload()
+    exit_code = 0 if diagnosis.ready else Unavailable.exit_code
+    print_result(Result(document, _checks(diagnosis.checks), _parts(diagnosis), exit_code=exit_code), as_json)
 
 
 def _mpi_preload() -> dict[str, str | None]:
@@ -60,8 +52,8 @@ def _parts(diagnosis: Diagnosis) -> Table:
     table = Table("part", "found", "missing", "run")
     table.title = title
     for part in diagnosis.parts:
-        state = coloured("usable", "green") if part.usable else coloured("not yet", "yellow")
-        table.add_row(state.append(f" {part.name}", ""), part.found, ", ".join(part.missing), part.mend)
+        word, colour = ("usable", "green") if part.usable else ("not yet", "yellow")
+        table.add_row(Text.assemble((word, colour), f" {part.name}"), part.found, ", ".join(part.missing), part.mend)
     return table
 
 
@@ -69,12 +61,7 @@ def _checks(checks: Sequence[Check]) -> Table:
     table = Table("finding", "found", "needed for", "to get it")
     for check in checks:
         colour = "green" if check.ok else "red" if check.required else "yellow"
-        state = coloured("ok" if check.ok else "missing", colour)
         way_out = "" if check.ok else check.way_out
-        table.add_row(state.append(f" {check.name}", ""), check.found, check.needed_for, way_out)
+        state = Text.assemble(("ok" if check.ok else "missing", colour), f" {check.name}")
+        table.add_row(state, check.found, check.needed_for, way_out)
     return table
-
-
-def coloured(word: str, colour: str) -> Text:
-    """Return a text that begins with a coloured word."""
-    return Text.assemble((word, colour))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,60 +17,39 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.names import unknown_name
 from chorale.synth.programs.program import Program, as_protocol
-from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.cli.choices import target_name
-from chorale.tuner.cli.options import AsJson, Protocol, RunnableFile, SpecOfProgram
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.options import RunnableFile, SpecOfProgram, offer
+from chorale.tuner.cli.output import people
+from chorale.tuner.cli.program_options import ElementTypeName, Protocol, target_name
 from chorale.tuner.cli.slurm import Site, SlurmTime
 from chorale.tuner.files.program_files import is_program_file, load_program
 from chorale.tuner.files.read_write import write_folder
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
+from chorale.tuner.reports.tables import Result
+from chorale.tuner.slurm.profile import load_profile
 
-JobTargets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target", metavar="NAME", parser=target_name, help=f"{', '.join(JOB_TARGETS)}; default: the first two."
-    ),
-]
-ServedSizes = Annotated[
-    str | None, typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.")
-]
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
-
-
-@dataclass(frozen=True, slots=True)
-class _Lowering:
-    """How a schedule becomes programs. None: as many channels as `chorale lower` takes; in place, but for an alltoall,
-    which runtimes never call so."""
-
-    channels: int | None
-    instances: int
-    protocol: str
-    in_place: bool | None
-
-    def options(self, target: str, verified: VerifiedSchedule) -> LoweringOptions:
-        is_alltoall = verified.schedule.collective.name is CollectiveName.ALLTOALL
-        in_place = not is_alltoall if self.in_place is None else self.in_place
-        channels = 1 if self.channels is None else self.channels
-        options = LoweringOptions(target, channels, self.instances, as_protocol(self.protocol), in_place)
-        return with_default_channels(verified, options) if self.channels is None else options
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("export")(export)
 
 
 def export(
     file: RunnableFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
-    targets: JobTargets = None,
-    sizes: ServedSizes = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            parser=target_name,
+            autocompletion=offer(JOB_TARGETS),
+            help=f"{', '.join(JOB_TARGETS)}; default: the first two.",
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.")
+    ] = None,
     spec: SpecOfProgram = None,
     channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
     instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
@@ -86,26 +65,36 @@ def export(
     library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
     site: Site = None,
     job_time: SlurmTime = None,
-    dtype: Annotated[
-        str, typer.Option(help="Element type: float32, float64, float16, bfloat16, int32 or int64.")
-    ] = "float32",
+    dtype: ElementTypeName = "float32",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.
+) -> Result:
+    """Write a job folder: programs, environment, launch scripts, manifest and checklist.
 
-    A schedule is lowered, a program taken as it is. Everything is checked before anything is written. The batch script
-    for Slurm has what the profile of the site says.
+    A schedule is lowered, a program taken as it is. Everything is checked before anything is written. There are scripts
+    for mpirun and srun; the batch script for Slurm has what the profile of the site says.
 
     Example: chorale export a100.parquet -o job
     """
-    lowering = _Lowering(channels, instances, protocol, in_place)
-    topology, verified, programs = _programs(file, spec, tuple(targets or ()), lowering)
+    lowering = LoweringOptions(GPU_TARGETS[0], 1 if channels is None else channels, instances, as_protocol(protocol))
+    network = None if spec is None else load_topology(spec)
+    verified = None
+    if is_program_file(file):
+        topology, program = load_program(file, network)
+        if targets and targets != [program.target]:
+            raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
+        programs: tuple[Program, ...] = (program,)
+    else:
+        verified = verify_schedule(load_schedule(file))
+        topology = verified.schedule.topology
+        if network is not None:
+            raise InvalidInput("a schedule file names its topology itself", f"--spec {network.spec}", "leave it out")
+        programs = tuple(
+            _lowered(verified, replace(lowering, target=target), in_place, channels is None)
+            for target in dict.fromkeys(targets or GPU_TARGETS)
+        )
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
     per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)
-    from chorale.tuner.slurm.profile import load_profile  # noqa: PLC0415 - reading profiles takes pydantic
-
     profile = load_profile(site, time=job_time)
     options = JobOptions(
         served,
@@ -119,37 +108,22 @@ def export(
     )
     files = export_files(Export(topology, programs, verified, options))
     write_folder(output, files, force)
-    if as_json:
-        emit_json({"output": str(output), "files": sorted(files), "sizes_bytes": list(served)})
-        return
-    results.print(f"{output}: {len(files)} files; begin with {output}/README.md")
+    document = {"output": str(output), "files": sorted(files), "sizes_bytes": list(served)}
+    return Result(document, f"{output}: {len(files)} files; begin with {output}/README.md")
 
 
-def _programs(
-    file: str, spec: str | None, targets: tuple[str, ...], lowering: _Lowering
-) -> tuple[Topology, VerifiedSchedule | None, tuple[Program, ...]]:
-    """Return the network, the schedule if there is one, and the checked programs."""
-    network = None if spec is None else load_topology(spec)
-    if is_program_file(file):
-        topology, program = load_program(file, network)
-        if targets not in ((), (program.target,)):
-            raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
-        return topology, None, (program,)
-    verified = verify_schedule(load_schedule(file))
-    topology = verified.schedule.topology
-    if network is not None:
-        raise InvalidInput("a schedule file names its topology itself", f"--spec {network.spec}", "leave it out")
-    programs = []
-    for target in dict.fromkeys(targets or GPU_TARGETS):
-        require_job_target(target)
-        programs.append(build_program(verified, lowering.options(target, verified)).program)
-    return topology, verified, tuple(programs)
+def _lowered(
+    verified: VerifiedSchedule, options: LoweringOptions, in_place: bool | None, with_default: bool
+) -> Program:
+    """Return the checked program: in place by default, except for an alltoall, which runtimes never call so."""
+    require_job_target(options.target)
+    is_alltoall = verified.schedule.collective.name is CollectiveName.ALLTOALL
+    options = replace(options, in_place=not is_alltoall if in_place is None else in_place)
+    return build_program(verified, with_default_channels(verified, options) if with_default else options).program
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
     """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
-    if dtype not in ELEMENT_TYPES:
-        raise unknown_name("element type", dtype, ELEMENT_TYPES)
     if sizes is None:
         first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))

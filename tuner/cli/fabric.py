@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import psutil
 import typer
+from rich.table import Table
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
 from chorale.runners.fabric.links import LinkKind, LinkOptions, parse_overrides
@@ -17,24 +18,18 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.names import name_among
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.options import Spec
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.tables import Result
 
 DEFAULT_NAME = "default"
 
 fabric_app = CommandLine(help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    """Add `chorale fabric` to the command line."""
-    app.add_typer(fabric_app, name="fabric")
-
-
 @fabric_app.command("up")
 def up(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="Topology, such as ring:4; see `chorale topology list`.")],
+    spec: Spec,
     link_mbps: Annotated[
         str, typer.Option(metavar="R", help="Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.")
     ] = "100",
@@ -53,8 +48,7 @@ def up(
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Draws which packets are lost.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Keep it whatever its self-test shows.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
 
     It tests itself for a second or two, and stays until `chorale fabric down` or the next reboot. The same command
@@ -78,45 +72,35 @@ def up(
         require_free(name)
         fabric = bring_up_tested(topology, rate, name, options, force=force)
     fabric.require_links()
-    if as_json:
-        emit_json(_facts(fabric) | {"already_up": not is_new})
-    else:
-        results.print(f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}")
-        results.print(f"links: {_links(fabric)}")
+    return Result(
+        _facts(fabric) | {"already_up": not is_new},
+        f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}",
+        f"links: {_links(fabric)}",
+    )
 
 
 @fabric_app.command("status")
-def status(as_json: AsJson = False) -> None:
+def status() -> Result:
     """List the fabrics of this user."""
     running = fabrics()
-    if as_json:
-        emit_json({"fabrics": [_facts(fabric) for fabric in running]})
-        return
-    if not running:
-        results.print("no fabric is up")
-        return
+    documents = [_facts(fabric) for fabric in running]
     table = Table("name", "topology", "size", "links", "up for", "processes", title="Fabrics that are up")
-    for fabric in running:
-        facts = _facts(fabric)
+    for fabric, facts in zip(running, documents, strict=True):
         up_for = f"{facts['up_s'] / 60:.0f} min"
         table.add_row(fabric.name, fabric.spec, _size(fabric), _links(fabric), up_for, str(facts["processes"]))
-    results.print(table)
+    return Result({"fabrics": documents}, table if running else "no fabric is up")
 
 
 @fabric_app.command("down")
 def down(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which; without it all of this user's.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Remove a fabric, or all of this user's, and kill what runs in them."""
     gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]
     for fabric in gone:
         take_down(fabric)
     names = [fabric.name for fabric in gone]
-    if as_json:
-        emit_json({"down": names})
-    else:
-        results.print(f"down: {', '.join(names)}" if names else "nothing was up")
+    return Result({"down": names}, f"down: {', '.join(names)}" if names else "nothing was up")
 
 
 @fabric_app.command("exec", context_settings={"ignore_unknown_options": True})

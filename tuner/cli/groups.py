@@ -12,24 +12,20 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.groups.group import Group
 from chorale.synth.methods.groups.packing import CHUNK_COUNTS, pack_groups, shared_schedules
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.cli.options import Spec
+from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.groups import alone_schedules, groups_document, groups_table
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.tables import Result
 
 MAX_CHUNKS = max(CHUNK_COUNTS)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("groups")(groups)
-
-
 def groups(
-    spec: Annotated[str, typer.Argument(help="Topology, such as a100:2; see `chorale topology list`.")],
+    spec: Spec,
     group: Annotated[
         list[str],
         typer.Option(
@@ -45,9 +41,8 @@ def groups(
         str | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write a schedule for each group to a new folder."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Plan collectives of several groups of ranks at once over a shared fabric, each in its share of every link.
+) -> Result:
+    """Plan collectives of several groups of ranks that share a fabric and run at the same time.
 
     All groups begin together; the plan lets the last one end as early as possible, proves how early that can be, and
     compares it with planning each group as if it were alone.
@@ -74,10 +69,7 @@ def groups(
             save_schedule(member.verified, entry["output"])
     seconds = stages.report(outside_total=("topology", "alone"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(groups_table(document, topology.bandwidth_unit))
+    return Result(document, groups_table(document, topology.bandwidth_unit))
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:

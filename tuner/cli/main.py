@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -13,10 +14,8 @@ from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.cli.commands import CommandGroup, load_all
-from chorale.tuner.cli.output import print_error, set_verbosity
 from chorale.tuner.cli.process_list import hide_passwords
 from chorale.tuner.cli.signals import stopping_in_order
-from chorale.tuner.files.read_write import keep_private
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -31,15 +30,13 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        import importlib.metadata  # noqa: PLC0415 (slow)
-
-        typer.echo(f"chorale {importlib.metadata.version('chorale-collectives')}")
+        typer.echo(f"chorale {version('chorale-collectives')}")
         raise typer.Exit
 
 
 @app.callback()
 def _global_options(
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")] = False,
@@ -48,6 +45,10 @@ def _global_options(
         bool, typer.Option("--insecure-cluster", help="Join Ray clusters that do not authenticate their users, too.")
     ] = False,
 ) -> None:
+    from chorale.tuner.cli.output import set_verbosity  # noqa: PLC0415 - rich, which `--help` does not need
+    from chorale.tuner.files.read_write import keep_private  # noqa: PLC0415 - NumPy, as above
+
+    keep_private()
     set_verbosity(quiet, verbose)
     if insecure_cluster:
         os.environ[INSECURE_VARIABLE] = "1"
@@ -66,32 +67,32 @@ def _globals_first(arguments: list[str]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
     command = sys.argv[1:] if arguments is None else arguments
-    keep_private()
     hide_passwords()
     try:
         with stopping_in_order():
             app(args=_globals_first(command), prog_name="chorale")
-    except ChoraleError as error:
-        print_error(str(error))
-        sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        unavailable = missing_extra(error)
-        if unavailable is None:
-            raise
-        print_error(str(unavailable))
-        sys.exit(unavailable.exit_code)
-    except OSError as error:
-        if error.filename is None:  # none of a file: ours, and worth its traceback
-            raise
-        print_error(str(_unusable(error)))
-        sys.exit(Unavailable.exit_code)
     except KeyboardInterrupt:
-        print_error("interrupted; what was finished is kept")
-        sys.exit(130)
+        _fail("interrupted; what was finished is kept", 130)
+    except (ChoraleError, ModuleNotFoundError, OSError) as error:
+        known = error if isinstance(error, ChoraleError) else _meaning(error)
+        if known is None:
+            raise
+        _fail(str(known), known.exit_code)
 
 
-def _unusable(error: OSError) -> Unavailable:
-    """Return what an error of the file system means to the user: files of another user, a full disk, a lost mount."""
+def _fail(message: str, code: int) -> NoReturn:
+    from chorale.tuner.cli.output import print_error  # noqa: PLC0415 - rich, which `--help` does not need
+
+    print_error(message)
+    sys.exit(code)
+
+
+def _meaning(error: ModuleNotFoundError | OSError) -> ChoraleError | None:
+    """Return what a missing library or an error of the file system means to the user; None for an error of ours."""
+    if isinstance(error, ModuleNotFoundError):
+        return missing_extra(error)
+    if error.filename is None:
+        return None
     way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
     return Unavailable("files and folders in use must be usable", f"{error.filename}: {error.strerror}", way_out)
 

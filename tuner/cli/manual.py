@@ -1,121 +1,88 @@
-"""Manual pages and completion scripts, made from the table of the command line when the wheel is built.
-
-Uses nothing but the standard library: builds run where neither typer nor anything else is installed.
-"""
+"""Manual pages of the command and its parts, and completion scripts: `python -m chorale.tuner.cli.manual FOLDER`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-BASH = """\
-# bash completion for chorale
-_chorale() {
-    local line="${COMP_LINE:0:COMP_POINT}" IFS=$'\\n'
-    COMPREPLY=($(_CHORALE_COMPLETE=complete_line _TYPER_COMPLETE_ARGS="$line" "$1" 2>/dev/null))
-    # bash takes what stands before the last colon of a word for a word of its own
-    local word="${line##* }"
-    if [[ $word == *:* && $COMP_WORDBREAKS == *:* ]]; then
-        COMPREPLY=("${COMPREPLY[@]#"${word%:*}:"}")
-    fi
+import typer
+from typer._completion_shared import get_completion_script
+
+from chorale.tuner.cli.main import command_line
+
+COMPLETIONS = {
+    "bash": "share/bash-completion/completions/chorale",
+    "zsh": "share/zsh/site-functions/_chorale",
+    "fish": "share/fish/vendor_completions.d/chorale.fish",
 }
-complete -o default -F _chorale chorale
-"""
-ZSH = """\
-#compdef chorale
-_chorale() {
-    eval $(env _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" _CHORALE_COMPLETE=complete_zsh chorale)
-}
-_chorale "$@"
-"""
-FISH = """\
-complete --command chorale --no-files --arguments \\
-"(env _CHORALE_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args \\
-_TYPER_COMPLETE_ARGS=(commandline -cp) chorale)" --condition \\
-"env _CHORALE_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args \\
-_TYPER_COMPLETE_ARGS=(commandline -cp) chorale"
-"""
-
-COMPLETIONS: Mapping[str, str] = {
-    "share/bash-completion/completions/chorale": BASH,
-    "share/zsh/site-functions/_chorale": ZSH,
-    "share/fish/vendor_completions.d/chorale.fish": FISH,
-}
-"""Where shells look, below the prefix of an installation, and what they find there."""
-
-
-def shared_files(table: Mapping[str, Any], version: str) -> dict[str, str]:
-    """Return every file below the prefix: completions, and a manual page of the command and of each command in it."""
-    pages = {f"share/man/man1/{name}.1": text for name, text in manual_pages(table, version)}
-    return {**COMPLETIONS, **pages}
-
-
-def manual_pages(table: Mapping[str, Any], version: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each page: `chorale`, `chorale-synth`, …, groups with the commands in them."""
-    names = [f"chorale-{name}" for name in table["commands"]]
-    yield "chorale", _page("chorale", table, version, names)
-    for name, command in table["commands"].items():
-        yield f"chorale-{name}", _page(f"chorale {name}", command, version, ["chorale"])
-
-
-def _page(words: str, command: Mapping[str, Any], version: str, others: list[str]) -> str:
-    title = words.replace(" ", "-")
-    lines = [f'.TH "{title.upper()}" "1" "" "chorale {version}" "Chorale"', ".SH NAME"]
-    lines.append(f"{_text(title)} \\- {_text(command['help'])}")
-    lines += [".SH SYNOPSIS", *_synopsis(words, command)]
-    lines += [".SH DESCRIPTION", *_paragraphs(command["text"])]
-    lines += _arguments(command)
-    lines += _options(command)
-    for name, inner in command.get("commands", {}).items():
-        lines += [f'.SH "{_text(f"{words} {name}".upper())}"', *_synopsis(f"{words} {name}", inner)]
-        lines += [".PP", *_paragraphs(inner["text"])]
-        if words != "chorale":
-            lines += _arguments(inner, ".SS")
-            lines += _options(inner, ".SS")
-    see = ", ".join(f"\\fB{_text(name)}\\fR(1)" for name in others)
-    return "\n".join([*lines, ".SH EXIT STATUS", *_EXIT, ".SH SEE ALSO", see, ""])
-
-
+"""Shell -> where it looks for completions, below the prefix of an installation."""
 _EXIT = (
     "0: done. 1: the thing asked about is false. 2: wrong usage or bad input. 3: something outside is missing.",
     "130: interrupted, state kept.",
 )
 
 
-def _synopsis(words: str, command: Mapping[str, Any]) -> list[str]:
-    parts = ["[OPTIONS]"] if command.get("options") else []
-    if "commands" in command:
-        parts.append("COMMAND [ARGUMENTS]")
-    for argument in command.get("arguments", ()):
-        name = argument["name"] + ("..." if argument["many"] else "")
-        parts.append(name if argument["required"] else f"[{name}]")
-    return [f"\\fB{_text(words)}\\fR {_text(' '.join(parts))}"]
+def shared_files(release: str) -> dict[str, str]:
+    """Return every file below the prefix: completions, and a manual page of the command and of each command in it."""
+    files = {
+        path: get_completion_script(prog_name="chorale", complete_var="_CHORALE_COMPLETE", shell=shell) + "\n"
+        for shell, path in COMPLETIONS.items()
+    }
+    top = command_line()
+    names = [f"chorale-{name}" for name in top.commands]
+    files["share/man/man1/chorale.1"] = _page("chorale", top, release, names)
+    for name, command in top.commands.items():
+        files[f"share/man/man1/chorale-{name}.1"] = _page(f"chorale {name}", command, release, ["chorale"])
+    return files
 
 
-def _arguments(command: Mapping[str, Any], heading: str = ".SH") -> list[str]:
-    lines: list[str] = []
-    for argument in command.get("arguments", ()):
-        lines += [".TP", f"\\fI{_text(argument['name'])}\\fR", _text(argument["text"]) or "\\&"]
-    return [f"{heading} ARGUMENTS", *lines] if lines else []
+def _page(words: str, command: Any, release: str, others: list[str]) -> str:
+    title = _text(words.replace(" ", "-"))
+    context = typer.Context(command, info_name=words)
+    summary = _text((command.help or "").split("\n\n")[0].rstrip("."))
+    lines = [f'.TH "{words.replace(" ", "-").upper()}" "1" "" "chorale {release}" "Chorale"', ".SH NAME"]
+    lines += [f"{title} \\- {summary}", ".SH SYNOPSIS", *_described(command, context, ".SH", words)]
+    for name, inner in getattr(command, "commands", {}).items():
+        inside = typer.Context(inner, info_name=f"{words} {name}")
+        heading = ".SS" if words != "chorale" else None
+        lines += [f'.SH "{_text(f"{words} {name}".upper())}"', *_described(inner, inside, heading, f"{words} {name}")]
+    see = ", ".join(f"\\fB{_text(name)}\\fR(1)" for name in others)
+    return "\n".join([*lines, ".SH EXIT STATUS", *_EXIT, ".SH SEE ALSO", see, ""])
 
 
-def _options(command: Mapping[str, Any], heading: str = ".SH") -> list[str]:
-    lines: list[str] = []
-    for option in command.get("options", ()):
-        names = ", ".join(f"\\fB{_text(name)}\\fR" for name in option["names"])
-        value = f" \\fI{_text(option['metavar'])}\\fR" if option["metavar"] else ""
-        lines += [".TP", names + value, _text(option["text"]) or "\\&"]
-    return [f"{heading} OPTIONS", *lines] if lines else []
+def _described(command: Any, context: Any, heading: str | None, words: str) -> Iterator[str]:
+    """Yield usage, help and, below `heading`, the parameters of a command."""
+    yield f"\\fB{_text(words)}\\fR {_text(' '.join(command.collect_usage_pieces(context)))}"
+    yield f"{heading} DESCRIPTION" if heading == ".SH" else ".PP"
+    for number, paragraph in enumerate((command.help or "").split("\n\n")):
+        yield from [".PP"] * (number > 0)
+        yield _text(paragraph)
+    for title, kind in (("ARGUMENTS", "argument"), ("OPTIONS", "option")):
+        parameters = [item for item in command.params if item.param_type_name == kind]
+        if heading is not None and parameters:
+            yield f"{heading} {title}"
+            for parameter in parameters:
+                yield from (".TP", _names(parameter), _text(parameter.help or "") or "\\&")
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    for index, paragraph in enumerate(text.split("\n\n")):
-        if index:
-            yield ".PP"
-        yield _text(" ".join(paragraph.split()))
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"\\fI{_text(parameter.human_readable_name)}\\fR"
+    names = ", ".join(f"\\fB{_text(name)}\\fR" for name in [*parameter.opts, *parameter.secondary_opts])
+    return names if parameter.is_flag else f"{names} \\fI{_text(parameter.metavar or 'VALUE')}\\fR"
 
 
 def _text(text: str) -> str:
     """Return text that roff shows as it is."""
     escaped = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
+
+
+if __name__ == "__main__":
+    for name, content in shared_files(version("chorale-collectives") if len(sys.argv) < 3 else sys.argv[2]).items():
+        file = Path(sys.argv[1], name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")

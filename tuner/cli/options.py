@@ -1,29 +1,72 @@
-"""Arguments and options that several commands have, with their help texts."""
+"""Arguments and options that several commands have: help, what reads them (common spellings too), what shells offer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from chorale.tuner.cli.choices import (
-    COLLECTIVES,
-    ELEMENT_TYPES,
-    EXECUTORS,
-    collective_name,
-    element_type,
-    executor_name,
-    file_to_write,
-)
+from chorale.synth.collective import STANDARD, parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.names import name_among
+from chorale.synth.topology.grammar import FILE_PREFIX
+from chorale.synth.topology.spec import FAMILIES
+from chorale.tuner.config.executors import EXECUTORS
+from chorale.tuner.files.home import Home
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+FileName = TypeVar("FileName", str, Path, None)
+
+
+def collective_name(text: str) -> str:
+    """Return the collective that `text` means, `all-reduce` and `AllReduce` too."""
+    return parse_collective(text).name.value
+
+
+def executor_name(text: str) -> str:
+    """Return the executor that `text` means."""
+    return name_among("executor", text, EXECUTORS)
+
+
+def file_to_write(path: FileName) -> FileName:
+    """Return the name of an output file; InvalidInput, before slow work, if its folder does not exist."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise InvalidInput("the folder of an output file must exist", str(Path(path).parent), "create it first")
+    return path
+
+
+def offer(*names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what a shell asks for names that begin as the word that is typed."""
+    return lambda incomplete: [name for group in names for name in group if name.lower().startswith(incomplete.lower())]
+
+
+def campaigns(incomplete: str) -> list[str]:
+    """Return the campaigns of the data folder that begin as the word that is typed."""
+    folder = Home.from_environment().campaigns
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    return offer(names)(incomplete)
+
+
+SPECS = (*sorted(entry.example for entry in FAMILIES.values()), FILE_PREFIX)
+Spec = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPEC",
+        autocompletion=offer(SPECS),
+        help="Topology, such as hypercube:3 or a100:2; see `chorale topology list`.",
+    ),
+]
 RunnableFile = Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")]
 ReadableFile = Annotated[
     str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml, or a plan for MSCCL++ in .json).")
 ]
 ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
-SpecOfProgram = Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")]
+SpecOfProgram = Annotated[
+    str | None,
+    typer.Option(autocompletion=offer(SPECS), help="The topology, for a program that does not name it."),
+]
 CollectiveFile = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="What a program for a collective of its own must do (chorale-collective/1)."),
@@ -37,21 +80,57 @@ Shards = Annotated[
 ]
 Sizes = Annotated[str, typer.Option(help="Buffer sizes: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
 Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
-Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]
 ExecutorName = Annotated[
-    str, typer.Option(metavar="NAME", parser=executor_name, help=f"Where to compute: {', '.join(EXECUTORS)}.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        parser=executor_name,
+        autocompletion=offer(EXECUTORS),
+        help=f"Where to compute: {', '.join(EXECUTORS)}.",
+    ),
 ]
 CollectiveName = Annotated[
     str,
-    typer.Option(metavar="NAME", parser=collective_name, help=f"One of {', '.join(COLLECTIVES)}."),
+    typer.Option(
+        metavar="NAME",
+        parser=collective_name,
+        autocompletion=offer(STANDARD),
+        help=f"One of {', '.join(STANDARD)}.",
+    ),
 ]
-ElementTypeName = Annotated[
-    str, typer.Option(metavar="TYPE", parser=element_type, help=f"Element type: {', '.join(ELEMENT_TYPES)}.")
+CampaignName = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=campaigns, help="Campaign, as its file names it.")
+]
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="METHOD",
+        autocompletion=offer(METHODS, SPECS),
+        help=f"How to make the schedule: {', '.join(METHODS)}; default: auto, the best of all.",
+    ),
+]
+FileOrMethod = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|METHOD",
+        autocompletion=offer(METHODS),
+        help=f"Schedule file, or a method: {', '.join(METHODS)}.",
+    ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]
+ScheduleOutput = Annotated[
+    str | None,
+    typer.Option("--output", "-o", callback=file_to_write, help="Schedule file to write, .parquet or .json."),
+]
+ProgramOutput = Annotated[
+    str | None, typer.Option("--output", "-o", callback=file_to_write, help="Program file to write.")
+]
+FileOutput = Annotated[
+    Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="File to write.")
+]
 PlotFile = Annotated[
     Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw it as .png, .svg or .pdf.")
 ]
-GoodputPlot = Annotated[
-    Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw goodput as .png, .svg or .pdf.")
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
 ]

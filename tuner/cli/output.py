@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import typer
+from rich.logging import RichHandler
+from rich.progress import Progress as ProgressBar
+
 from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
-from chorale.tuner.reports.lazy_rich import LazyConsole
+from chorale.tuner.reports.tables import Result, WordConsole
 
-people = LazyConsole(stderr=True)
+people = WordConsole(stderr=True)
 """Notices and progress; silent with --quiet."""
-results = LazyConsole(markup=False, highlight=False, emoji=False)
+results = WordConsole(markup=False, highlight=False, emoji=False)
 """The result of a command, as a table or text on stdout; shown with --quiet too."""
 
 
@@ -26,13 +30,37 @@ def emit_json(document: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def print_result(result: Result, as_json: bool) -> None:
+    """Print a result as its JSON document or as its tables and texts; end with its exit code or failure."""
+    if as_json:
+        emit_json(result.document)
+    else:
+        for item in result.shown:
+            results.print(item)
+    if result.failure is not None:
+        raise result.failure
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+def notice(text: str) -> None:
+    """Print a line for people on stderr as it is, unless --quiet is given."""
+    people.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def warn(document: Mapping[str, Any]) -> None:
+    """Print the `warnings` of a document to people."""
+    for warning in document["warnings"]:
+        people.print(f"warning: {warning['message']}", soft_wrap=True)
+
+
 def set_verbosity(quiet: bool, verbose: bool) -> None:
     """Choose what people see: `quiet` leaves errors and results only, `verbose` adds debug lines."""
     people.quiet = quiet
     if not verbose:
         warnings.showwarning = _show_warning
     level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
-    handler = _LazyHandler(verbose)
+    handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
     handler.addFilter(_hide_secrets)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
@@ -43,26 +71,6 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
 def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
     """Print a warning of Python's as one notice, without the line of code that it comes from."""
     people.print(f"warning: {redacted(str(message))}", markup=False, highlight=False)
-
-
-class _LazyHandler(logging.Handler):
-    """Prints lines of the log to people, by rich, which is imported for the first of them."""
-
-    def __init__(self, show_time: bool) -> None:
-        super().__init__()
-        self._show_time = show_time
-        self._handler: logging.Handler | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
-        if self._handler is None:
-            from rich.logging import RichHandler  # noqa: PLC0415 (slow)
-
-            self._handler = RichHandler(
-                console=people.console, show_path=False, show_time=self._show_time, markup=False
-            )
-            self._handler.setFormatter(self.formatter)
-        self._handler.emit(record)
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
@@ -77,29 +85,50 @@ def print_error(message: str) -> None:
     sys.stderr.write(f"chorale: {redacted(printable)}\n")
 
 
+def is_watched() -> bool:
+    """Return whether progress is shown: on a terminal without --quiet."""
+    return people.is_terminal and not people.quiet
+
+
+@contextmanager
+def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
+    """Yield a function that begins a bar with a title and returns its callback; None where nothing is shown."""
+    if not is_watched():
+        yield lambda _title: None
+        return
+
+    def begin(title: str) -> Progress:
+        row = bar.add_task(title, total=None)
+        return lambda done, total: bar.update(row, completed=done, total=total)
+
+    with ProgressBar(console=people, transient=True) as bar:
+        yield begin
+
+
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress | None]:
     """Yield a progress callback that draws a bar on the terminal; None where stderr is no terminal."""
-    if people.quiet or not people.is_terminal:
-        yield None
-        return
-    from rich.progress import Progress as ProgressBar  # noqa: PLC0415 (slow)
+    with stage_bars() as begin:
+        yield begin(title)
 
-    with ProgressBar(console=people.console, transient=True) as bar:
-        row = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(row, completed=done, total=total)
+
+@contextmanager
+def status_line(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a text after `title` on the terminal; nothing elsewhere."""
+    if not is_watched():
+        yield lambda _text: None
+        return
+    with people.status(title) as status:
+        yield lambda text: status.update(f"{title}: {text}")
 
 
 @contextmanager
 def stage_display(title: str) -> Iterator[Callable[[str], AbstractContextManager[object]]]:
     """Yield an observer of stages, which shows on the terminal the one that has begun; nothing elsewhere."""
-    if people.quiet or not people.is_terminal:
-        yield lambda _stage: nullcontext()
-        return
-    with people.status(title) as status:
+    with status_line(title) as show:
 
         def observe(stage: str) -> AbstractContextManager[object]:
-            status.update(f"{title}: {stage}")
+            show(stage)
             return nullcontext()
 
         yield observe

@@ -1,40 +1,30 @@
-"""`chorale record`: run a job and write down which collectives it calls."""
+"""`chorale record` and `chorale replay`: which collectives a job calls; how good the tuner is on recorded runs."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from chorale.job.record import VARIABLE, CallCount, CallKey, Record, read_record, record_bytes
+from chorale.job.record import VARIABLE, Record, read_record, record_bytes
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed
-from chorale.tuner.cli.choices import file_to_write
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import people, results
+from chorale.tuner.cli.options import FileOutput
+from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.recorded_job import RecordedJob
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.tables import Result, numbers_table
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("record", context_settings={"ignore_unknown_options": True})(record_command)
-
-
-def record_command(
+def record(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What starts the job.")],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", callback=file_to_write, metavar="FILE", help="Where to write the record (.json)."
-        ),
-    ] = Path("job-record.json"),
-    as_json: AsJson = False,
-) -> None:
-    """Run a job and write down which collectives it calls, at which sizes, how often and how long they take.
+    output: FileOutput = Path("job-record.json"),
+) -> Result:
+    """Run a job and write down which collectives it calls: at which sizes, how often, how long.
 
     The job must use the backend `chorale` of torch.distributed; CHORALE_RECORD names the file to its rank 0, which must
     see it. Ends with the job's exit code if that is not 0.
@@ -49,25 +39,77 @@ def record_command(
     if not file.exists():
         way_out = 'have it call init_process_group("chorale") and end by itself'
         raise CheckFailed("a recorded job must use the backend chorale", f"no record in {output}", way_out)
-    record = read_record(file)
-    if as_json:
-        typer.echo(record_bytes(record).decode(), nl=False)
-        return
-    results.print(_table(record))
-    people.print(f"{RecordedJob.of(record).covered:.0%} of the time is in collectives that `chorale tune` can make")
-    people.print(f"next: chorale tune --from-record {output} --topology SPEC", soft_wrap=True, highlight=False)
+    recorded = read_record(file)
+    people.print(f"{RecordedJob.of(recorded).covered:.0%} of the time is in collectives that `chorale tune` can make")
+    notice(f"next: chorale tune --from-record {output} --topology SPEC")
+    return Result(json.loads(record_bytes(recorded)), _table(recorded))
 
 
-def _table(record: Record) -> Table:
-    table = Table("collective", "type", "group", "size", "calls", "ms", "of the time", title=f"{record.ranks} ranks")
-    order = sorted(record.calls.items(), key=lambda item: -item[1].seconds)
-    for key, count in order:
-        table.add_row(*_row(key, count, record.seconds))
+def _table(recorded: Record) -> Table:
+    table = Table("collective", "type", "group", "size", "calls", "ms", "of the time", title=f"{recorded.ranks} ranks")
+    for key, count in sorted(recorded.calls.items(), key=lambda item: -item[1].seconds):
+        group = "all" if key.group is None else ",".join(map(str, key.group))
+        share = count.seconds / recorded.seconds if recorded.seconds else 0.0
+        size, calls = format_size(key.size_bytes), str(count.calls)
+        table.add_row(key.collective, key.dtype, group, size, calls, f"{count.seconds * 1e3:.4g}", f"{share:.0%}")
     return table
 
 
-def _row(key: CallKey, count: CallCount, total_s: float) -> list[Any]:
-    group = "all" if key.group is None else ",".join(map(str, key.group))
-    share = count.seconds / total_s if total_s else 0.0
-    size = format_size(key.size_bytes)
-    return [key.collective, key.dtype, group, size, str(count.calls), f"{count.seconds * 1e3:.4g}", f"{share:.0%}"]
+def replay(
+    records: Annotated[
+        list[Path],
+        typer.Argument(metavar="RECORDS…", help="Tables of runs (.csv), logs of nccl-tests, or folders of logs."),
+    ],
+    trials: Annotated[int, typer.Option(min=1, max=10**4, help="Trials of each campaign, at most.")] = 30,
+    seeds: Annotated[int, typer.Option(min=1, max=10**4, help="Campaigns of each task.")] = 10,
+    noise: Annotated[
+        str,
+        typer.Option(
+            help="none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch, on top of the record."
+        ),
+    ] = "none",
+    sampler: Annotated[
+        str, typer.Option(help="Who chooses the next point: as in campaign files, or forest (as in SMAC) or halving.")
+    ] = "sizes-gp",
+    prior: Annotated[str, typer.Option(help="Task or fabric among the records to learn from first, or none.")] = "none",
+) -> Result:
+    """Replay campaigns on recorded runs: the search and answers of `chorale tune` on old times.
+
+    A task is a collective on a fabric: its configurations are the search space, the library's runs the baseline. The
+    recorded times count as true; noise is drawn on top of them.
+
+    Example: chorale replay runs.csv --noise launch --seeds 20
+    """
+    from chorale.tuner.replay.document import ReplayRequest, replay_document  # noqa: PLC0415 - Optuna is optional
+
+    request = ReplayRequest(tuple(records), trials, seeds, noise, sampler, None if prior == "none" else prior)
+    document = replay_document(request, lambda name: people.print(f"{name} …", highlight=False, markup=False))
+    unchecked = [
+        f"{task['task']}: {task['unchecked']:.0%} of the times are unchecked, nobody knows whether results were right"
+        for task in document["tasks"]
+        if task["unchecked"]
+    ]
+    return Result(document, _replay_table(document, noise, seeds), *unchecked, f"{document['seconds']:.0f} s")
+
+
+_NUMBERS = {"trials": "trials_to_5pct_mean", "all": "trials_to_5pct_all", "seconds": "seconds_ratio"}
+_SHARES = {"wrong": "wrong_entries", "open": "undecided", "false": "false_wins", "cover": "coverage"}
+_LEGEND = (
+    "trials: until the mean over sizes is within 5 %, all: until every size is; seconds: to the mean, over those of "
+    "measuring all of every trial; wrong: entries more than 5 % behind; open: undecided; false: programs named that "
+    "are not faster than the library; cover: intervals that hold the truth"
+)
+
+
+def _replay_table(document: dict[str, Any], noise: str, seeds: int) -> Table:
+    title = f"{seeds} seeds, noise {noise}"
+    options = {"caption": _LEGEND, "title_justify": "left", "caption_justify": "left"}
+    table = numbers_table(title, "task", *_NUMBERS, *_SHARES, **options)
+    for task in document["tasks"]:
+        shares = (task[key] for key in _SHARES.values())
+        table.add_row(
+            f"{task['task']}, {task['candidates']} x {task['sizes']}",
+            *(f"{task[key]:.3g}" for key in _NUMBERS.values()),
+            *("-" if share is None else f"{share:.1%}" for share in shares),
+        )
+    return table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.token import print_entry
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.jobs.limits import JobLimits
@@ -17,35 +17,30 @@ from chorale.tuner.service.tokens import load_access, local_token
 
 GIB = 2**30
 
-TokenFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."),
-]
-SettingsFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
-    ),
-]
-NewToken = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."),
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("serve")(serve)
-
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token file.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8600,
-    tokens: TokenFile = None,
-    settings: SettingsFile = None,
-    make_token: NewToken = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."
+        ),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
+        ),
+    ] = None,
+    make_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."
+        ),
+    ] = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.")
     ] = None,
@@ -55,7 +50,7 @@ def serve(
     max_job_s: Annotated[int, typer.Option(min=1, help="Seconds after which a job is stopped.")] = 3600,
     max_campaign_minutes: Annotated[int, typer.Option(min=1, help="Longest search of a campaign.")] = 1440,
 ) -> None:
-    """Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.
+    """Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page.
 
     Every request needs a token, on loopback too: the first start makes one for this machine, in
     $CHORALE_HOME/service/local-token (mode 0600), and prints a link to the page with it. `chorale token` makes others,
@@ -71,8 +66,8 @@ def serve(
     if make_token is not None:
         print_entry(make_token)
         return
-    from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - seconds, after what names the missing extra
-    from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
+    from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional
+    from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - as above
 
     home = Home.from_environment()
     home.create(home.service)
@@ -90,4 +85,4 @@ def _say_where(host: str, port: int, home: Home) -> None:
     people.print(f"serving on http://{host}:{port}")
     if is_loopback(host):
         link = f"http://{host}:{port}/#token={local_token(home)}"
-        people.print("the page, for you alone:", link, soft_wrap=True, highlight=False, markup=False)
+        notice(f"the page, for you alone: {link}")

@@ -12,23 +12,23 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
-from chorale.tuner.cli.options import AsJson, GoodputPlot, PlotFile, ReadableFile, Sizes, SpecOfProgram
-from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.costs.program_costs import simulate_program, usual_buffer_bytes
+from chorale.tuner.cli.options import PlotFile, ReadableFile, Sizes, SpecOfProgram
+from chorale.tuner.cli.program_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
+from chorale.tuner.costs.pricing import simulate_program, usual_buffer_bytes
 from chorale.tuner.files.program_files import is_program_file, load_code
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.bound_comparison import bound_comparison, bound_tables
-from chorale.tuner.reports.comparison import ComparisonModel, Side, comparison, comparison_tables
+from chorale.tuner.reports.comparison import (
+    ComparisonModel,
+    Side,
+    bound_comparison,
+    bound_tables,
+    comparison,
+    comparison_tables,
+)
 from chorale.tuner.reports.show import program_document, schedule_document, show_table
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    app.command("show")(show)
-    app.command("compare")(compare)
+from chorale.tuner.reports.tables import Result
 
 
 def show(
@@ -45,8 +45,7 @@ def show(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Show link loads and routes of a schedule, or link loads and the timeline of a program.
 
     A program is checked, then simulated as flows that share links; a link of capacity 1 has 100 Gbit/s unless said.
@@ -60,10 +59,7 @@ def show(
     else:
         document = _show_schedule(file, spec, rank, plot)
     document["plot"] = None if plot is None else str(plot)
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(show_table(file, document))
+    return Result(document, show_table(file, document))
 
 
 def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) -> dict[str, Any]:
@@ -74,7 +70,7 @@ def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) ->
     if rank >= ranks:
         raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
     if plot is not None:
-        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 - matplotlib is optional
 
         plot_schedule(verified.schedule.expand(), rank, plot)
     return schedule_document(verified, rank)
@@ -95,7 +91,7 @@ def _show_program(
     network = pricing.network(topology)
     trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
     if plot is not None:
-        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 - matplotlib is optional
 
         plot_program(program, topology, network, size_bytes, trace, plot)
     time_s = trace.end_s + pricing.unmodelled_program_s(program)
@@ -127,10 +123,9 @@ def compare(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    plot: GoodputPlot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare exact costs, resources and predicted times, and say at which size one overtakes the other.
+    plot: PlotFile = None,
+) -> Result:
+    """Compare exact costs, resources and predicted times, and where one overtakes the other.
 
     One file alone is compared with the certified bound of its fabric: how far it is above it, and the least time.
     Programs are checked, then simulated as flows; a link of capacity 1 has 100 Gbit/s unless said.
@@ -146,22 +141,15 @@ def compare(
     buffer_bytes = None if buffer is None else parse_size(buffer)
     priced = ComparisonModel(pricing, fidelity, buffer_bytes)
     if len(sides) == 1:
-        _require_no_plot(plot)
+        if plot is not None:
+            raise InvalidInput("--plot draws two files", "one", "name another file, or leave it out")
         document = bound_comparison(sides[0], priced, sizes_bytes)
     else:
         document = comparison(sides[0], sides[1], priced, sizes_bytes)
     if plot is not None:
         _plot_goodput(document, plot)
-    if as_json:
-        emit_json(document | {"plot": None if plot is None else str(plot)})
-    else:
-        for table in bound_tables(document) if len(sides) == 1 else comparison_tables(document):
-            results.print(table)
-
-
-def _require_no_plot(plot: Path | None) -> None:
-    if plot is not None:
-        raise InvalidInput("--plot draws two files", "one", "name another file, or leave it out")
+    tables = bound_tables(document) if len(sides) == 1 else comparison_tables(document)
+    return Result(document | {"plot": None if plot is None else str(plot)}, *tables)
 
 
 def _sides(files: tuple[str, ...], given: Topology | None) -> tuple[Side, ...]:
@@ -179,7 +167,7 @@ def _sides(files: tuple[str, ...], given: Topology | None) -> tuple[Side, ...]:
 
 
 def _plot_goodput(document: dict[str, Any], path: Path) -> None:
-    from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
     series = {
         f"{word}: {side['name']}": [

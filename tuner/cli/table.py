@@ -2,52 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from chorale.job.settings import load_table, read_table
 from chorale.job.table.layout import parse_table, table_bytes
-from chorale.job.table.merging import comparison
-from chorale.job.table.model import Table
+from chorale.job.table.merging import comparison, parse_range
+from chorale.job.table.merging import merge as merged
+from chorale.job.table.model import ANY_DTYPE, Table
+from chorale.job.table.verification import TableViolation, checked_table, link_violations
+from chorale.runners.mpi.launch import find_mpiexec
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.names import name_among
+from chorale.synth.targets.judge import reachability
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.choices import campaign_name, file_to_write
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.table_export import export
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.cli.options import SPECS, FileOutput, campaigns, offer
+from chorale.tuner.cli.output import notice
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import read_file, write_file, write_folder
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.library_files.mpich import default_tree, mpich_selection
+from chorale.tuner.reports.library_files.mscclpp import mscclpp_files
+from chorale.tuner.reports.library_files.nccl import nccl_table_csv, rccl_table_csv
+from chorale.tuner.reports.library_files.open_mpi import open_mpi_json, open_mpi_rules
 from chorale.tuner.reports.table_display import diff_lines, table_document, table_lines
+from chorale.tuner.reports.table_sources import MEASURED_DTYPE, table_of_campaign, table_of_registry
+from chorale.tuner.reports.table_writing import JobGroup, parse_dtypes, parse_group, table_of_files
+from chorale.tuner.reports.tables import Result
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+
+LARGEST_LIBRARY_BYTES = 2**30
+_FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
+    "nccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)"),
+    "rccl": (rccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0}"),
+    "openmpi": (
+        open_mpi_rules,
+        "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
+    ),
+    "openmpi6": (
+        open_mpi_json,
+        "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
+    ),
+}
+_MSCCLPP, _MPICH = "mscclpp", "mpich"
+KINDS = (_MSCCLPP, *_FILES, _MPICH)
+_USES = {name: use for name, (_, use) in _FILES.items()} | {
+    _MSCCLPP: "PYTHONPATH={0}, then as {0}/chorale_plans.py says",
+    _MPICH: "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={0}",
+}
+_SOURCES = "give --campaign NAME, or --topology SPEC, or PROGRAM files with --sizes RANGE"
 
 table_app = CommandLine(
-    help="Write, show, verify, merge and compare tuning tables: the file that a job takes from CHORALE_TABLE.",
+    help="Write, show, verify, merge and compare tuning tables: the files that CHORALE_TABLE names.",
     no_args_is_help=True,
 )
 
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
-OutputFile = Annotated[
-    Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="Table file to write.")
-]
-
-
-def register(app: typer.Typer) -> None:
-    """Add `chorale table` to the command line."""
-    table_app.command("export")(export)
-    app.add_typer(table_app, name="table")
 
 
 @table_app.command("write")
 def write(
-    output: OutputFile,
+    output: FileOutput,
     programs: Annotated[
         list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files, .xml, as `chorale lower` writes.")
     ] = None,
     campaign: Annotated[
-        str | None, typer.Option(metavar="NAME", parser=campaign_name, help="Finished campaign whose answer it is.")
+        str | None,
+        typer.Option(metavar="NAME", autocompletion=campaigns, help="Finished campaign whose answer it is."),
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Network: its champions in the registry; or what the programs run on."),
+        typer.Option(
+            metavar="SPEC",
+            autocompletion=offer(SPECS),
+            help="Network: its champions in the registry; or what the programs run on.",
+        ),
     ] = None,
     sizes: Annotated[
         str | None,
@@ -68,8 +100,7 @@ def write(
     alias: Annotated[
         str, typer.Option(help="Which versions of the registry; `register.alias` of campaigns.")
     ] = "champion",
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Write a table: of a campaign, of all champions for a network, or of program files for one range of sizes.
 
     Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
@@ -78,90 +109,168 @@ def write(
 
     Example: chorale table write allreduce.xml --sizes 64KiB- -o job.table
     """
-    from chorale.tuner.cli.table_write import TableRequest, written_table  # noqa: PLC0415 - MLflow takes a second
-
-    request = TableRequest(tuple(programs or ()), campaign, topology, sizes, dtypes, group, ranks, beyond, alias)
-    _write(written_table(request), output, as_json)
+    job_group = JobGroup(None if group is None else parse_group(group), ranks)
+    types = parse_dtypes(dtypes or (ANY_DTYPE if programs else MEASURED_DTYPE))
+    files, home = tuple(programs or ()), Home.from_environment()
+    rule, way_out = "a table must be written of one thing", _SOURCES
+    if campaign is not None and (files or topology is not None):
+        raise InvalidInput(rule, "--campaign with programs or --topology", way_out)
+    if files and sizes is None:
+        raise InvalidInput("programs need the sizes that they are for", "no --sizes", "add --sizes 64KiB- or such")
+    if not files and sizes is not None:
+        raise InvalidInput("--sizes is for program files", "none", "a campaign says itself what it measured")
+    if beyond and campaign is None:
+        raise InvalidInput("--beyond is for campaigns", "none", "add --campaign NAME")
+    if files:
+        return _written(table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output)
+    if campaign is not None:
+        return _written(table_of_campaign(home, campaign, job_group, types, beyond), output)
+    if topology is None:
+        raise InvalidInput(rule, "nothing", way_out)
+    mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
+    return _written(table_of_registry(mlflow, load_topology(topology), job_group, types, alias), output)
 
 
 @table_app.command("show")
-def show(file: TableFile, as_json: AsJson = False) -> None:
+def show(file: TableFile) -> Result:
     """Show what a table says: what runs for which collective, type, ranks and sizes, and how it was measured.
 
     Example: chorale table show job.table --json
     """
     table, digest = read_table(file)
-    if as_json:
-        emit_json(table_document(table, digest))
-    else:
-        results.print(table_lines(table, digest, str(file)))
+    return Result(table_document(table, digest), table_lines(table, digest, str(file)))
 
 
 @table_app.command("verify")
-def verify(file: TableFile, as_json: AsJson = False) -> None:
+def verify(file: TableFile) -> Result:
     """Check checksums, and every program again: text, words for the engine, collective, links; exit 1 if one fails.
 
     Example: chorale table verify job.table
     """
-    from chorale.tuner.cli.table_verify import verification_document  # noqa: PLC0415 - the checker is compiled code
-
     document = verification_document(read_file(str(file)))
-    if as_json:
-        emit_json(document)
-    else:
-        for line in (f"{item['rule']}: {item['message']}" for item in document["violations"]):
-            results.print(line)
-        good = sum(item["ok"] for item in document["programs"])
-        verdict = "right" if document["ok"] else "NOT right"
-        text = f"{file}: {verdict}; programs {good} of {len(document['programs'])}; links: {document['links']}"
-        results.print(text)
-    if not document["ok"]:
-        raise typer.Exit(1)
+    lines = [f"{item['rule']}: {item['message']}" for item in document["violations"]]
+    good = sum(item["ok"] for item in document["programs"])
+    verdict = "right" if document["ok"] else "NOT right"
+    text = f"{file}: {verdict}; programs {good} of {len(document['programs'])}; links: {document['links']}"
+    return Result(document, *lines, text, exit_code=int(not document["ok"]))
 
 
 @table_app.command("merge")
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Table files of one job.")],
-    output: OutputFile,
+    output: FileOutput,
     prefer: Annotated[
         str | None, typer.Option(metavar="WHICH", help="Whose entry counts where two are for the same: first or last.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Join tables of one job: of several collectives, groups of ranks, sizes. Conflicts are named and refused.
 
     Example: chorale table merge all.table groups.table -o job.table
     """
-    from chorale.job.table.merging import merge as merged  # noqa: PLC0415
-
-    _write(merged([load_table(file) for file in files], prefer), output, as_json)
+    return _written(merged([load_table(file) for file in files], prefer), output)
 
 
 @table_app.command("diff")
 def diff(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Table file.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Table file.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Say what differs between two tables; exit 0 if nothing does, 1 if something does.
 
     Example: chorale table diff old.table new.table
     """
     document = comparison(load_table(before), load_table(after))
-    if as_json:
-        emit_json(document)
-    elif not document["equal"]:
-        results.print(diff_lines(document, str(before), str(after)))
-    if not document["equal"]:
-        raise typer.Exit(1)
+    lines = [] if document["equal"] else [diff_lines(document, str(before), str(after))]
+    return Result(document, *lines, exit_code=int(not document["equal"]))
 
 
-def _write(table: Table, output: Path, as_json: bool) -> None:
+@table_app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")],
+    kind: Annotated[str, typer.Option("--for", metavar="LIBRARY", help=f"One of {', '.join(KINDS)}.")],
+    output: FileOutput,
+    dtype: Annotated[str | None, typer.Option(help="Whose entries, where the table has several types.")] = None,
+    library: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The libmpi.so of the MPICH that jobs use.")
+    ] = None,
+) -> Result:
+    """Write what another library needs to follow a table.
+
+    mscclpp: its programs as plans, with a module that loads them in a job. The others choose among algorithms of their
+    own, where the table says which is the best: by a baseline library:NAME, or a program of the same method.
+
+    Example: chorale table export job.table --for openmpi -o rules.conf
+    """
+    kind = name_among("library", kind, KINDS, {"nccl2": "nccl", "ompi": "openmpi", "msccl++": _MSCCLPP})
+    table = load_table(file)
+    if kind == _MSCCLPP:
+        files = mscclpp_files(table)
+        write_folder(output, files)
+    elif kind == _MPICH:
+        content = read_file(str(library or _installed_mpi()), LARGEST_LIBRARY_BYTES)
+        write_file(output, mpich_selection(table, default_tree(content), dtype).encode())
+    else:
+        write_file(output, _FILES[kind][0](table, dtype).encode())
+    use = _USES[kind].format(output)
+    return Result({"for": kind, "output": str(output), "use": use}, f"{output}: {use}")
+
+
+def _written(table: Table, output: Path) -> Result:
+    """Write a table; return what it holds."""
     data = table_bytes(table)
     write_file(output, data)
     _, digest = parse_table(data)
-    if as_json:
-        emit_json(table_document(table, digest) | {"output": str(output)})
-        return
-    results.print(table_lines(table, digest, str(output)))
-    people.print(f"CHORALE_TABLE={output} lets a job run it", markup=False, highlight=False, soft_wrap=True)
+    notice(f"CHORALE_TABLE={output} lets a job run it")
+    return Result(table_document(table, digest) | {"output": str(output)}, table_lines(table, digest, str(output)))
+
+
+def _installed_mpi() -> Path:
+    folder = Path(find_mpiexec()).resolve().parent.parent / "lib"
+    # A wheel's libmpi.so is a script for the linker that names the library.
+    found = max(folder.glob("libmpi.so*"), key=lambda path: path.stat().st_size, default=None)
+    if found is None:
+        raise InvalidInput("MPICH's library must be there to take its default tree", "none", "name it with --library")
+    return found
+
+
+def verification_document(data: bytes) -> dict[str, Any]:
+    """Return the document of the command for the bytes of a file; InvalidInput for a file that is no table.
+
+    links: `checked`, or why they were not
+    """
+    table, violations = checked_table(data)
+    links = "not checked"
+    if table is not None and not violations:
+        links, more = _links(table)
+        violations += more
+    programs = [] if table is None else sorted(table.programs)
+    return {
+        "ok": not violations,
+        "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
+        "violations": [_document(item) for item in violations],
+        "programs": [_program(digest, violations) for digest in programs],
+        "links": links,
+    }
+
+
+def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
+    """Return whether links were checked, and the sends that have no path."""
+    spec = table.topology.get("spec")
+    if not isinstance(spec, str):
+        return "not checked: the table names no network of the job", ()
+    try:
+        network = load_topology(spec)
+    except ChoraleError as error:
+        return f"not checked: {error}", ()
+    if (network.id, network.compute_count) != (table.topology.get("id"), table.ranks):
+        return "checked", [TableViolation("topology", f"{spec} is another network now")]
+    return "checked", link_violations(table, reachability(network))
+
+
+def _document(violation: TableViolation) -> dict[str, Any]:
+    name = "" if violation.program is None else f"program {violation.program[:12]}: "
+    return {"rule": violation.rule, "message": f"{name}{violation.message}", "program": violation.program}
+
+
+def _program(digest: str, violations: Sequence[TableViolation]) -> dict[str, Any]:
+    return {"digest": digest, "ok": all(item.program != digest for item in violations)}

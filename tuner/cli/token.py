@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.reports.tables import Result, long_line
 from chorale.tuner.service.tokens import (
     NAME_PATTERN,
     TokenEntry,
@@ -35,7 +36,6 @@ DEFAULT_DAYS = 90
 File = Annotated[
     Path | None, typer.Option("--tokens", metavar="FILE", help="Token file; default: that of the data folder.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 class RoleName(StrEnum):
@@ -45,11 +45,6 @@ class RoleName(StrEnum):
     PLANNER = "planner"
     OPERATOR = "operator"
     ADMINISTRATOR = "administrator"
-
-
-def register(app: typer.Typer) -> None:
-    """Add `chorale token` to the command line."""
-    app.add_typer(token_app, name="token")
 
 
 @token_app.command("create")
@@ -67,8 +62,7 @@ def create(
     jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Unfinished jobs at a time.")] = 20,
     requests_per_minute: Annotated[int, typer.Option(min=1, max=10**6, help="Requests that it may send.")] = 600,
     tokens: File = None,
-    json: Json = False,
-) -> None:
+) -> Result:
     """Make a token and print it; it is kept nowhere, only its SHA-256.
 
     A reader sees what is registered and results whose key it knows; a planner has schedules designed and runs simulated
@@ -90,44 +84,30 @@ def create(
         return [*entries, entry]
 
     change_tokens(file, added)
-    if json:
-        emit_json({"token": token, **_facts(entry), "file": str(file)})
-        return
     people.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
-    typer.echo(token)
+    return Result({"token": token, **_facts(entry), "file": str(file)}, long_line(token))
 
 
 @token_app.command("list")
-def list_(tokens: File = None, json: Json = False) -> None:
+def list_(tokens: File = None) -> Result:
     """List tokens by name, with role and end.
 
     Example: chorale token list
     """
     file = _file(tokens)
     rows = [_facts(entry) for entry in (read_tokens(file) if file.exists() else [])]
-    if json:
-        emit_json({"file": str(file), "tokens": rows})
-        return
     table = Table("name", "role", "expires", "jobs", "requests a minute", "state")
     for row in rows:
-        state = "expired" if row["expired"] else "valid"
-        table.add_row(
-            row["name"],
-            row["role"],
-            row["expires"] or "never",
-            str(row["jobs"]),
-            str(row["requests_per_minute"]),
-            state,
-        )
-    results.print(table if rows else "no tokens yet: `chorale token create NAME`")
+        end, state = row["expires"] or "never", "expired" if row["expired"] else "valid"
+        table.add_row(row["name"], row["role"], end, str(row["jobs"]), str(row["requests_per_minute"]), state)
+    return Result({"file": str(file), "tokens": rows}, table if rows else "no tokens yet: `chorale token create NAME`")
 
 
 @token_app.command("revoke")
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
     tokens: File = None,
-    json: Json = False,
-) -> None:
+) -> Result:
     """Take a token away; its jobs and campaigns stay.
 
     Example: chorale token revoke alice
@@ -140,10 +120,7 @@ def revoke(
         return [entry for entry in entries if entry.name != name]
 
     change_tokens(file, without)
-    if json:
-        emit_json({"revoked": name, "file": str(file)})
-        return
-    results.print(f"{name} is revoked")
+    return Result({"revoked": name, "file": str(file)}, f"{name} is revoked")
 
 
 def print_entry(name: str) -> None:

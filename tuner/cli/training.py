@@ -1,29 +1,23 @@
-"""`chorale training`: predicted times of an iteration of data-parallel training."""
+"""`chorale training` and `chorale record-training`: predicted iterations of training, from profiles of models."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+import json
+import time
+from typing import Annotated
 
 import typer
 
 from chorale.runners.api.units import parse_sizes
+from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
 from chorale.synth.training import BUCKETS_BYTES
-from chorale.tuner.cli.choices import file_to_write
-from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
-from chorale.tuner.cli.options import AsJson
-from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.options import FileOutput, PlotFile
+from chorale.tuner.cli.program_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.training import split_network, training_costs, training_row
-from chorale.tuner.costs.training_profile import SHIPPED, load_profile
-from chorale.tuner.files.read_write import require_plot_format
-from chorale.tuner.reports.lazy_rich import Table
+from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.stopwatch import Stopwatch
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("training")(training)
+from chorale.tuner.reports.tables import Result, numbers_table
 
 
 def training(
@@ -40,12 +34,9 @@ def training(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw the parts as .png, .svg or .pdf.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Simulate an iteration of data-parallel training, with experts where the profile has them.
+    plot: PlotFile = None,
+) -> Result:
+    """Simulate an iteration of data-parallel training, with experts if the profile has them.
 
     Gradients travel in buckets while earlier layers are computed; all-to-all of tokens blocks; the best size of a
     bucket is taken.
@@ -64,25 +55,40 @@ def training(
             for network in networks
         ]
     if plot is not None:
-        from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 - matplotlib is optional
 
         plot_training({model.name: rows}, plot)
-    if as_json:
-        facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
-        settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
-        used = {"seconds": stages.report()}
-        emit_json({"profile": facts, "parameters": settings, "seed": None, "results": rows, **used})
-    else:
-        results.print(_iteration_table(model.name, rows))
-
-
-def _iteration_table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"{title}: ms of an iteration")
-    table.add_column("network", overflow="fold")
-    for heading in ("total", "compute", "all-to-all", "exposed", "allreduce", "bucket"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = numbers_table(f"{model.name}: ms of an iteration", "network", *_COLUMNS, "bucket")
     for row in rows:
-        keys = ("iteration_s", "compute_s", "alltoall_s", "exposed_allreduce_s", "allreduce_s")
-        times = (f"{row[key] * 1e3:.4g}" for key in keys)
+        times = (f"{row[key] * 1e3:.4g}" for key in _COLUMNS.values())
         table.add_row(f"{row['method']}@{row['spec']}", *times, f"{row['bucket_bytes'] / 1e6:g} MB")
-    return table
+    facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
+    settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
+    used = {"seconds": stages.report()}
+    return Result({"profile": facts, "parameters": settings, "seed": None, "results": rows, **used}, table)
+
+
+_COLUMNS = {
+    "total": "iteration_s",
+    "compute": "compute_s",
+    "all-to-all": "alltoall_s",
+    "exposed": "exposed_allreduce_s",
+    "allreduce": "allreduce_s",
+}
+
+
+def record_training(
+    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that returns (model, batch).")],
+    output: FileOutput,
+) -> None:
+    """Record how long the layers of a PyTorch model take, as a profile for training.
+
+    Example: chorale record-training my_model:make -o my_model.json
+    """
+    torch = require_torch()
+    document = record_profile(*load_model(model), model, torch, time.perf_counter)
+    write_file(output, json.dumps(document, indent=2).encode() + b"\n")
+    profile = load_profile(str(output))
+    layers = profile.layers()
+    seconds = sum(layer.forward_s + layer.backward_s for layer in layers)
+    typer.echo(f"{len(layers)} layers, {profile.parameters} parameters, {seconds * 1e3:.4g} ms of computation")

@@ -15,20 +15,19 @@ import typer
 from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.output import emit_json, people, print_error, results
+from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.signals import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.address import REVEALED, Address
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
-from chorale.tuner.files.spared_imports import spare_imports
 from chorale.tuner.files.topology_specs import absolute_spec
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.job_time import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
-from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
+from chorale.tuner.reports.library_files.nccl import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.reports.tuning import (
     approach_line,
     overhead_line,
@@ -66,7 +65,7 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
         launch_id = None if resume else uuid.uuid4().hex
         actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
         actor.call("status", 0)
-    people.print(f"launched; `chorale tune --follow {campaign.name}` watches it", markup=False, highlight=False)
+    notice(f"launched; `chorale tune --follow {campaign.name}` watches it")
 
 
 def watch(campaign: str, address: str | None) -> TuneReport | None:
@@ -74,7 +73,7 @@ def watch(campaign: str, address: str | None) -> TuneReport | None:
     with _detached_actors(address) as actors:
         actor = _find(actors, campaign)
         status: LaunchStatus = actor.call("status", 0)
-        with progress_display(people.console, status.budget) as progress:
+        with progress_display(people, status.budget) as progress:
             while True:
                 for record in status.new_trials:
                     progress.trial(record)
@@ -99,7 +98,7 @@ def end(campaign: str, address: str | None) -> TuneReport | None:
 
 
 def _detached_actors(address: str | None) -> DetachedActors:
-    from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray takes a second
+    from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
     return DetachedActors(address)
 
@@ -139,7 +138,6 @@ def give_up(loss: ClusterLost) -> None:
 def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
     """Run a launch from this process, on the Ray cluster at `address` or on this machine."""
     home = Home.from_environment()
-    spare_imports()
     handle_loss(give_up)
 
     def workers() -> Any:
@@ -152,7 +150,7 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
         campaign = budget_within(campaign, stop_s, REQUEUE_VARIABLE in os.environ)
         people.print(f"this Slurm job ends: the launch stops in {stop_s / 60:.0f} min at the latest", highlight=False)
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    return tune(campaign, topology, home, resume, workers, partial(progress_display, people.console, limit_s=limit_s))
+    return tune(campaign, topology, home, resume, workers, partial(progress_display, people, limit_s=limit_s))
 
 
 def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
@@ -182,15 +180,12 @@ def show(report: TuneReport, as_json: bool) -> None:
     if as_json:
         emit_json(tune_document(report))
     elif report.ranked_trials:
-        results.print(tune_table(report))
-        if (refused := refused_table(report)) is not None:
-            results.print(refused)
-        for line in undecided_lines(report):
-            results.print(line)
-        results.print(approach_line(report))
-        for line in prior_lines(report):
-            people.print(line, soft_wrap=True, highlight=False, markup=False)
-        people.print(overhead_line(report), soft_wrap=True, highlight=False)
+        refused = refused_table(report)
+        tables = [tune_table(report), *([] if refused is None else [refused])]
+        for item in (*tables, *undecided_lines(report), approach_line(report)):
+            results.print(item)
+        for line in (*prior_lines(report), overhead_line(report)):
+            notice(line)
         results.print(f"report.html, picture and journal: {report.folder}")
     if report.interrupted:
         print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")

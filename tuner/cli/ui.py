@@ -8,14 +8,9 @@ import typer
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.redaction import redacted
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.output import notice, people
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.loopback import is_loopback
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("ui")(ui)
 
 
 def ui(
@@ -34,12 +29,12 @@ def ui(
     uri = home.mlflow_uri
     if uri.startswith(("http://", "https://")):
         raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
-    from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - as other commands
+    from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - MLflow is optional
 
     secret = password_file(home)
     address = f"http://{host}:{port}/#/experiments?workflowType=machine_learning"
-    people.print(f"{redacted(uri)} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
-    people.print(f"user {USER}, password in {secret}", soft_wrap=True, highlight=False)
+    notice(f"{redacted(uri)} at {address} (ctrl-C ends)")
+    notice(f"user {USER}, password in {secret}")
     if not is_loopback(host):
         people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
     serve_pages(home, host, port)

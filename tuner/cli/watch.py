@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.cli.options import AsJson
+from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import emit_json
 from chorale.tuner.files.home import Home
 
 if TYPE_CHECKING:
     from chorale.tuner.watch.config import WatchConfig
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("watch")(watch)
 
 
 File = Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")]

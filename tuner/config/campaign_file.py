@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 from chorale.tuner.files.read_write import read_file
-from chorale.tuner.files.shipped import shipped_example
 
 MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]
@@ -45,7 +45,7 @@ def read_document(path: str) -> dict[str, Any]:
 
     A path such as examples/quickstart.yaml means the shipped file where the working directory has none.
     """
-    content = read_file(str(shipped_example(path) or path))
+    content = read_file(str(_shipped_example(path) or path))
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
     return _mapping(content.decode(errors="replace"))
@@ -185,3 +185,15 @@ def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
 def _alternatives(names: Sequence[str], word: str = "or") -> str:
     quoted = [repr(name) if word == "or" else name for name in names]
     return f" {word} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+
+
+def _shipped_example(name: str) -> Path | None:
+    """Return the file that `examples/NAME` stands for where there is none in the working directory; None if none."""
+    path = Path(name)
+    if path.exists() or path.is_absolute() or path.parts[:1] != ("examples",) or ".." in path.parts:
+        return None
+    package = Path(str(resources.files("chorale")))
+    for folder in (package, package.parent):
+        if (folder / path).is_file():
+            return folder / path
+    return None

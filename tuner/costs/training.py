@@ -1,20 +1,145 @@
-"""Iterations of training on several networks: allreduce by simulated traffic, all-to-all by its certified rate."""
+"""Iterations of training: profiles of models (docs/guide/training.md), and their times on several networks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from importlib import resources
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
+from chorale.synth.names import unknown_name
 from chorale.synth.simulation.congestion import Congestion, congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
-from chorale.synth.training import Iteration, best_iteration
+from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
-from chorale.tuner.costs.training_profile import TrainingProfile
+from chorale.tuner.files.read_write import read_file
+
+FORMAT = "chorale-training-profile/1"
+SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
+MAX_LAYERS = 2**16
+_BACKWARD_OPERATIONS = 2
+"""Per operation forward: a backward pass multiplies twice, for the gradients of inputs and of parameters."""
+
+_Amount = Annotated[int, Field(ge=0)]
+_Microseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProfiledLayer(_Strict):
+    """A layer. Its times are given, or come from `forward_flops` and the rate of the profile.
+
+    parameters:     that every rank holds and whose gradients are summed
+    forward_flops:  operations for one sample
+    forward_us, backward_us: measured microseconds for all samples of a rank
+    alltoall_bytes: for one sample, what is sent to experts, and comes back, in either pass
+    """
+
+    name: str
+    parameters: _Amount = 0
+    forward_flops: _Amount | None = None
+    forward_us: _Microseconds | None = None
+    backward_us: _Microseconds | None = None
+    alltoall_bytes: _Amount = 0
+
+    @model_validator(mode="after")
+    def _has_one_kind_of_time(self) -> Self:
+        measured = [time for time in (self.forward_us, self.backward_us) if time is not None]
+        if (self.forward_flops is None) != (len(measured) == 2) or len(measured) == 1:
+            raise ValueError("a layer has either forward_flops, or forward_us and backward_us")
+        return self
+
+
+class Stage(_Strict):
+    """Layers that follow one another `repeat` times."""
+
+    repeat: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
+    layers: Annotated[list[ProfiledLayer], Field(min_length=1, max_length=MAX_LAYERS)]
+
+
+class TrainingProfile(_Strict):
+    """A model as one rank trains it.
+
+    samples:     of the batch, on each rank
+    flops_per_s: at which layers with `forward_flops` compute
+    source:      where the numbers come from
+    """
+
+    format: Literal["chorale-training-profile/1"]
+    name: str
+    source: str
+    samples: Annotated[int, Field(ge=1)]
+    bytes_per_parameter: Annotated[int, Field(ge=1)] = 4
+    flops_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    stages: Annotated[list[Stage], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _has_a_rate_and_an_end(self) -> Self:
+        if self.flops_per_s is None and any(layer.forward_flops is not None for layer in self._profiled()):
+            raise ValueError("layers with forward_flops need the flops_per_s of the profile")
+        if sum(stage.repeat * len(stage.layers) for stage in self.stages) > MAX_LAYERS:
+            raise ValueError(f"a profile has at most {MAX_LAYERS} layers")
+        return self
+
+    @property
+    def parameters(self) -> int:
+        """Parameters that every rank holds."""
+        return sum(stage.repeat * layer.parameters for stage in self.stages for layer in stage.layers)
+
+    @property
+    def has_experts(self) -> bool:
+        return any(layer.alltoall_bytes for layer in self._profiled())
+
+    def layers(self) -> list[Layer]:
+        """Return all layers in forward order, with their seconds and bytes on one rank."""
+        return [self._layer(layer) for stage in self.stages for _ in range(stage.repeat) for layer in stage.layers]
+
+    def _profiled(self) -> Iterator[ProfiledLayer]:
+        return (layer for stage in self.stages for layer in stage.layers)
+
+    def _layer(self, layer: ProfiledLayer) -> Layer:
+        if layer.forward_us is not None and layer.backward_us is not None:
+            forward_s, backward_s = layer.forward_us / 1e6, layer.backward_us / 1e6
+        else:
+            forward_s = self.samples * (layer.forward_flops or 0) / (self.flops_per_s or 1)
+            backward_s = _BACKWARD_OPERATIONS * forward_s
+        gradient_bytes = self.bytes_per_parameter * layer.parameters
+        return Layer(layer.name, forward_s, backward_s, gradient_bytes, self.samples * layer.alltoall_bytes)
+
+
+def load_profile(name: str) -> TrainingProfile:
+    """Return the shipped profile `name`, or the one in the file of that name.
+
+    Raises InvalidInput for a file that is none, naming the key, the value and the way out.
+    """
+    if name in SHIPPED:
+        return parse_profile(
+            resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name
+        )
+    if "/" not in name and not name.endswith(".json"):
+        raise unknown_name("profile", name, (*SHIPPED, "FILE.json"))
+    return parse_profile(read_file(name), name)
+
+
+def parse_profile(content: bytes, name: str) -> TrainingProfile:
+    """Return the profile in the bytes of the file `name`. Raises InvalidInput as `load_profile` does."""
+    try:
+        return TrainingProfile.model_validate_json(content)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(map(str, fault["loc"])) or "the profile"
+        rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
+        raise InvalidInput(f"training profile, {key}: {rule}", name, "see docs/guide/training.md") from None
+
 
 DEFAULT_METHOD = "bfb"
 _GAP = Fraction(1, 100)

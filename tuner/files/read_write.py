@@ -8,13 +8,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
+from chorale.job.whole_files import is_stream
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")
@@ -46,8 +43,6 @@ def write_file(path: str | Path, content: bytes) -> None:
 
 def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
     """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
-    from chorale.job.whole_files import is_stream  # noqa: PLC0415 - commands that write nothing start without it
-
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
@@ -129,40 +124,15 @@ def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            _write_all(stream, parts)
+            stream.writelines(parts)
+            stream.flush()
+            os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_mask_of(target))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-_SYNCED_BYTES = 2**26
-
-
-def _write_all(stream: BinaryIO, parts: Iterable[bytes]) -> None:
-    """Write `parts` and see them on the disk. Of large files what is there goes to the disk while the rest is made."""
-    begun: list[Future[None]] = []
-    pool: ThreadPoolExecutor | None = None
-    written = 0
-    with contextlib.ExitStack() as stack:
-        for part in parts:
-            written += stream.write(part)
-            if written >= _SYNCED_BYTES:
-                pool = pool or stack.enter_context(_one_thread())
-                begun.append(pool.submit(os.fsync, stream.fileno()))
-                written = 0
-    for done in begun:
-        done.result()
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def _one_thread() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and few files are large)
-
-    return ThreadPoolExecutor(1)
 
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -172,3 +142,16 @@ def require_plot_format(path: Path | None) -> None:
     """Raise InvalidInput unless `path` is None or has the extension of a picture format; call it before slow work."""
     if path is not None and path.suffix.lower() not in FORMATS:
         raise InvalidInput("a plot must be a .png, .svg or .pdf file", path.name, "choose one of these extensions")
+
+
+def set_file_aside(path: Path, label: str = "damaged") -> Path:
+    """Rename the file or folder at `path` to the first free PATH.LABEL-N; return the new path."""
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{path.name}.{label}-{number}")):
+        number += 1
+    try:
+        path.rename(aside)
+    except OSError as error:
+        way_out = f"move {path} away yourself"
+        raise Unavailable("a damaged file must be movable", f"{path}: {error.strerror}", way_out) from error
+    return aside

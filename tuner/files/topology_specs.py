@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.read_write import read_file, write_file
 
 
 def load_topology(spec: str) -> Topology:
     """Return the checked topology of `spec`; file:PATH is read from disk. Raises InvalidInput."""
     return parse_topology(spec, read_file)
+
+
+def save_topology(topology: Topology, path: Path) -> None:
+    """Write a network as JSON to `path`, for file: specs."""
+    write_file(path, (json.dumps(to_json(topology), indent=1) + "\n").encode())
 
 
 def absolute_spec(spec: str) -> str:

@@ -15,7 +15,7 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.costs.program_costs import program_time_per_byte
+from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.search.space import can_execute, lowering_target
 
 _judged: dict[tuple[str, str], BuildResult] = {}

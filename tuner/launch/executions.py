@@ -16,7 +16,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.program_costs import simulate_program
+from chorale.tuner.costs.pricing import simulate_program
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.plots.trace_events import trace_events
 

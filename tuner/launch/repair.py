@@ -11,9 +11,8 @@ from typing import Any
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.damaged_files import set_file_aside
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.read_write import set_file_aside, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.search_plan import search_plan, storage_url
 from chorale.tuner.launch.tune import OPTUNA_FILE

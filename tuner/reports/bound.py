@@ -1,4 +1,4 @@
-"""Reports of `chorale bound`: the JSON document and the table."""
+"""Bounds of collectives with their proofs: the operation, its JSON document and its table."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from rich.table import Table
+
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound, reduce_scatter_allgather_time, stronger
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.in_network import bottleneck_of, bound_facts
-from chorale.tuner.reports.light_table import LightTable, facts_table
 from chorale.tuner.reports.quantities import algbw_text, time_per_byte_text, with_fraction
+from chorale.tuner.reports.tables import facts_table
 
 _SHOWN_NODES = 12
 _WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)
@@ -119,7 +120,7 @@ def _bottleneck(report: BoundReport) -> tuple[int, ...]:
     return bottleneck_of(report.topology, report.bound)
 
 
-def bound_table(report: BoundReport) -> LightTable:
+def bound_table(report: BoundReport) -> Table:
     """Return the table for the terminal, which says why nothing can be faster."""
     topology, bound, best = report.topology, report.bound, report.best
     unit = _unit(topology)
@@ -147,7 +148,7 @@ def bound_table(report: BoundReport) -> LightTable:
     return table
 
 
-def _add_in_network(table: LightTable, report: BoundReport, bound: Bound, unit: str) -> None:
+def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) -> None:
     able = _count(len(report.topology.abilities), "switch")
     gain = report.bound.value / bound.value - 1
     verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
@@ -155,7 +156,7 @@ def _add_in_network(table: LightTable, report: BoundReport, bound: Bound, unit: 
     table.add_row("because", reason(report, bound))
 
 
-def _add_trees(table: LightTable, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
+def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
     table.add_row("trees per shard", f"k = {best.k}, {_choice_of_k(best)}")
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
     if best.is_k_fixed:
@@ -173,7 +174,7 @@ def _choice_of_k(best: Optimum) -> str:
     return "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
 
 
-def _add_pairs(table: LightTable, pairs: TreePairs, bound: Fraction, unit: str) -> None:
+def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> None:
     gap = pairs.time_per_byte / bound - 1
     verdict = (
         "optimal" if gap == 0 else f"{float(gap):.2%} above the bound, {float(pairs.gap):.2g} above the best pairs"
@@ -239,3 +240,22 @@ def _unit(topology: Topology) -> str:
 def _count(number: int, noun: str) -> str:
     plural = "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
+    """Return a bound as JSON; None where there is none."""
+    if bound is None:
+        return None
+    return {
+        "time_per_byte": rational_text(bound.value),
+        "algbw": float(1 / bound.value),
+        "bottleneck_cut": [topology.node_ids[node] for node in bottleneck_of(topology, bound)],
+        "certificate": dict(bound.to_json(topology)),
+    }
+
+
+def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
+    """Return the nodes that a bound is about; of ranks by themselves, the bottleneck of allgather."""
+    if bound.nodes or bound.parts:
+        return bound.nodes or bound.parts[0]
+    return optimum(topology, ALLGATHER).cut

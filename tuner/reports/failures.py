@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from rich.table import Table
+
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule
 from chorale.synth.collective import Collective
@@ -20,7 +22,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.lazy_rich import Table, ruled_table
+from chorale.tuner.reports.tables import ruled_table
 
 
 @dataclass(frozen=True, slots=True)

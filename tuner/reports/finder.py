@@ -8,14 +8,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from chorale.synth.executor.base import Executor
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.files.read_write import read_file, write_file
-from chorale.tuner.reports.lazy_rich import Table, ruled_table
 from chorale.tuner.reports.quantities import with_fraction
+from chorale.tuner.reports.tables import ruled_table
 
 _BATCH = 16
 """Seeds between two writes of the record."""

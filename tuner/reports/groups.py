@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from rich.table import Table
+
 from chorale.synth.executor.base import Progress
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.groups.certificate import proven_time
@@ -19,7 +21,6 @@ from chorale.synth.methods.groups.packing import (
     time_together,
 )
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.lazy_rich import Table
 
 _SHOWN_GROUPS = 24
 

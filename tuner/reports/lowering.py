@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from chorale.runners.api.units import format_size
@@ -17,8 +17,9 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.pricing import DEFAULTS, Pricing
-from chorale.tuner.costs.program_costs import (
+from chorale.tuner.costs.pricing import (
+    DEFAULTS,
+    Pricing,
     lowering_loss,
     program_time_per_byte,
     simulate_program,
@@ -72,69 +73,33 @@ MAX_MESSAGES = 2**17
 SPLITS = (2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class LoweringLoss:
-    """The part of the time that `options` lose at `size_bytes`."""
-
-    options: LoweringOptions
-    size_bytes: int
-    fraction: float
-
-
-@dataclass(frozen=True, slots=True)
-class LoweringAdvice:
-    """What to change about a lowering.
-
-    current:   the loss of the program; better: that of other parameters, if any lose much less
-    few_trees: whether a schedule with fewer trees may lose less
-    """
-
-    current: LoweringLoss
-    better: LoweringLoss | None
-    few_trees: bool
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the loss is worth reporting."""
-        return self.current.fraction >= LARGE_LOSS
-
-    def text(self, chunks_per_shard: int) -> str:
-        """Return one line for people; `chunks_per_shard` are those of the schedule."""
-        size = format_size(self.current.size_bytes)
-        words = [
-            f"loses {self.current.fraction:.0%} at {size} against the cost of the schedule (flow model, no latencies)"
-        ]
-        if self.better is not None:
-            options = self.better.options
-            split = (options.chunks or chunks_per_shard) // chunks_per_shard
-            words.append(f"--channels {options.channels} --split {split} loses {self.better.fraction:.0%}")
-        if self.few_trees:
-            words.append("a schedule with fewer trees per root (synth --k 1) may lose less")
-        return "; ".join(words)
-
-
-def advice(
+def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
-) -> LoweringAdvice | None:
-    """Return what `program`, lowered with `options`, loses at `size_bytes`, by default at its largest, else at 1 GiB.
+) -> dict[str, Any]:
+    """Return `loss`, the part of the time that `program`, lowered with `options`, loses, and `advice` if it is much.
 
-    If that is much, other channels and finer chunks are tried, but for large plans, of which each takes many seconds.
-    None for stepped schedules, which lose nothing, and where a simulation would take long.
+    At `size_bytes`, by default at its largest, else at 1 GiB. For the advice other channels and finer chunks are tried,
+    except for large plans, of which each takes many seconds. Empty for stepped schedules, which lose nothing, and where
+    a simulation would take long.
     """
-    size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
-    if verified.schedule.kind != "pipelined":
-        return None
-    current = _loss(verified, options, program, size_bytes)
+    schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES
+    current = _loss(verified, program, size_bytes) if schedule.kind == "pipelined" else None
     if current is None:
-        return None
-    if current.fraction < LARGE_LOSS:
-        return LoweringAdvice(current, None, few_trees=False)
-    others = () if _is_large_plan(program, options) else _others(verified, options)
-    losses = filter(None, (_lowered_loss(verified, other, size_bytes) for other in others))
-    best = min(losses, key=lambda loss: loss.fraction, default=current)
-    better = best if best.fraction < current.fraction - MIN_GAIN else None
-    trees = verified.schedule.trees_per_root or 1
-    return LoweringAdvice(current, better, trees > 1 and min(best.fraction, current.fraction) > LARGE_LOSS)
+        return {}
+    document: dict[str, Any] = {"loss": {"size_bytes": size_bytes, "part": current}, "advice": None}
+    if current < LARGE_LOSS:
+        return document
+    tried = () if _is_large_plan(program, options) else _others(verified, options)
+    losses = [(loss, other) for other in tried if (loss := _lowered_loss(verified, other, size_bytes)) is not None]
+    best, other = min(losses, key=lambda each: each[0], default=(current, options))
+    size = format_size(size_bytes)
+    words = [f"loses {current:.0%} at {size} against the cost of the schedule (flow model, no latencies)"]
+    if best < current - MIN_GAIN:
+        split = (other.chunks or schedule.chunks_per_shard) // schedule.chunks_per_shard
+        words.append(f"--channels {other.channels} --split {split} loses {best:.0%}")
+    if (schedule.trees_per_root or 1) > 1 and min(best, current) > LARGE_LOSS:
+        words.append("a schedule with fewer trees per root (synth --k 1) may lose less")
+    return document | {"advice": "; ".join(words)}
 
 
 def _is_large_plan(program: Program, options: LoweringOptions) -> bool:
@@ -152,18 +117,16 @@ def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[Lo
             yield replace(options, channels=channels, chunks=chunks * split)
 
 
-def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> LoweringLoss | None:
+def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> float | None:
     try:
         program = lower(verified, options, seeks_fit=False)
     except InvalidInput:  # it does not fit the target, and so is no alternative
         return None
-    return _loss(verified, options, program, size_bytes)
+    return _loss(verified, program, size_bytes)
 
 
-def _loss(
-    verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int
-) -> LoweringLoss | None:
+def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float | None:
     buffer_bytes = usual_buffer_bytes(program)
     if simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
         return None
-    return LoweringLoss(options, size_bytes, lowering_loss(verified, program, size_bytes, buffer_bytes))
+    return lowering_loss(verified, program, size_bytes, buffer_bytes)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.identity import rational_text
@@ -18,9 +19,9 @@ from chorale.synth.schedule.traffic import data_paths, traffic_of
 from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.program_costs import program_loads
-from chorale.tuner.reports.light_table import LightTable, facts_table
+from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.reports.quantities import fact_label, fact_text
+from chorale.tuner.reports.tables import facts_table
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
     }
 
 
-def show_table(title: str, document: Mapping[str, Any]) -> LightTable:
+def show_table(title: str, document: Mapping[str, Any]) -> Table:
     """Return the table of a document, without its long lists."""
     table = facts_table(title)
     unit = document["topology"]["bandwidth_unit"]

@@ -21,10 +21,10 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.reports.in_network import bound_facts
-from chorale.tuner.reports.light_table import LightTable, facts_table
+from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.quantities import algbw_text, bandwidth_time_text, short_id, time_per_byte_text
-from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.tables import Result, facts_table
 from chorale.tuner.reports.topology import describe_topology
 
 
@@ -141,11 +141,11 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, An
     return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
 
 
-def synthesis_table(document: Mapping[str, Any]) -> LightTable:
-    """Return the table for the terminal of `document`."""
+def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> Result:
+    """Return `document` with memory and output, and its table; `unit` of the bandwidths."""
+    document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     optimality, seconds = document["optimality"], document["seconds"]
-    unit = document["unit"]
     table = facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
     table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
     trees = schedule["trees_per_root"]
@@ -170,20 +170,19 @@ def synthesis_table(document: Mapping[str, Any]) -> LightTable:
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"], schedule["kind"]])
     table.add_row("id", short_id(schedule["id"]))
-    if document["output"]:
-        table.add_row("written to", document["output"])
-    return table
+    if output:
+        table.add_row("written to", output)
+    return Result(document, table)
 
 
 def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
     gap = bound["gap"]
-    verdict = "this is optimal" if gap == "0" else f"this takes {float(_fraction(gap)):.2%} longer"
+    verdict = "this is optimal" if gap == "0" else f"this takes {float(Fraction(gap)):.2%} longer"
     return f"{time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
 
 
 def _seconds_text(cost: Mapping[str, Any]) -> str:
-    seconds = _fraction(cost["time_s"])
-    text = f"{seconds * 1e6:.6g} us"
+    text = f"{float(Fraction(cost['time_s'])) * 1e6:.6g} us"
     if "divisible_time_s" not in cost:
         return text
     more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
@@ -198,11 +197,6 @@ def _warm_start_text(warm_start: Mapping[str, Any]) -> str:
         f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
         f"bound {warm_start['lower_bound']}"
     )
-
-
-def _fraction(text: str) -> float:
-    numerator, _, denominator = text.partition("/")
-    return int(numerator) / int(denominator or 1)
 
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")

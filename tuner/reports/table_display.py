@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.table import Table as RichTable
+
 from chorale.job.table.merging import SizeRange
 from chorale.job.table.model import FORMAT, JobEntry, Table
 from chorale.runners.api.units import format_us
-from chorale.tuner.reports.lazy_rich import Table as RichTable
 
 SHOWN_DIGITS = 12
 

@@ -24,7 +24,7 @@ from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.program_costs import program_time_per_byte
+from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.files.program_files import load_unchecked
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology

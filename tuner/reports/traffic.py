@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
+from rich.table import Table
+
 from chorale.synth.errors import CheckFailed
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.traffic.baselines import BASELINES, baseline_times
@@ -15,7 +17,6 @@ from chorale.synth.methods.traffic.matrix import TrafficMatrix
 from chorale.synth.methods.traffic.planner import TrafficPlan, replan, traffic_schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.reports.lazy_rich import Table
 
 _LARGE_GAP = Fraction(1, 100)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+from rich.table import Table
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.reports.course import NEAR, approach
-from chorale.tuner.reports.lazy_rich import Table
 from chorale.tuner.reports.quantities import seconds_text
 from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
-from chorale.tuner.trials.records import CompleteTrial, SizeResult
+from chorale.tuner.trials.records import CompleteTrial, SizeResult, TrialRecord
 from chorale.tuner.trials.tuning_table import (
     Regression,
     TableEntry,
@@ -276,3 +278,44 @@ def _refused_row(one: Regression) -> dict[str, Any]:
 def _pareto_row(report: TuneReport, trial: CompleteTrial) -> dict[str, Any]:
     second = report.launch.campaign["second_objective"]
     return {"parameters": trial.candidate.parameters, "speedup": trial.speedup, second: getattr(trial, second)}
+
+
+NEAR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Approach:
+    """Trials and seconds until what was known was, in the mean over sizes, within `NEAR` of the best of all trials."""
+
+    trials: int
+    seconds: float
+
+
+def approach(trials: Sequence[TrialRecord]) -> Approach | None:
+    """Return how soon a search was near its best, None if nothing was measured.
+
+    By the trials' own results: the baselines are known from the start, and the best of each size counts. Seconds are
+    those in which a trial was under way, so that pauses of a resumed launch do not count.
+    """
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    if not complete:
+        return None
+    weights = [size.weight for size in complete[0].sizes]
+    gains = np.array([[max(math.log(size.speedup), 0.0) for size in trial.sizes] for trial in complete])
+    best = np.average(np.maximum.accumulate(gains), axis=1, weights=weights)
+    first = complete[int(np.argmax(best >= best[-1] - math.log1p(NEAR)))]
+    before = [trial for trial in trials if _end(trial) <= _end(first)]
+    return Approach(len(before), _busy_s(before))
+
+
+def _end(trial: TrialRecord) -> float:
+    return trial.started_unix_s + trial.seconds
+
+
+def _busy_s(trials: Sequence[TrialRecord]) -> float:
+    """Return the length of the union of the times in which the trials were under way."""
+    busy, until = 0.0, -math.inf
+    for trial in sorted(trials, key=lambda trial: trial.started_unix_s):
+        busy += max(0.0, _end(trial) - max(until, trial.started_unix_s))
+        until = max(until, _end(trial))
+    return busy

@@ -8,7 +8,6 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import create_trial
 
-from chorale.tuner.files.spared_imports import spared
 from chorale.tuner.trials.records import CompleteTrial
 
 MIN_TRIALS = 4
@@ -30,8 +29,8 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(choices) for name, choices in varied.items()
     }
-    with spared("sklearn"):
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - where there is something to say
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - where there is something to say
+
     study = optuna.create_study(direction="maximize")
     for trial in trials:
         parameters = {name: trial.candidate.parameters[name] for name in varied}

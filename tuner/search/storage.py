@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.tuner.config.address import with_password
-from chorale.tuner.files.damaged_files import set_file_aside
+from chorale.tuner.files.read_write import set_file_aside
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.trials.journal_file import RECOVERY_S, set_torn_end_aside
 from chorale.tuner.trials.records import TrialRecord

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
 from chorale.synth.errors import Unavailable
-from chorale.tuner.files.damaged_files import set_file_aside
+from chorale.tuner.files.read_write import set_file_aside
 
 PATIENCE_S = 120.0
 """For another process that makes the database, at ten times the load of a usual machine."""

@@ -18,7 +18,6 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.config.address import with_password
-from chorale.tuner.files.spared_imports import spared
 from chorale.tuner.tracking.local_database import create_database
 
 if TYPE_CHECKING:
@@ -312,8 +311,7 @@ def load_mlflow() -> ModuleType:
     """Import MLflow with our settings. It takes a second, so it happens only where it is needed."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
-    with spared("pandas"):
-        import mlflow  # noqa: PLC0415
+    import mlflow  # noqa: PLC0415
     import sqlalchemy  # noqa: PLC0415
 
     if not sqlalchemy.event.contains(sqlalchemy.Engine, "connect", _spare_the_disk):

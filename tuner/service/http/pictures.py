@@ -17,7 +17,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
-from chorale.tuner.plots.schedule_trace import schedule_trace
+from chorale.tuner.plots.trace_events import schedule_trace
 from chorale.tuner.reports.topology import able_text, describe_topology
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkSource, built_network
 

@@ -15,7 +15,7 @@ from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.program_costs import program_loads
+from chorale.tuner.costs.pricing import program_loads
 from tests.unit.synth.programs.plans.examples import SMALL, made, operations
 
 MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))

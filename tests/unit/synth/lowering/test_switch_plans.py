@@ -21,7 +21,7 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.program_costs import program_time_per_byte
+from chorale.tuner.costs.pricing import program_time_per_byte
 from tests.unit.synth.programs.plans.weak import WeakRun
 
 OPTIONS = LoweringOptions("mscclpp-json")

@@ -21,7 +21,7 @@ from chorale.synth.programs.switch_processes import collective_of_ranks, rank_co
 from chorale.synth.targets.judge import check_program, judge
 from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.program_costs import program_time_per_byte
+from chorale.tuner.costs.pricing import program_time_per_byte
 
 OPTIONS = LoweringOptions("oneccl-xml")
 STAR, RAILS, TWO_LEVELS = "able(switch:4,1)", "railclos:2,2,1,2", "able(fattree:2)"

@@ -14,10 +14,10 @@ from chorale.runners.measurement.driver import link_limit
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.synth.topology.formats.files import from_bytes
-from chorale.tuner.auto.contest import MeasuredContest
-from chorale.tuner.auto.contest import contest as real_contest
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
-from chorale.tuner.cli import demo as demo_command
+from chorale.tuner.auto.roofline import MeasuredContest
+from chorale.tuner.auto.roofline import contest as real_contest
+from chorale.tuner.cli import auto as demo_command
 from tests.command import chorale
 
 DATA = Path(__file__).parents[3] / "data" / "fabric_tools"

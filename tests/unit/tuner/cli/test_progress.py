@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from io import StringIO
 
 import pytest
 
-from chorale.tuner.cli import lower, output
-from chorale.tuner.reports.lazy_rich import LazyConsole
+from chorale.tuner.cli import output
+from chorale.tuner.reports.tables import WordConsole
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     shown = StringIO()
-    monkeypatch.setattr(output, "people", LazyConsole(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr(output, "people", WordConsole(file=shown, force_terminal=True, width=80))
     return shown
 
 
@@ -33,13 +32,3 @@ def test_no_stage_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixt
     with output.stage_display("oneccl-xml, 8 ranks") as observe, observe("lowering"):
         pass
     assert capsys.readouterr() == ("", "")
-
-
-def test_ranks_are_counted_as_they_go_by() -> None:
-    told: list[tuple[int, int]] = []
-
-    def parts() -> Iterator[bytes]:
-        yield from (b"root", b"rank 0", b"rank 1", b"end")
-
-    assert list(lower._told(parts(), 2, lambda done, ranks: told.append((done, ranks)))) == [*parts()]
-    assert told == [(0, 2), (1, 2), (2, 2), (2, 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from chorale.tuner.costs.training_profile import load_profile
+from chorale.tuner.costs.training import load_profile
 from tests.command import chorale
 from tests.fake_torch import FAKE_TORCH
 

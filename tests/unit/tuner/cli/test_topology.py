@@ -39,7 +39,7 @@ def run(*arguments: str) -> str:
 def invoke(*arguments: str) -> Result:
     app = typer.Typer()
     app.callback()(lambda: None)
-    command.register(app)
+    app.add_typer(command.topology_app, name="topology")
     result = CliRunner().invoke(app, ["topology", *arguments])
     if result.exception is not None:
         raise result.exception

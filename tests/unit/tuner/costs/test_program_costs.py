@@ -16,7 +16,7 @@ from chorale.synth.programs.program import BufferRef, Instruction, Op, ThreadBlo
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.program_costs import program_loads, program_time_per_byte, simulate_program
+from chorale.tuner.costs.pricing import program_loads, program_time_per_byte, simulate_program
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
 from tests.unit.synth.lowering.programs import lowered, verified

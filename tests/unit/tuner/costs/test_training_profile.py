@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.costs.training_profile import FORMAT, SHIPPED, load_profile
+from chorale.tuner.costs.training import FORMAT, SHIPPED, load_profile
 
 PARAMETERS = {
     "resnet-50": 25_557_032,

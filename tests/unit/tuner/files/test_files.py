@@ -12,7 +12,6 @@ import threading
 import pytest
 
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.tuner.files import read_write
 from chorale.tuner.files.read_write import read_file, write_file, write_parts
 
 
@@ -95,19 +94,9 @@ def test_endless_devices_are_refused():
         read_file("/dev/zero", 2**20)
 
 
-def test_large_files_go_to_the_disk_while_they_are_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_write, "_SYNCED_BYTES", 100)
-    syncs = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: syncs.append(os.fstat(descriptor).st_size >= 0))
-    write_parts(tmp_path / "file", (bytes([number]) * 60 for number in range(9)))
-    assert (tmp_path / "file").read_bytes() == b"".join(bytes([number]) * 60 for number in range(9))
-    assert len(syncs) == 5  # after each second part, and at the end
-
-
 def test_a_disk_that_fails_meanwhile_leaves_the_old_file(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_bytes(b"old")
-    monkeypatch.setattr(read_write, "_SYNCED_BYTES", 100)
     faults = [OSError(errno.EIO, "Input/output error")]
     monkeypatch.setattr(os, "fsync", lambda _descriptor: (_ for _ in ()).throw(faults.pop()) if faults else None)
     with pytest.raises(Unavailable, match="Input/output error"):

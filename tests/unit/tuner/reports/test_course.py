@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.runners.api.base import FailureKind
-from chorale.tuner.reports.course import approach
+from chorale.tuner.reports.tuning import approach
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, TrialRecord
 from tests.campaigns import complete
 

@@ -14,11 +14,11 @@ from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
 
 import chorale as ch
+from chorale.campaigns import TuningResult
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.tuned import TuningResult
 from chorale.tuner import Home
 from chorale.tuner.search.search import REPEAT_OF
 from chorale.tuner.search.study import GAINS, REASON, SENSIBLE

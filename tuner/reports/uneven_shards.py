@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.collective import CollectiveName, parse_collective
@@ -14,13 +14,12 @@ from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard
 from chorale.synth.methods.method import Objective
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.traffic_files import load_sizes
-from chorale.tuner.reports.light_table import facts_table
 from chorale.tuner.reports.quantities import time_per_byte_text
-from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.synthesis import synthesis_document, synthesis_table
+from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.synthesis import OUTSIDE_TOTAL, synthesis_document, synthesis_result
+from chorale.tuner.reports.tables import Result, facts_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class ShardsRequest:
 
     shards: str
     collective: str
-    objective: str
+    objective: Objective
     seed: int
     output: str | None = None
 
@@ -46,11 +45,11 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
         raise InvalidInput("--shards goes with --collective, --objective, --seed and -o", flag, f"leave out {flag}")
 
 
-def synthesize_shards(topology: Topology, request: ShardsRequest, stages: Stopwatch, as_json: bool) -> None:
-    """Synthesize, verify, prove and print; write the schedule where a file is given."""
+def shards_synthesis(topology: Topology, request: ShardsRequest, stages: Stopwatch) -> Result:
+    """Return the synthesized, verified and proved schedule; write it if a file is given."""
     name, units = _read(topology, request)
     with stages.stage("synthesis"):
-        schedule = uneven_forest(topology, name, units.counts, cast(Objective, request.objective), request.seed)
+        schedule = uneven_forest(topology, name, units.counts, request.objective, request.seed)
     with stages.stage("verification"):
         verified = verify(schedule)
     with stages.stage("bound"):
@@ -58,22 +57,13 @@ def synthesize_shards(topology: Topology, request: ShardsRequest, stages: Stopwa
     if request.output is not None:
         with stages.stage("writing"):
             save_schedule(verified, request.output)
-    seconds = stages.report(outside_total=("topology", "bound", "writing"))
-    document = synthesis_document(verified, best.bound, seconds) | {
-        "shards": _shards_document(units, request),
-        "warnings": [],
-        "cached": False,
-        "peak_memory_bytes": peak_memory_bytes(),
-        "output": request.output,
-    }
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+    document = synthesis_document(verified, best.bound, stages.report(OUTSIDE_TOTAL))
+    document |= {"shards": _shards_document(units, request), "warnings": [], "cached": False}
+    return synthesis_result(document, request.output, topology.bandwidth_unit)
 
 
-def print_shards_bound(topology: Topology, request: ShardsRequest, stages: Stopwatch, as_json: bool) -> None:
-    """Print how fast it can be at best."""
+def shards_bound(topology: Topology, request: ShardsRequest, stages: Stopwatch) -> Result:
+    """Return how fast it can be at best."""
     name, units = _read(topology, request)
     with stages.stage("bound"):
         best = _checked(topology, uneven_optimum(topology, name, units.counts))
@@ -88,16 +78,14 @@ def print_shards_bound(topology: Topology, request: ShardsRequest, stages: Stopw
         "certificate": certificate,
         "in_network": None,
         "shards": _shards_document(units, request),
+        "seconds": stages.report(outside_total=("topology",)),
     }
-    if as_json:
-        emit_json(document | {"seconds": stages.report(outside_total=("topology",))})
-        return
     table = facts_table(f"{document['collective']} on {topology.spec}")
     table.add_row("at best", time_per_byte_text(best.bound.value, topology.bandwidth_unit))
     table.add_row("algbw", f"{document['algbw']:.6g} {topology.bandwidth_unit}")
     table.add_row("bottleneck", f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}")
     table.add_row("trees per unit of a shard", str(best.trees))
-    results.print(table)
+    return Result(document, table)
 
 
 def _read(topology: Topology, request: ShardsRequest) -> tuple[CollectiveName, ShardUnits]:

@@ -1,0 +1,44 @@
+"""What the public functions take: networks and buffer sizes in several forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import networkx as nx
+
+from chorale.runners.api.units import parse_sizes
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.networkx_graph import from_networkx
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.topology_specs import load_topology
+
+Network: TypeAlias = "str | Topology | nx.Graph[Any]"
+"""A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
+
+Sizes = str | int | Sequence[int]
+"""Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+
+
+def network_of(network: Network) -> Topology:
+    """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none."""
+    if isinstance(network, Topology):
+        return network
+    return load_topology(network) if isinstance(network, str) else from_networkx(network)
+
+
+def size_list(sizes: Sizes) -> tuple[int, ...]:
+    """Return sizes in bytes; InvalidInput for text that is no size."""
+    if isinstance(sizes, str):
+        return tuple(parse_sizes(sizes))
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+
+
+def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
+    """Return `kind`, a dataclass of options, with `options`; InvalidInput that says `rule` for unknown names."""
+    try:
+        return kind(**options)
+    except TypeError:
+        known = kind.__dataclass_fields__
+        value = ", ".join(sorted(set(options) - set(known)))
+        raise InvalidInput(rule, value, f"choose from {', '.join(known)}") from None
