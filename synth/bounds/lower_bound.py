@@ -542,8 +542,8 @@ def _partitions(topology: Topology, members: set[int], spread: Collective) -> It
         label = list(alone)
         for part in parts:
             inside = [int(node) for node in part]
-            first = min(inside)
+            lowest = min(inside)
             for node in inside:
                 if node < ranks or node in members:
-                    label[node] = first
+                    label[node] = lowest
         yield label

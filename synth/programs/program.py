@@ -385,13 +385,14 @@ def columns_from(
     rows:    op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction; waits: those of each
     """
     pairs = [pair for some in waits for pair in some]
-    return RankColumns(
+    columns = (
         *_transposed(ends, 3),
         ends_of(lengths),
         *_transposed(rows, 6),
         ends_of([len(some) for some in waits]),
         *_transposed(pairs, 2),
     )
+    return RankColumns(*columns)
 
 
 def _transposed(rows: Sequence[Sequence[int]], width: int) -> Iterator[Column]:

@@ -39,7 +39,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
-_BUFFERS = {buffer: number for number, buffer in enumerate(BUFFERS)}
+_BUFFERS: dict[str, int] = {buffer: number for number, buffer in enumerate(BUFFERS)}
 _TYPES = {op.value: number for number, op in enumerate(OPS)}
 _NOP = len(OPS)
 _SINGLE_TYPES = _TYPES | {NOP: _NOP}
@@ -144,7 +144,7 @@ class _Step(NamedTuple):
     src_offset: int
     dst_buffer: int
     dst_offset: int
-    count: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count
     waits: tuple[tuple[int, int], ...]
     published: bool
 
@@ -292,8 +292,8 @@ class _Builder:
         if element == "step":
             self._rank.blocks[-1].steps.append((_single_step if self._single_wait else _joined_step)(attributes))
         elif element == "tb":
-            ends = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
-            self._rank.blocks.append(_Block(attributes.integer("id", least=0), *ends, []))
+            send, recv, channel = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
+            self._rank.blocks.append(_Block(attributes.integer("id", least=0), send, recv, channel, []))
         elif element == "gpu":
             chunks = (attributes.integer(name, least=-1) for name in ("i_chunks", "o_chunks", "s_chunks"))
             inputs, outputs, scratch = (max(0, count) for count in chunks)

@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
     rank: int
     buffer: Buffer
     first: int
-    count: int
+    count: int  # type: ignore[assignment]  # shadows tuple.count
 
 
 @dataclass(frozen=True, slots=True)
