@@ -18,7 +18,7 @@ from tests.command import Finished, chorale
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, WITHOUT_RAY, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
 from tests.native_code import share_native_code
-from tests.soak.launches import without_ray
+from tests.soak.launches import without_workers
 
 FILES_BEFORE = (
     "synth bfb torus:2x4 --collective allreduce -o torus.parquet",
@@ -100,7 +100,7 @@ def follow(page: str, desk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch,
         if command.reason_not_to_run is not None:
             require_known_words(command)
             continue
-        with contextlib.nullcontext() if page not in WITHOUT_RAY else without_ray():
+        with contextlib.nullcontext() if page not in WITHOUT_RAY else without_workers():
             finished = run(command, capsys, page not in WITHOUT_RAY)
         if command.refusal is None:
             assert finished.code == 0, f"{page}: {command.text}\n{finished.stdout[-500:]}\n{finished.stderr[-2000:]}"

@@ -42,7 +42,7 @@ def test_the_python_reference_has_every_public_function_and_method(site):
     page = (site / "reference/python-api.html").read_text()
     for name in set(ch.__all__) - {"ChoraleError", "__version__", "load_table"}:
         assert re.search(rf'<h\d id="chorale\.\w+\.{name}"', page), name
-    for name in ("products.DesignedSchedule.gap", "products.NetworkTopology.tune", "tuned.TuningResult.to_frame"):
+    for name in ("design.DesignedSchedule.gap", "design.NetworkTopology.tune", "campaigns.TuningResult.to_frame"):
         assert f'id="chorale.{name}"' in page, name
     assert "Args:" not in page
 

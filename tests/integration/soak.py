@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from chorale.runners.ray.actors import BuildWorker, MeasureWorker
 from rich.console import Console
 
 from chorale.runners.ray.detached import DetachedActors
+from chorale.runners.ray.workers import MeasureWorker
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.cli.tune_launch import start
@@ -46,7 +46,7 @@ from tests.fakes import InlineWorkers
 from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
 from tests.integration.two_nodes import cluster_of
 
-WORKERS = tuple(kind.__name__ for kind in (MeasureWorker, BuildWorker, DetachedLaunch))
+WORKERS = (MeasureWorker.__name__, "BuildWorker", DetachedLaunch.__name__)
 POLL_S = 0.5
 OUTAGE_S = 15.0
 LIMIT_S = 3600.0

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from tests.campaigns import small_campaign
-from tests.soak.launches import run, warm_up, without_ray
+from tests.soak.launches import run, warm_up, without_workers
 
 USER = 65534
 LIMIT_S = 60.0
@@ -127,7 +127,7 @@ def _as_user(words: list[str], home: Path, out: Path, errors: Path) -> None:
         os.setresgid(USER, USER, USER)
         os.setresuid(USER, USER, USER)
         os.environ |= {"CHORALE_HOME": str(home), "HOME": str(home.parent)}
-        with without_ray():
+        with without_workers():
             code = run(words)
     finally:
         sys.stdout.flush()

@@ -90,6 +90,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     traces = Traces(folder / "home", Path(tempfile.mkdtemp(dir="/tmp")))
     server, database = f"http://user:{CANARY}1@{NOWHERE}", f"postgresql+psycopg://user:{CANARY}2@{NOWHERE}/mlflow"
     secrets = {"MLFLOW_TRACKING_URI": server, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": f"{CANARY}3" * 4}
+    secrets["RAY_ADDRESS"] = "local"  # a cluster of its own, which has logs
     traces.run("tune", str(campaign), code=0, HOME=str(folder), TMPDIR=str(traces.temporary), **secrets)
     options = ["--set", f"tracking.mlflow_uri={server}", "--set", f"storage={database}"]
     traces.run("tune", str(campaign), "--dry-run", "--json", *options, code=0)

@@ -16,7 +16,6 @@ from chorale.synth.bounds.residual_graph import residual_graph
 from chorale.synth.kernels import library
 from chorale.synth.kernels.compiled import KERNELS, Kernel, in_python
 from chorale.synth.kernels.sources import kernel_modules, source_files
-from chorale.synth.topology.automorphism import _keeps_links
 from chorale.synth.topology.distance import search_from
 from chorale.synth.topology.spec import parse_topology
 
@@ -134,9 +133,9 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch):
 def test_all_files_of_kernels_and_of_their_translation_count():
     files = source_files()
     assert {"kernels/native/array.hpp", "kernels/translation/program.py", "kernels/types.py"} <= set(files)
-    assert "topology/automorphism.py" in files
+    assert "topology/distance.py" in files
 
 
 def test_kernels_are_pickled_by_name():
-    assert isinstance(_keeps_links, Kernel)
-    assert _keeps_links.__reduce__() == "_keeps_links"
+    assert isinstance(search_from, Kernel)
+    assert search_from.__reduce__() == "search_from"
