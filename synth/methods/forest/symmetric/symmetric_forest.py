@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric.entries import Entries, enter_blocks
+from chorale.synth.methods.forest.symmetric.two_switches import BaseRows, two_switch_rows
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, tree_transfers
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes
 from chorale.synth.schedule.symmetric import SymmetricSchedule, SymmetricTrees, symmetric_parts
@@ -36,30 +38,6 @@ from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.translations import TranslatedLinks, Translations
-
-
-class BaseRows(NamedTuple):
-    """Columns as in `chorale.synth.schedule.schedule.Transfers`, int64, over `routes`."""
-
-    step: Integers
-    route: Integers
-    shard: Integers
-    lo: Integers
-    hi: Integers
-    routes: Routes
-
-    @property
-    def steps(self) -> int:
-        """The height of the trees."""
-        return int(self.step.max(initial=-1)) + 1
-
-    def loads(self, topology: Topology) -> Integers:
-        """Return int64 per link: units of all rows. O(hops of all rows)."""
-        of_route = np.zeros(len(self.routes), dtype=np.int64)
-        np.add.at(of_route, self.route, self.hi - self.lo)
-        loads = np.zeros(len(topology.links), dtype=np.int64)
-        np.add.at(loads, self.routes.link_ids, np.repeat(of_route, np.diff(self.routes.offsets)))
-        return loads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,9 +260,9 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
         return None
     best = optimum(topology, ALLGATHER)
     carried = trees_on_links(topology, best.trees_per_bandwidth)
-    for generators, group in candidates:
-        moves = TranslatedLinks.of(topology, generators, group)
-        rows = _rows(topology, moves, carried, best.k)
+    moved = [(generators, TranslatedLinks.of(topology, generators, group)) for generators, group in candidates]
+    for make, (generators, moves) in product((_rows, two_switch_rows), moved):
+        rows = make(topology, moves, carried, best.k)
         if rows is not None and np.all(moves.totals(rows.loads(topology)) <= carried):
             bounds = ColumnBounds(rows.steps, len(rows.routes), topology.compute_count, best.k)
             base = bounds.pack((*rows[:5], np.zeros(len(rows.step), dtype=np.uint8)))

@@ -21,6 +21,7 @@ from chorale.synth.verify.verify import inspect, verify
 
 PARAMETERS = {"k": None, "objective": "height", "seed": 0, "seeds": 1}
 HEIGHTS = {
+    "nvl72:2": 3, "a100:2": 2, "railclos:4,12,100,2": 3, "railclos:3,24,100,0": 3, "railclos:5,7,400,1": 3,
     "a100:3": 2, "a100:5": 2, "h100:6": 2, "railclos:4,4,50,2": 2, "mi250:4": 11, "mi250half:3": 5, "mi300x:6": 2,
     "fattree:4": 1, "fattree:6": 1, "dragonfly:4,2,2": 4, "dragonfly:3,2,1": 4, "switch:6,10": 1,
     "torus:4x4": 4, "torus:5x4": 4, "torus:3x3x2": 3, "hypercube:4": 4, "complete:5": 1, "uniring:1,6": 5,
@@ -48,7 +49,7 @@ def test_trees_are_optimal_low_and_right_when_written_out(spec):
 
 @pytest.mark.parametrize("collective", [REDUCE_SCATTER, ALLREDUCE])
 @pytest.mark.parametrize(
-    "spec", ["a100:3", "mi250:4", "fattree:4", "dragonfly:4,2,2", "torus:4x4", "twisted-torus:3x8,5"]
+    "spec", ["a100:3", "nvl72:2", "mi250:4", "fattree:4", "dragonfly:4,2,2", "torus:4x4", "twisted-torus:3x8,5"]
 )
 def test_reductions_run_backwards(spec, collective):
     schedule = schedule_of(spec, collective)
@@ -94,7 +95,7 @@ def test_none_where_symmetries_do_not_help():
     assert schedule_of("genkautz:3,12") is None
 
 
-@pytest.mark.parametrize("spec", ["a100:64", "torus:32x32", "fattree:14"])
+@pytest.mark.parametrize("spec", ["a100:64", "torus:32x32", "fattree:14", "nvl72:14", "nvl72:56"])
 def test_large_fabrics_have_the_compact_form_by_themselves(spec):
     topology = parse_topology(spec)
     verified = synthesize("forest", topology, ALLGATHER, None, SerialExecutor())
