@@ -244,26 +244,8 @@ def _msccl_findings(attributes: XmlAttributes, program: Program, above: int) -> 
 REDUCE_SCATTER = "reducescatter"
 _REQUIRED = ("outofplace", "minBytes", "maxBytes")
 
-EXECUTOR_LIMITS = TargetLimits(
-    ranks=1024,
-    channels=32,
-    threadblocks=1024,
-    resident_threadblocks=108,
-    waitable_threadblocks=128,
-    blocks_per_direction=32,
-    steps=64,
-    waits=64,
-    single_wait=True,
-    count=71,
-    offset=32767,
-    elements_per_rank=4096,
-    elements=2**24,
-    fused_reductions=15,
-    largest_max_bytes=None,
-    one_sided_operations=None,
-    alltoall_in_place=True,
-    alignment_bytes=1,
-    message_buffers=MSCCL_BUFFERS,
+EXECUTOR_LIMITS = replace(
+    MSCCL_LIMITS, threadblocks=1024, steps=64, waits=64, largest_max_bytes=None, alltoall_in_place=True
 )
 
 

@@ -8,6 +8,7 @@ one dimension only; all pairs pay for it what they pay in that factor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import cast, get_args
@@ -156,10 +157,8 @@ def approximate(
 ) -> ApproximateSolution:
     """Return near-optimal class flows and prices by `method`; by prices where the solver of the program gives up."""
     if method == "lp":
-        try:
+        with suppress(Unavailable):  # numerical trouble: every network has an optimum
             return linear_program.solve(reduction)
-        except Unavailable:  # numerical trouble: every network has an optimum
-            pass
     solution = priced_solution(reduction.small, gap, report)
     return ApproximateSolution(reduction.class_means(solution.flows.of_sources()), solution.prices)
 
