@@ -156,7 +156,7 @@ class TuningResult(TuneReport):
 
     @cached_property
     def best(self) -> Mapping[int, Mapping[str, Any]]:
-        """What to run by size in bytes: an entry of `best` of `chorale tune --json` each."""
+        """Best program by size in bytes: the rows of `best` in the output of `chorale tune --json`."""
         return {row["size_bytes"]: row for row in tune_document(self)["best"]}
 
     @cached_property

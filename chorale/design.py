@@ -289,12 +289,12 @@ class DesignedSchedule(VerifiedSchedule):
 
     @property
     def gap(self) -> Fraction:
-        """What it takes longer than the bound, as a part of the bound: 0 is optimal."""
+        """Time above the bound, relative to the bound: 0 is optimal, 0.05 means 5 % slower."""
         return self.cost.time_per_byte / self.bound.value - 1
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """What proves the bound, as `chorale.synth.check_certificate` takes it."""
+        """Certificate of the bound, in the form that `chorale.synth.check_certificate` checks."""
         return self.bound.to_json(self.schedule.topology)
 
     def simulate(self, sizes: Sizes = "1MiB", **options: Any) -> PredictedTimes:
@@ -410,7 +410,7 @@ class PredictedTimes(dict[int, float]):
 
 
 class MeasuredRun(Measurement):
-    """What a run measured, every element checked."""
+    """Result of a run, in which every element was checked."""
 
     @staticmethod
     def of(measurement: Measurement) -> MeasuredRun:
