@@ -28,6 +28,7 @@ from chorale.tuner.files.traffic_files import load_traffic
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 from chorale.tuner.reports.tables import Result, facts_table
 from chorale.tuner.reports.traffic import (
+    baseline_of,
     comparison_document,
     plan_document,
     replan_documents,
@@ -226,6 +227,7 @@ def _traffic_result(topology: Topology, request: _TrafficRequest, stages: Stopwa
     document = plan_document(plan) | {
         "schedule": schedule_document(plan, verified, request.output),
         "compared": compared,
+        "baseline": baseline_of(compared),
         "replans": replan_documents(plan, matrices[1:], request.gap),
         "warnings": warnings_of(plan),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.traffic.baselines import BASELINES, baseline_times
+from chorale.synth.methods.traffic.baselines import BASELINES, LIBRARY, baseline_times
 from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
 from chorale.synth.methods.traffic.planner import TrafficPlan, replan, traffic_schedule
@@ -76,9 +76,14 @@ def schedule_document(plan: TrafficPlan, verified: VerifiedSchedule, output: str
     }
 
 
+def baseline_of(compared: Mapping[str, Mapping[str, float]]) -> str:
+    """Return which of what libraries do is the fastest: the baseline."""
+    return min(LIBRARY, key=lambda name: compared[name]["time"])
+
+
 def comparison_document(plan: TrafficPlan) -> dict[str, dict[str, float]]:
     """Return the times of what needs no plan, and how many times that of the plan they are."""
-    times = baseline_times(plan.topology, plan.matrix)
+    times = baseline_times(plan)
     return {name: {"time": float(value), "ratio": float(value / plan.time)} for name, value in times.items()}
 
 
@@ -127,8 +132,12 @@ def traffic_table(document: dict[str, Any], unit: str) -> Table:
     table.add_row("time of the schedule", f"{_number(document['time'])}, {exactly}")
     table.add_row("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified")
     table.add_row("chunks", f"{schedule['chunks']} of {schedule['chunk']} each, {schedule['padding']:.3%} padding")
+    baseline = document["baseline"]
+    ratio = document["compared"][baseline]["ratio"]
+    table.add_row(f"baseline: {baseline.replace('_', ' ')}", f"{ratio:.2f} x the time: {BASELINES[baseline]}")
     for name, compared in document["compared"].items():
-        table.add_row(name.replace("_", " "), f"{compared['ratio']:.2f} x the time: {BASELINES[name]}")
+        if name != baseline:
+            table.add_row(name.replace("_", " "), f"{compared['ratio']:.2f} x the time: {BASELINES[name]}")
     for again in document["replans"]:
         gap = f"{float(Fraction(again['gap'])):.3%} above its bound"
         table.add_row(f"then {again['traffic']}", f"planned in {again['plan_ms']:.1f} ms, {gap}, verified")

@@ -33,6 +33,7 @@ from chorale.synth.methods.traffic.matrix import (
     parts_of_chunks,
     require_ranks,
 )
+from chorale.synth.methods.traffic.rails import RAILS, ShortestPaths, leg_demands, rail_flows, relays_of
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
@@ -126,7 +127,8 @@ class TrafficPlan:
     flows:   int64[ranks, links of the problem], in chunks: from each source to all of its targets
     time:    the busiest link needs it, in units of amount / bandwidth;  bound: no plan needs less
     fluid:   the time of flows that need not be whole chunks, as far as it is known: at most `time`
-    method:  how it was solved: "lp", "prices" or "warm" (along the flows of an earlier plan)
+    method:  how it was solved: "lp", "prices" or "warm" (along the flows of an earlier plan); "sender rail" or
+             "receiver rail" if those flows are faster in whole chunks
     """
 
     topology: Topology
@@ -176,7 +178,7 @@ def plan_traffic(
     shares = np.concatenate([part for _, part in chosen_flows.blocks()])
     flows = Router(problem, 1).route(shares, slice(None))
     plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, fluid)
-    return plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP)
+    return _no_slower_than_rails(plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP))
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
@@ -199,7 +201,20 @@ def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP
         best = replace(
             min(best, tried, key=lambda each: each.time), bound=max(best.bound, tried.bound, key=lambda each: each.time)
         )
-    return best
+    return _no_slower_than_rails(best)
+
+
+def _no_slower_than_rails(plan: TrafficPlan) -> TrafficPlan:
+    """Return `plan`, or the flows over the sender's or the receiver's rail if whole chunks make those faster."""
+    paths = ShortestPaths(plan.problem)
+    for rail in RAILS:
+        relays = relays_of(plan.topology, rail)
+        first, second = leg_demands(plan.problem.demand, relays)
+        time = longest_time(plan.problem, paths.loads(first) + paths.loads(second)) * plan.chunks.chunk
+        if time < plan.time:
+            flows = rail_flows(paths, relays)
+            plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=f"{rail} rail")
+    return plan
 
 
 def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> TrafficPlan:
