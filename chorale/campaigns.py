@@ -16,8 +16,8 @@ from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.config.campaign import make_workers
 from chorale.tuner.config.campaign_file import campaign_of
-from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
@@ -32,7 +32,7 @@ from chorale.tuner.reports.table_writing import JobGroup
 from chorale.tuner.reports.tuning import tune_document
 from chorale.tuner.search.study import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+from chorale.tuner.tracking.registry import RegistryEntry, load_best
 from chorale.tuner.trials.records import CompleteTrial
 
 if TYPE_CHECKING:

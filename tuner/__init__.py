@@ -9,10 +9,10 @@ from chorale.synth.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from chorale.tuner.config.campaign import Campaign as Campaign
+    from chorale.tuner.config.campaign import make_workers as make_workers
     from chorale.tuner.config.campaign_file import campaign_of as campaign_of
     from chorale.tuner.config.campaign_file import load_campaign as load_campaign
     from chorale.tuner.config.campaign_file import parse_campaign as parse_campaign
-    from chorale.tuner.config.runner_factory import make_workers as make_workers
     from chorale.tuner.files.home import Home as Home
     from chorale.tuner.files.program_files import load_program as load_program
     from chorale.tuner.files.schedule_files import load_schedule as load_schedule
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from chorale.tuner.launch.tune import TuneReport as TuneReport
     from chorale.tuner.launch.tune import tune as tune
     from chorale.tuner.tracking.mlflow_store import MlflowStore as MlflowStore
-    from chorale.tuner.tracking.registry_queries import RegistryEntry as RegistryEntry
-    from chorale.tuner.tracking.registry_queries import load_best as load_best
+    from chorale.tuner.tracking.registry import RegistryEntry as RegistryEntry
+    from chorale.tuner.tracking.registry import load_best as load_best
     from chorale.tuner.trials.records import Candidate as Candidate
     from chorale.tuner.trials.records import TrialRecord as TrialRecord
     from chorale.tuner.trials.tuning_table import tuning_table as tuning_table
@@ -33,16 +33,16 @@ _HOMES = {
     "Candidate": "chorale.tuner.trials.records",
     "Home": "chorale.tuner.files.home",
     "MlflowStore": "chorale.tuner.tracking.mlflow_store",
-    "RegistryEntry": "chorale.tuner.tracking.registry_queries",
+    "RegistryEntry": "chorale.tuner.tracking.registry",
     "TrialRecord": "chorale.tuner.trials.records",
     "TuneReport": "chorale.tuner.launch.tune",
     "campaign_of": "chorale.tuner.config.campaign_file",
-    "load_best": "chorale.tuner.tracking.registry_queries",
+    "load_best": "chorale.tuner.tracking.registry",
     "load_campaign": "chorale.tuner.config.campaign_file",
     "load_program": "chorale.tuner.files.program_files",
     "load_schedule": "chorale.tuner.files.schedule_files",
     "load_topology": "chorale.tuner.files.topology_specs",
-    "make_workers": "chorale.tuner.config.runner_factory",
+    "make_workers": "chorale.tuner.config.campaign",
     "parse_campaign": "chorale.tuner.config.campaign_file",
     "progress_display": "chorale.tuner.launch.progress",
     "save_schedule": "chorale.tuner.files.schedule_files",

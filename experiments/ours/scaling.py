@@ -122,8 +122,7 @@ def _campaign(workers: int, number: int) -> _Timed:
     """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
     from rich.console import Console
 
-    from chorale.tuner.config.campaign import Campaign
-    from chorale.tuner.config.runner_factory import make_workers
+    from chorale.tuner.config.campaign import Campaign, make_workers
     from chorale.tuner.launch.progress import progress_display
     from chorale.tuner.launch.tune import tune
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from chorale.runners.ray.http_server import HttpServer
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.tokens import local_token
+from chorale.tuner.service.access import local_token
 from tests.browser.local_service import ThreadLaunches, local_api
 from tests.integration.mlflow_server import free_port
 from tests.pictures import draw_nothing

@@ -20,12 +20,12 @@ from rich.console import Console
 from chorale.runners.api.workers import Completion
 from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import tune
+from chorale.tuner.service.access import load_access
 from chorale.tuner.service.campaigns.campaigns import STORED, Campaigns
 from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.audit import AuditLog
@@ -34,7 +34,6 @@ from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.scheduler import JobScheduler
-from chorale.tuner.service.tokens import load_access
 from chorale.tuner.trials.records import TrialRecord
 
 FORKS = multiprocessing.get_context("forkserver")

@@ -34,8 +34,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
 from chorale.tuner.costs.training import parse_profile
-from chorale.tuner.trials.journal import Launch, launch_line, parse_lines, record_line
-from chorale.tuner.trials.journal_file import whole_lines
+from chorale.tuner.trials.journal import Launch, launch_line, parse_lines, record_line, whole_lines
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 from tests.dumps import nvswitch_machine, pairs_machine, xgmi_machine

@@ -28,7 +28,7 @@ from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.trials.journal_file import Journal
+from chorale.tuner.trials.journal import Journal
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers

@@ -11,7 +11,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import load_best
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkers
 from tests.integration.mlflow_server import address, free_port, kill_group, server

@@ -20,7 +20,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.champions import ROLLED_BACK
 from chorale.tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
-from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+from chorale.tuner.tracking.registry import RegistryEntry, load_best
 from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.tuning_table import SizeClass
 from deploy.local.stack import Stack

@@ -12,6 +12,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 from chorale.tuner.files.home import Home
+from chorale.tuner.service.access import TokenEntry, load_access, local_token, make_token, token_file, write_tokens
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.audit import AuditLog
@@ -22,7 +23,6 @@ from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.settings import load_settings
-from chorale.tuner.service.tokens import TokenEntry, load_access, local_token, make_token, token_file, write_tokens
 from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
 
 ROLES = ("reader", "planner", "operator", "administrator")

@@ -18,9 +18,9 @@ import pytest
 
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.redaction import redacted, split_credentials
-from chorale.tuner.config.address import REVEALED, with_password
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import campaign_of, parse_campaign
+from chorale.tuner.config.values import REVEALED, with_password
 from chorale.tuner.search.storage import open_storage
 from chorale.tuner.trials.journal import Launch, launch_codec
 from tests.security.conftest import OtherUser

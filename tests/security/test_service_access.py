@@ -12,8 +12,7 @@ import yaml
 
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import CallerRole, digest_of
-from chorale.tuner.service.tokens import load_access, local_token, read_tokens, token_file
+from chorale.tuner.service.access import CallerRole, digest_of, load_access, local_token, read_tokens, token_file
 from tests.command import chorale
 from tests.security.service import ROLES, attacked
 

@@ -14,7 +14,7 @@ from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import SECTIONS
 from chorale.tuner.service.campaigns.requested import exposure, has_pattern, is_closed, takes_text
-from chorale.tuner.service.redaction import redacted
+from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.store import Store
 from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked

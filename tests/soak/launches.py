@@ -21,12 +21,12 @@ from typing import Any
 from unittest.mock import patch
 
 from chorale.tuner.cli import main as command
-from chorale.tuner.config.runner_factory import runner_factory
+from chorale.tuner.config.campaign import runner_factory
 from chorale.tuner.files.home import Home
 from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.trials.journal_file import Journal
+from chorale.tuner.trials.journal import Journal
 from tests.fakes import InlineWorkers
 from tests.mlflow_connections import forget_connections
 

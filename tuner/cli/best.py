@@ -24,7 +24,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Result, facts_table, long_line
 from chorale.tuner.tracking.champions import roll_back
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best, nothing_registered
+from chorale.tuner.tracking.registry import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.tuning_table import SizeClass
 
 

@@ -13,8 +13,8 @@ from chorale.tuner.cli.options import Address, CampaignName
 from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.campaign_list import campaign_rows, launched_campaign
 from chorale.tuner.reports.tables import Result
+from chorale.tuner.trials.store import campaign_rows, launched_campaign
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]

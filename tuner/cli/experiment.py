@@ -78,7 +78,7 @@ def _experiments(name: str) -> Any:
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
     home = Home.from_environment()
     from chorale.tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415 - MLflow is optional
-    from chorale.tuner.tracking.run_content import log_experiment  # noqa: PLC0415 - MLflow is optional
+    from chorale.tuner.tracking.tracker import log_experiment  # noqa: PLC0415 - MLflow is optional
 
     store = MlflowStore(home.mlflow_uri, home.artifacts)
     run_id = log_experiment(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())

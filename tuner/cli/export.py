@@ -29,7 +29,7 @@ from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
 from chorale.tuner.reports.tables import Result
-from chorale.tuner.slurm.profile import load_profile
+from chorale.tuner.slurm.jobs import load_profile
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 

@@ -10,10 +10,9 @@ import typer
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.token import print_entry
 from chorale.tuner.files.home import Home
+from chorale.tuner.service.access import is_loopback, load_access, local_token
 from chorale.tuner.service.jobs.limits import JobLimits
-from chorale.tuner.service.loopback import is_loopback
 from chorale.tuner.service.settings import load_settings
-from chorale.tuner.service.tokens import load_access, local_token
 
 GIB = 2**30
 

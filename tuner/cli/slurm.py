@@ -62,9 +62,12 @@ class SlurmOptions:
 
 def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology: Topology, resumes: bool) -> None:
     """Write or submit the command of `options` as a job called `name`; with --wait, end with its exit code."""
-    from chorale.tuner.slurm.profile import load_profile  # noqa: PLC0415 - only who submits pays for it
-    from chorale.tuner.slurm.script import SlurmJob, job_shape  # noqa: PLC0415 - as above
-    from chorale.tuner.slurm.submission import submit  # noqa: PLC0415 - as above
+    from chorale.tuner.slurm.jobs import (  # noqa: PLC0415 - as above
+        SlurmJob,
+        job_shape,
+        load_profile,
+        submit,
+    )
 
     profile, home = load_profile(options.site, time=options.time), Home.from_environment()
     arguments = (*_arguments(options.context), *_task_settings(options.tasks))
@@ -86,7 +89,7 @@ def follow_job(name: str) -> bool:
 
     Returns False where there is none.
     """
-    from chorale.tuner.slurm.submission import follow, submitted  # noqa: PLC0415 - only who follows pays for it
+    from chorale.tuner.slurm.jobs import follow, submitted  # noqa: PLC0415 - only who follows pays for it
 
     job = submitted(Home.from_environment().root / "slurm", name)
     if job is None:
@@ -104,7 +107,7 @@ def stop_job(name: str, address: str | None) -> bool:
     False, too, for one that has ended where a Ray cluster is named, which may have a launch, by `address` or
     RAY_ADDRESS; else CheckFailed.
     """
-    from chorale.tuner.slurm.submission import cancel, is_unfinished, job_state, submitted  # noqa: PLC0415 - as above
+    from chorale.tuner.slurm.jobs import cancel, is_unfinished, job_state, submitted  # noqa: PLC0415 - as above
 
     job = submitted(Home.from_environment().root / "slurm", name)
     if job is None:

@@ -18,7 +18,7 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result, long_line
-from chorale.tuner.service.tokens import (
+from chorale.tuner.service.access import (
     NAME_PATTERN,
     TokenEntry,
     change_tokens,

@@ -35,8 +35,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.adopted_programs import adopted_programs
-from chorale.tuner.launch.forecast import forecast
-from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
 from chorale.tuner.reports.tables import Result
 
 

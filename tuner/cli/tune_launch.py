@@ -17,14 +17,13 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.signals import stop_before_the_job_ends, take_stop_signals
-from chorale.tuner.config.address import REVEALED, Address
-from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.config.campaign import Campaign, make_workers
+from chorale.tuner.config.values import REVEALED, Address
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.topology_specs import absolute_spec
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
-from chorale.tuner.launch.job_time import budget_within
+from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports.library_files.nccl import nccl_table_entries, nccl_tuner_csv
@@ -38,7 +37,7 @@ from chorale.tuner.reports.tuning import (
     tuning_table_of,
     undecided_lines,
 )
-from chorale.tuner.slurm.script import REQUEUE_VARIABLE
+from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
 from chorale.tuner.trials.tuning_table import table_programs
 
 if TYPE_CHECKING:

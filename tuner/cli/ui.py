@@ -10,7 +10,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.redaction import redacted
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.loopback import is_loopback
+from chorale.tuner.service.access import is_loopback
 
 
 def ui(

@@ -20,8 +20,7 @@ from chorale.runners.api.base import ResourceRequest
 from chorale.runners.api.config import FROM_REQUESTS, SERVER_ONLY, Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.local.config import LocalConfig
-from chorale.tuner.config.names import runner_text
-from chorale.tuner.config.values import CampaignSection
+from chorale.tuner.config.values import CampaignSection, runner_text
 
 DEFAULT_KIND = LocalConfig.name
 

@@ -16,8 +16,7 @@ from typing import Any
 from chorale.runners.api.workers import Workers
 from chorale.runners.ray.watch import ClusterLost, end_with_raylet, handle_loss
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.tune import TuneReport, tune

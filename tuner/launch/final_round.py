@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +16,22 @@ from chorale.synth.targets.lift import lift, lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
-from chorale.tuner.launch.forecast import final_limit_s
-from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.trial_records import controls_of, size_results
+from chorale.tuner.launch.plan import final_limit_s
 from chorale.tuner.statistics.contest import ContestRules, SizeContest
 from chorale.tuner.statistics.controls import contender_indices
-from chorale.tuner.trials.records import Candidate, CompleteTrial, FinalComparison, SizeResult, finalists
+from chorale.tuner.trials.records import (
+    Candidate,
+    CompleteTrial,
+    FinalComparison,
+    SizeResult,
+    controls_of,
+    finalists,
+    size_results,
+)
 from chorale.tuner.trials.store import Store
+
+if TYPE_CHECKING:
+    from chorale.tuner.launch.loop import RequestBuilder
 
 _log = logging.getLogger("chorale.controller")
 
@@ -143,7 +153,7 @@ class FinalRound:
             _log.warning("the final gave no result (%s); the trials decide", outcome.message)
             return None
         references, weights = self.requests.references, self.campaign.size_weights
-        return FinalComparison({name: size_results(outcome, name, references, weights) for name in self._trials}, 0)
+        return FinalComparison({name: size_results(outcome, name, references, weights, {}) for name in self._trials}, 0)
 
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2

@@ -1,24 +1,196 @@
-"""The picture and the report of a launch, beside its journal and in MLflow."""
+"""The picture of a launch, and its report: one HTML page that needs nothing but itself."""
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+from chorale.runners.api.units import format_size, format_us
+from chorale.runners.measurement.critical_path import Cause
 from chorale.runners.measurement.driver import LinkLimit, link_limit
+from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.html_template import render_html
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.executions import read_execution_rows
-from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.plots.campaign_plots import history_svg, importance_svg, speedup_svg
+from chorale.tuner.search.study import importances
+from chorale.tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TrackingResult
-from chorale.tuner.trials.records import CompleteTrial, RankedTrial, TrialRecord
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.records import CompleteTrial, FailedTrial, RankedTrial, TrialRecord
 from chorale.tuner.trials.store import Store
-from chorale.tuner.trials.tuning_table import SizeClass, regressions, tuning_table
+from chorale.tuner.trials.tuning_table import (
+    Regression,
+    SizeClass,
+    TableEntry,
+    fastest_baseline,
+    regressions,
+    table_ranges,
+    tuning_table,
+)
+
+Row = tuple[object, ...]
+
+_TEMPLATE = Path(__file__).with_suffix(".html")
+
+
+def campaign_page(
+    launch: Launch,
+    trials: Sequence[TrialRecord],
+    chosen: Sequence[TableEntry],
+    versions: Mapping[int, str],
+    verdicts: Mapping[SizeClass, PromotionVerdict],
+    overhead: Mapping[str, Any],
+    refused: Sequence[Regression] = (),
+    executions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> str:
+    """Return the page.
+
+    chosen:   the tuning table; versions: registered version by size in bytes
+    overhead: as `Overhead.document` returns it; refused: trials that are slower end to end than a baseline
+    executions: candidate -> rows of `report_executions`
+    """
+    campaign = launch.campaign
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    return render_html(
+        _TEMPLATE,
+        title=f"{campaign['name']}, launch {launch.number}",
+        network=f"{campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner",
+        counts=_counts(trials),
+        ranges=_ranges(chosen),
+        speedups=_speedups(chosen, versions),
+        refused=_refused(refused),
+        promotion=_promotion(verdicts),
+        executions=_execution_rows(executions or {}),
+        pictures=_pictures(launch, complete, chosen),
+        failures=_failures(trials),
+        priors=[(one["name"], one["points"], one["weight"] or "0, dropped") for one in overhead.get("priors", [])],
+        effort=_overhead(overhead),
+        environment=sorted(complete[-1].environment.items()) if complete else [],
+        identity=(
+            f"chorale {version('chorale-collectives')}, topology {launch.conditions['topology']}, "
+            f"launch {launch.launch_id}"
+        ),
+        campaign=json.dumps(campaign, indent=1),
+    )
+
+
+def speedup_interval(choice: TableEntry) -> MedianInterval:
+    """Return the speed-up over the fastest baseline of the entry's result.
+
+    Repetition by repetition where both ran side by side, else over the baseline's median.
+    """
+    result = choice.result
+    if not result.beside:
+        return ratio_interval([result.baseline_median_s] * len(result.times_s), result.times_s)
+    return ratio_interval(result.baseline_times_s[fastest_baseline(result)], result.times_s)
+
+
+def _ranges(chosen: Sequence[TableEntry]) -> list[Row]:
+    rows: list[Row] = []
+    for one in table_ranges(chosen):
+        last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
+        what = str(one.entry.trial.candidate) if one.entry.trial else f"the baseline {one.entry.baseline}"
+        rows.append((f"{one.first_bytes} bytes", last, what))
+    return rows
+
+
+def _speedups(chosen: Sequence[TableEntry], versions: Mapping[int, str]) -> list[Row]:
+    rows: list[Row] = []
+    for choice in chosen:
+        interval = speedup_interval(choice)
+        what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
+        registered = versions.get(choice.size_bytes, "no")
+        time = format_us(choice.time_s)
+        confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
+        rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
+    return rows
+
+
+def _refused(refused: Sequence[Regression]) -> list[Row]:
+    return [
+        (
+            format_size(item.result.size_bytes),
+            item.trial.candidate,
+            format_us(item.result.median_s),
+            item.baseline,
+            format_us(item.result.baseline_median_s),
+            ratio_text(item.ratio),
+            item.confidence_text,
+        )
+        for item in refused
+    ]
+
+
+def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
+    rows: list[Row] = []
+    for candidate, sizes in executions.items():
+        for one in sizes:
+            total_us = sum(one["critical_path_us"].values()) or 1.0
+            shares = (f"{one['critical_path_us'][cause.name.lower()] / total_us:.0%}" for cause in Cause)
+            predicted = "" if one["predicted_us"] is None else format_us(one["predicted_us"] / 1e6)
+            late = f"rank {one['latest_start']['rank']}, {format_us(one['latest_start']['us'] / 1e6)}"
+            rows.append(
+                (format_size(one["size_bytes"]), candidate, format_us(one["time_us"] / 1e6), predicted, *shares, late)
+            )
+    return rows
+
+
+def _promotion(verdicts: Mapping[SizeClass, PromotionVerdict]) -> list[Row]:
+    rows: list[Row] = []
+    for size_class, verdict in sorted(verdicts.items()):
+        ratio = "" if verdict.ratio is None else ratio_text(verdict.ratio)
+        rows.append((size_class, PROMOTED if verdict.promoted else NOT_PROMOTED, ratio, verdict.reason))
+    return rows
+
+
+def _pictures(launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[TableEntry]) -> list[tuple[str, str]]:
+    """Return name and SVG of each picture."""
+    if not complete:
+        return []
+    mattered = importances(complete)
+    pictures = [
+        ("Speed-up of the answer", speedup_svg({one.size_bytes: speedup_interval(one) for one in chosen})),
+        ("Trials over time", history_svg(complete, launch.started_unix_s)),
+    ]
+    if mattered:
+        pictures.append(("Importance of parameters", importance_svg(mattered)))
+    return pictures
+
+
+def _failures(trials: Sequence[TrialRecord]) -> list[Row]:
+    failed = [trial for trial in trials if isinstance(trial, FailedTrial)]
+    counts = Counter(trial.failure_kind.value for trial in failed)
+    first = {trial.failure_kind.value: trial.message for trial in reversed(failed)}
+    return [(kind, count, first[kind]) for kind, count in counts.items()]
+
+
+def _overhead(effort: Mapping[str, Any]) -> list[Row]:
+    if not effort["trials"]:
+        return []
+    return [
+        ("measuring", effort["measuring_ms"], "of a worker"),
+        ("overhead", effort["beside_measuring_ms"], "from the first suggestion to the last record, less measuring"),
+        ("preparing", effort["preparing_ms"], "of the workers, while others measure"),
+        *((stage, milliseconds, "of the campaign's process") for stage, milliseconds in effort["stages_ms"].items()),
+        ("CPU", effort["cpu_ms"], "of the campaign's process, all of it"),
+    ]
+
+
+def _counts(trials: Sequence[TrialRecord]) -> str:
+    counts = Counter(trial.state for trial in trials)
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no trials"
+
 
 _log = logging.getLogger("chorale.tune")
 
@@ -52,7 +224,6 @@ def write_page(
     overhead: Mapping[str, Any],
 ) -> None:
     """Write the report beside the journal; if that fails it is only logged."""
-    from chorale.tuner.launch.html_report import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
 
     chosen = tuning_table(ranked, campaign.one_winner, campaign.deterministic)
     try:

@@ -1,20 +1,37 @@
-"""The loop of a launch. A trial reads from top to bottom: ask the search, build, measure, record, tell the search."""
+"""The trials of a launch, from a suggestion to its record."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
+import numpy as np
+
+from chorale.runners.api.base import (
+    LIBRARY,
+    FailureKind,
+    Measurement,
+    Outcome,
+    ProgramSettings,
+    Race,
+    RunFailure,
+    RunRequest,
+)
 from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Completion, Workers, completions
-from chorale.synth.build.request import BuildFailure
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.adopted import is_adopted
+from chorale.tuner.config.campaign import Campaign, StopSection
+from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.overhead import (
     FINAL,
@@ -28,22 +45,231 @@ from chorale.tuner.launch.overhead import (
     STARTING,
     Overhead,
 )
-from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.search_plan import SearchWorth
-from chorale.tuner.launch.trial_records import (
-    BuiltTrial,
-    NodeWatch,
-    PendingTrial,
+from chorale.tuner.search.search import Search, Suggestion
+from chorale.tuner.search.space import LoweringTarget, lowering_target
+from chorale.tuner.search.storage import search_failure
+from chorale.tuner.statistics.controls import BaselineTimes, Controls, race_ratio
+from chorale.tuner.trials.records import (
+    Candidate,
+    CompleteTrial,
+    FailedTrial,
+    PrunedTrial,
+    SizeResult,
+    TrialRecord,
     baseline_times,
     controls_of,
+    run_key,
     size_results,
+    trial_id,
 )
-from chorale.tuner.search.search import Search, Suggestion
-from chorale.tuner.search.storage import search_failure
-from chorale.tuner.trials.records import CompleteTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBuilder:
+    """Makes the requests of one launch.
+
+    baselines: programs by their names in measurements, beside which candidates are measured
+    """
+
+    campaign: Campaign
+    topology: Topology
+    baselines: Mapping[str, AnyProgram] = field(default_factory=dict)
+
+    @property
+    def target(self) -> LoweringTarget:
+        """What all programs of the launch are lowered to."""
+        return lowering_target(self.campaign.runner)
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """Name of every baseline in measurements -> its name in the campaign and in records."""
+        names = self.campaign.baseline_names
+        return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in names}
+
+    def build(self, candidate: Candidate) -> BuildRequest:
+        """Return the build of a candidate. InvalidInput if a parameter is beyond a limit."""
+        collective = parse_collective(self.campaign.collective)
+        options = Options(chunks=candidate.chunks, k=candidate.k)
+        source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
+        return BuildRequest(source, self.target.options(candidate))
+
+    def adopted(self, candidate: Candidate) -> BuildResult | None:
+        """Return the program of a candidate that is a file, which needs no build; None for all others."""
+        if not is_adopted(candidate.method):
+            return None
+        return adopted_programs(self.campaign, self.topology)[candidate.method]
+
+    def adopted_baselines(self) -> dict[str, AnyProgram]:
+        """Return the baselines that are files, by their names in measurements."""
+        adopted = {name: self.adopted(Candidate(method)) for name, method in self.references.items()}
+        return {name: result.program for name, result in adopted.items() if result is not None}
+
+    def baseline_builds(self) -> dict[str, BuildRequest]:
+        """Return the builds of all baselines but files and the library's own, by their names in measurements."""
+        return {
+            name: self.build(Candidate(method))
+            for name, method in self.references.items()
+            if not method.startswith(LIBRARY) and not is_adopted(method)
+        }
+
+    def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> Race | None:
+        """Return the race of trial `name` against the measured ones; None without any, or without racing."""
+        speedups = [[size.speedup for size in trial.sizes] for trial in measured]
+        if self.campaign.pruner != "racing" or not speedups:
+            return None
+        ratios = tuple(1 / max(1.0, *column) for column in zip(*speedups, strict=True))
+        fastest = zip(*([np.median(times) for times in sizes] for sizes in controls.times_s.values()), strict=True)
+        reference_s = tuple(float(min(column)) for column in fastest)
+        margin = race_ratio(controls.deviation) - 1
+        return Race(name, tuple(self.references), ratios, self.campaign.first_repeats, margin, reference_s)
+
+    def run(
+        self,
+        candidates: Mapping[str, tuple[Candidate, AnyProgram]],
+        number: int,
+        race: Race | None = None,
+        *,
+        beside: bool = True,
+    ) -> RunRequest:
+        """Return the measurement of `candidates`; `number` shifts the seed of the order.
+
+        beside: whether the baselines run too
+        """
+        baselines = self.baselines if beside else {}
+        library = [name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)]
+        return RunRequest(
+            topology=self.topology,
+            programs={**{name: program for name, (_, program) in candidates.items()}, **baselines},
+            sizes_bytes=tuple(self.campaign.sizes),
+            repeats=self.campaign.repeats,
+            timeout_s=self.campaign.runner.timeout_s,
+            seed=self.campaign.seed + number,
+            race=race,
+            matrix_products=self.campaign.overlap.products,
+            library=tuple(library) if beside else (),
+            settings={
+                name: ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
+                for name, (candidate, _) in candidates.items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTrial:
+    """A trial that has begun and has no record yet."""
+
+    suggestion: Suggestion
+    trial_id: str
+    number: int
+    started_s: float
+    started_unix_s: float
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.suggestion.candidate
+
+    def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
+        """Return the record of a candidate that could not be built: pruned if it makes no sense."""
+        if failure.kind == BuildFailureKind.INVALID:
+            return PrunedTrial(*self._facts(now_s), failure.message)
+        kind = FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else FailureKind.CRASH
+        return FailedTrial(*self._facts(now_s), kind, failure.message)
+
+    def duplicate(self, now_s: float, first: CompleteTrial) -> CompleteTrial:
+        """Return the record of a candidate whose program was measured in the trial `first`."""
+        measured = (first.schedule_id, first.program_id, first.sizes, first.environment)
+        return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
+
+    def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
+        """Return the fields that every record begins with."""
+        return self.trial_id, self.number, self.candidate, self.started_unix_s, now_s - self.started_s
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltTrial(PendingTrial):
+    """A pending trial whose program is built.
+
+    beside: whether the baselines are measured with it
+    so_far: what was measured, of a trial whose sizes are measured one after the other
+    """
+
+    built: BuildResult
+    beside: bool = True
+    so_far: Measurement | None = None
+
+    @staticmethod
+    def of(trial: PendingTrial, built: BuildResult) -> BuiltTrial:
+        facts = trial.suggestion, trial.trial_id, trial.number, trial.started_s, trial.started_unix_s
+        return BuiltTrial(*facts, built)
+
+    @property
+    def run_key(self) -> str:
+        """Trials with equal keys share a measurement."""
+        return run_key(self.built.program_id, self.candidate)
+
+    @property
+    def sizes_done(self) -> int:
+        """How many sizes were measured."""
+        return 0 if self.so_far is None else len(self.so_far.results[self.trial_id])
+
+    def with_more(self, measurement: Measurement) -> BuiltTrial:
+        """Return the trial after the next size was measured."""
+        if self.so_far is None:
+            return replace(self, so_far=measurement)
+        results = {name: (*sizes, *measurement.results[name]) for name, sizes in self.so_far.results.items()}
+        return replace(self, so_far=replace(measurement, results=results))
+
+    def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
+        """Return the record of a candidate that a pruner ended after `sizes`; none where another trial has them."""
+        return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
+
+    def measured(
+        self,
+        now_s: float,
+        outcome: Outcome,
+        references: Mapping[str, str],
+        weights: Mapping[int, float],
+        earlier: BaselineTimes,
+    ) -> TrialRecord:
+        """Return the record of a candidate that was run, see `size_results`."""
+        facts = self._facts(now_s)
+        if isinstance(outcome, RunFailure):
+            return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
+        sizes = size_results(outcome, self.trial_id, references, weights, earlier)
+        program = self.built.program
+        blocks = max(len(rank.blocks) for rank in program.ranks)
+        identity = (self.built.schedule_id, self.built.program_id)
+        return CompleteTrial(*facts, *identity, sizes, dict(outcome.environment), None, program.channels, blocks)
+
+
+NODES = "nodes"
+
+
+class NodeWatch:
+    """Knows on which nodes the last trial of a launch was measured, where its runner says so.
+
+    is_off: where several workers measure at once, each on nodes of its own
+    """
+
+    def __init__(self, trials: Iterable[TrialRecord], is_off: bool = False) -> None:
+        measured = [trial.environment.get(NODES) for trial in trials if isinstance(trial, CompleteTrial)]
+        self._nodes = measured[-1] if measured else None
+        self._is_off = is_off
+
+    def have_changed(self, environment: Mapping[str, Any]) -> bool:
+        """Take note of the nodes of a measurement; return, with a warning, whether the one before had others."""
+        nodes, before = environment.get(NODES), self._nodes
+        if nodes is None or self._is_off:
+            return False
+        self._nodes = nodes
+        if before is None or before == nodes:
+            return False
+        _log.warning("measured on %s, before on %s: the baselines are measured again there", nodes, before)
+        return True
+
 
 WAIT_S = 0.5
 
@@ -53,6 +279,45 @@ Listener = Callable[[TrialRecord], None]
 
 def _nothing() -> None:
     pass
+
+
+LOOKS = 2
+"""How often in a row too little must be expected: the model changes its mind when it is fitted anew."""
+
+
+@dataclass(slots=True)
+class SearchWorth:
+    """Ends a search where `rule.per` more seconds are expected to gain less than `rule.gain`.
+
+    All trials of that time are taken to gain as much as the next one, the best of all; later ones gain less, so that a
+    search rather goes on too long. Without a rule it never ends.
+    """
+
+    rule: StopSection | None
+    clock_s: Callable[[], float]
+    notes: dict[str, int] = field(default_factory=dict)
+    _began_s: float = 0.0
+    _below: int = 0
+
+    def begin(self) -> None:
+        """Start the clock of the trials."""
+        self._began_s = self.clock_s()
+
+    @property
+    def is_over(self) -> bool:
+        return self._below >= LOOKS
+
+    def look(self, expected_gain: float | None, finished: int) -> None:
+        """Take what a trial is expected to gain (a logarithm; None: nobody knows) after `finished` trials."""
+        if self.rule is None or self.is_over or expected_gain is None or not finished:
+            return
+        trial_s = (self.clock_s() - self._began_s) / finished
+        expected = math.expm1(min(expected_gain * self.rule.per / max(trial_s, 1e-9), 1.0))
+        self._below = self._below + 1 if expected < self.rule.gain else 0
+        if self._below == LOOKS:
+            text = f"the search ended: {self.rule.per:g} s more were expected to gain {100 * expected:.2g} %"
+            self.notes[text] = 1
+            _log.info("%s, less than the %g %% of `stop`", text, 100 * self.rule.gain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,238 @@
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
+from chorale.synth.errors import ChoraleError
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.launch.forecast import estimate_lines, format_duration
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.launch.overhead import FINAL, PHASES, PROMOTION, REPORTING, SEARCHING, STARTING
+from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.space import lowering_target, search_space
-from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.journal import Launch, conditions_of
+from chorale.tuner.trials.records import Candidate, TrialRecord
+from chorale.tuner.trials.store import Store, is_begun, read_launch, read_snapshot
+
+PHASES_FILE = "phases.json"
+NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
+
+SECONDS_PER_CONTEST = 20.0
+"""What the final may take for each size where nothing else is said; or as long as the trials took, if longer."""
+
+AT_ITS_LIMIT = 0.9
+"""Share of its time limit above which a final would have gone on without it."""
+
+LATEST = 3
+"""Launches that count: earlier ones may have built what later ones found built."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """phases_s: empty for launches that were interrupted, resumed, or of earlier versions"""
+
+    name: str
+    launch: Launch
+    trials: Sequence[TrialRecord]
+    phases_s: Mapping[str, float]
+
+    @property
+    def trial_s(self) -> float:
+        """Seconds of the search for each trial."""
+        if self.phases_s:
+            return self.phases_s[SEARCHING] / len(self.trials)
+        return statistics.fmean(trial_intervals_s(self.trials) or [self.trials[0].seconds])
+
+    def final_s(self, limit_s: float) -> float:
+        """Return the seconds of a final like this one that begins nothing new after `limit_s`."""
+        section: Mapping[str, Any] = self.launch.campaign.get("final") or {}
+        spent_s, minutes = self.phases_s[FINAL], section.get("minutes")
+        trials_s = sum(trial.seconds for trial in self.trials)
+        before_s = final_limit_s(minutes, trials_s, len(self.launch.conditions["sizes"]))
+        if spent_s >= AT_ITS_LIMIT * before_s:
+            return limit_s + max(0.0, spent_s - before_s)  # it would have gone on, and ended as late
+        return min(spent_s, limit_s)
+
+
+def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
+    """Return the seconds after which the final begins no new launch.
+
+    minutes:  of the campaign, None where it says nothing
+    trials_s: that the trials took together
+    """
+    return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
+
+
+def save_phases(store: Store, phases_s: Mapping[str, float]) -> None:
+    """Keep what a launch took, for estimates. A failure matters to nobody: the estimate then knows less."""
+    if not store.is_resumed and set(phases_s) >= set(PHASES):
+        document = {"format": "chorale-phases/1", "phases_s": dict(phases_s)}
+        try:
+            write_file(store.folder / PHASES_FILE, json.dumps(document).encode())
+        except (OSError, ChoraleError):
+            return
+
+
+def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
+    """Return the `estimate` of `chorale tune --dry-run`.
+
+    seconds:         of the whole launch; None where a phase is not known
+    phases_s:        of each part of it, see `PHASES`; None where that is not known
+    unknown:         the names of those
+    trial_seconds:   of the search for each trial, None where that is not known
+    at_most_seconds: of search and final, which begin nothing new after it; None without such a limit
+
+    What launches in the data folder under the same conditions took decides, the latest of them; starting and reporting
+    are also known from launches with the same runner.
+    """
+    points = len(search_space(campaign, topology))
+    trials = min(campaign.budget.trials, points)
+    limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
+    same, others = _earlier(campaign, topology, home)
+    trial_s = statistics.fmean([one.trial_s for one in same]) if same else None
+    phases_s = _phases(campaign, same, others, trials, limit_s, trial_s)
+    unknown = [phase for phase, seconds in phases_s.items() if seconds is None]
+    ends = "budget.trials" if campaign.budget.trials <= points else "the search space"
+    if trial_s is None:
+        ends += "" if limit_s == math.inf else " or budget.minutes"
+    elif trials * trial_s > limit_s:
+        ends = "budget.minutes"
+    names = ", ".join(one.name for one in same)
+    return {
+        "trials": trials,
+        "seconds": None if unknown else round(sum(seconds or 0.0 for seconds in phases_s.values()), 2),
+        "trial_seconds": None if trial_s is None else round(trial_s, 4),
+        "phases_s": phases_s,
+        "unknown": unknown,
+        "at_most_seconds": _at_most_s(campaign, limit_s),
+        "stopped_by": ends,
+        "stops_at": _stops_at(campaign, points, ends),
+        "basis": f"mean of {names} under the same conditions" if same else NOT_KNOWN,
+    }
+
+
+def _stops_at(campaign: Campaign, points: int, ends: str) -> str:
+    """Return in numbers what ends the search: `25 trials or 1.75 min`."""
+    trials = f"{campaign.budget.trials} trials" if campaign.budget.trials <= points else f"all {points} configurations"
+    minutes = f"{campaign.budget.minutes:g} min" if campaign.budget.minutes is not None else ""
+    if ends == "budget.minutes":
+        return minutes
+    return f"{trials} or {minutes}" if "budget.minutes" in ends else trials
+
+
+def _phases(
+    campaign: Campaign,
+    same: Sequence[_Earlier],
+    others: Sequence[_Earlier],
+    trials: int,
+    limit_s: float,
+    trial_s: float | None,
+) -> dict[str, float | None]:
+    search_s = None if trial_s is None else min(trials * trial_s, limit_s + trial_s)  # the last began before the limit
+    timed = [one for one in same if one.phases_s]
+    final_s = None
+    if timed and search_s is not None:
+        most_s = final_limit_s(campaign.final.minutes, search_s, len(campaign.sizes))
+        final_s = statistics.fmean([one.final_s(most_s) for one in timed])
+    known: dict[str, float | None] = {SEARCHING: search_s, FINAL: final_s, PROMOTION: _mean(timed, PROMOTION)}
+    known |= {phase: _mean(timed or others, phase) for phase in (STARTING, REPORTING)}
+    return {phase: None if (seconds := known[phase]) is None else round(seconds, 3) for phase in PHASES}
+
+
+def _mean(launches: Sequence[_Earlier], phase: str) -> float | None:
+    return statistics.fmean([one.phases_s[phase] for one in launches]) if launches else None
+
+
+def _at_most_s(campaign: Campaign, limit_s: float) -> float | None:
+    if limit_s == math.inf:
+        return None
+    return limit_s + final_limit_s(campaign.final.minutes, limit_s * campaign.parallel, len(campaign.sizes))
+
+
+def _earlier(campaign: Campaign, topology: Topology, home: Home) -> tuple[list[_Earlier], list[_Earlier]]:
+    """Return the latest launches under the same conditions, and others with the same runner that say what they took."""
+    conditions = conditions_of(campaign, topology)
+    same, others = [], []
+    for folder in home.campaigns.glob("*/[0-9]*"):
+        try:
+            if not is_begun(folder):
+                continue
+            launch = read_launch(folder)
+            comparable = launch.conditions == conditions
+            related = launch.conditions["runner"]["kind"] == campaign.runner.kind
+            if not (comparable or related):
+                continue
+            trials = read_snapshot(folder).trials if comparable else ()
+        except (OSError, ChoraleError, KeyError, TypeError):  # no launch, of an older format, or damaged: left out
+            continue
+        one = _Earlier(f"{folder.parent.name} launch {folder.name}", launch, trials, _saved_phases(folder))
+        if trials:
+            same.append(one)
+        elif one.phases_s and not comparable:
+            others.append(one)
+    return _latest(same), _latest(others)
+
+
+def _latest(launches: Sequence[_Earlier]) -> list[_Earlier]:
+    return sorted(launches, key=lambda one: (one.launch.started_unix_s, one.name))[-LATEST:]
+
+
+def _saved_phases(folder: Path) -> dict[str, float]:
+    try:
+        phases_s = json.loads((folder / PHASES_FILE).read_bytes())["phases_s"]
+        return {phase: float(phases_s[phase]) for phase in PHASES}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds for people: `0.4 s`, `35 s`, `4:05 min`, `2:10 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 100:
+        return f"{minutes}:{rest:02d} min"
+    return f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that `chorale tune --dry-run` prints of an `estimate`."""
+    yield from _duration_lines(estimate)
+    if estimate["at_most_seconds"] is not None:
+        most = format_duration(estimate["at_most_seconds"])
+        yield f"  trials and final begin nothing new after {most} by budget.minutes and final.minutes"
+
+
+def _duration_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    if estimate["trial_seconds"] is None:
+        yield f"stops at {estimate['stops_at']}; how long that takes is {estimate['basis']}"
+        return
+    known = {phase: seconds for phase, seconds in estimate["phases_s"].items() if seconds is not None}
+    total, trial = format_duration(sum(known.values())), format_duration(estimate["trial_seconds"])
+    yield f"the launch takes about {total}, and its search stops at {estimate['stops_at']}, {trial} a trial"
+    yield f"  {', '.join(f'{phase} {format_duration(seconds)}' for phase, seconds in known.items())}"
+    if estimate["unknown"]:
+        yield f"  {', '.join(estimate['unknown'])} come on top and are not known: no such launch went to its end"
+    yield f"  by the {estimate['basis']}"
+
 
 WARM_UPS = 1
 
@@ -115,3 +330,25 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["least_measuring_seconds"] is not None:
         least = format_duration(plan["least_measuring_seconds"])
         yield f"no program could measure that in less than {least} on these links"
+
+
+SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
+"""Of the time of a job: for trials, and for the comparison of the best at the end. The promotion gate and the report
+have the rest."""
+
+
+def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
+    """Return the campaign with a budget that ends within `seconds`; one that is smaller stays.
+
+    goes_on: whether another job goes on where this one stops: then only the final has to fit into one of them
+    """
+    minutes = seconds / 60
+    final = campaign.final.model_copy(update={"minutes": _smaller(campaign.final.minutes, FINAL_SHARE * minutes)})
+    if goes_on:
+        return campaign.model_copy(update={"final": final})
+    budget = campaign.budget.model_copy(update={"minutes": _smaller(campaign.budget.minutes, SEARCH_SHARE * minutes)})
+    return campaign.model_copy(update={"budget": budget, "final": final})
+
+
+def _smaller(minutes: float | None, most: float) -> float:
+    return most if minutes is None else min(minutes, most)

@@ -25,7 +25,7 @@ from chorale.synth.targets.lift import lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.search.space import can_execute, lowering_target
 from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion

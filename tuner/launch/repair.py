@@ -14,14 +14,21 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import set_file_aside, write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.search_plan import search_plan, storage_url
-from chorale.tuner.launch.tune import OPTUNA_FILE
+from chorale.tuner.launch.tune import OPTUNA_FILE, search_plan, storage_url
 from chorale.tuner.search.space import search_space
 from chorale.tuner.search.storage import open_search, open_storage
 from chorale.tuner.tracking.local_database import database_problem, set_database_aside
 from chorale.tuner.tracking.tracker import Tracker
-from chorale.tuner.trials.journal import JournalContent, launch_folders, parse_lines, record_key, stored_campaign
-from chorale.tuner.trials.journal_file import Journal, read_journal, whole_lines
+from chorale.tuner.trials.journal import (
+    Journal,
+    JournalContent,
+    launch_folders,
+    parse_lines,
+    read_journal,
+    record_key,
+    stored_campaign,
+    whole_lines,
+)
 from chorale.tuner.trials.store import JOURNAL, LAUNCH_COPY, Store
 
 UPLOAD_PATIENCE_S = 60.0

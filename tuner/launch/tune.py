@@ -7,37 +7,51 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.workers import Workers
 from chorale.runners.measurement.driver import LinkLimit
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.programs.additions import order_of_additions
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch.fixed_orders import reproducible_trials
-from chorale.tuner.launch.forecast import save_phases
 from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.overhead import PROMOTION, REPORTING, Overhead
-from chorale.tuner.launch.priors import learned_priors, save_priors, saved_priors, screening_priors
+from chorale.tuner.launch.plan import save_phases
+from chorale.tuner.launch.priors import (
+    Screened,
+    learned_priors,
+    save_priors,
+    saved_priors,
+    screened_candidates,
+    screening_priors,
+)
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
-from chorale.tuner.launch.screening import Screened, screened_candidates
-from chorale.tuner.launch.search_plan import search_plan, storage_url
 from chorale.tuner.search.prior import Prior
-from chorale.tuner.search.search import Search
+from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.search.storage import open_search
 from chorale.tuner.search.study import StudyParts
 from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
-from chorale.tuner.tracking.registry import register
-from chorale.tuner.tracking.registry_queries import similar_champions
+from chorale.tuner.tracking.registry import register, similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
-from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import RECOVERY_S, JournalLost
-from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials
+from chorale.tuner.trials.journal import RECOVERY_S, JournalLost, Launch, space_id
+from chorale.tuner.trials.records import (
+    Candidate,
+    CompleteTrial,
+    FinalComparison,
+    RankedTrial,
+    TrialRecord,
+    ranked_trials,
+    trial_id,
+)
 from chorale.tuner.trials.store import Store, open_store
 from chorale.tuner.trials.tuning_table import SizeClass, eligible
 
@@ -292,3 +306,64 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
         verdicts,
         launch_limit(work.campaign, work.topology, store.trials),
     )
+
+
+def storage_url(campaign: Campaign) -> str | None:
+    """Return the address of the campaign's own Optuna storage, without its password where the file had none."""
+    return None if campaign.storage is None else campaign.storage.reveal()
+
+
+def search_plan(
+    campaign: Campaign,
+    store: Store,
+    space: SearchSpace,
+    starts: Sequence[Candidate] = (),
+    priors: Sequence[Prior] = (),
+    parts: StudyParts | None = None,
+) -> SearchPlan:
+    """Return what defines the search of a launch."""
+    parts = parts or StudyParts()
+    launch_id = store.launch.launch_id
+    return SearchPlan(
+        space=space,
+        study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
+        sampler=parts.names.get("sampler", campaign.resolved_sampler),
+        seed=campaign.seed,
+        trial_id=partial(trial_id, launch_id),
+        sizes_bytes=tuple(campaign.sizes),
+        weights=tuple(campaign.weights or ()),
+        together=campaign.one_winner,
+        second_objective=campaign.second_objective,
+        starts=tuple(dict.fromkeys(starts)),
+        priors=tuple(priors),
+        parts=parts,
+    )
+
+
+def same_bits_everywhere(text: bytes) -> bool:
+    """Return whether the program in `text` gives all ranks the same bits in every run, as far as that is proved here.
+
+    Programs that add nothing do. Those that are too large for `order_of_additions` are not known to.
+    """
+    program = read_unchecked(text).program
+    if not program.collective.reduces:
+        return True
+    order = order_of_additions(program) if isinstance(program, Program) else None
+    return order is not None and order.same_on_all_ranks
+
+
+def reproducible_trials(
+    trials: Sequence[CompleteTrial], final: FinalComparison | None, read: Callable[[str], bytes]
+) -> list[RankedTrial]:
+    """Return the trials to choose from whose programs have `same_bits_everywhere`: finalists if there are any such.
+
+    read: program id -> the text of the program
+
+    CheckFailed if there are trials, but none of such a program.
+    """
+    good = {name for name in {trial.program_id for trial in trials} if same_bits_everywhere(read(name))}
+    fixed = [trial for trial in trials if trial.program_id in good]
+    if trials and not fixed:
+        rule = "a deterministic answer needs a program with the same order of additions for all ranks"
+        raise CheckFailed(rule, "no trial has one", "add other methods, such as ring or rabenseifner")
+    return ranked_trials(fixed, final) or ranked_trials(fixed, None)

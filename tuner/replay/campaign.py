@@ -14,9 +14,8 @@ from chorale.tuner.replay.tasks import GridTask
 from chorale.tuner.search.prior import Prior
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.storage import storage_in_memory
-from chorale.tuner.statistics.contest import ContestRules, SizeContest
+from chorale.tuner.statistics.contest import ContestRules, SizeContest, SizeVerdict
 from chorale.tuner.statistics.controls import FIRST_CONTROL, Controls, contender_indices, race_ratio
-from chorale.tuner.statistics.verdict import SizeVerdict
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtr
 
-from chorale.tuner.search.size_model import Floats, axes_of
+from chorale.tuner.search.prior import Floats
+from chorale.tuner.search.size_model import axes_of
 from chorale.tuner.search.study import log_speedup
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 

@@ -10,7 +10,7 @@ import numpy as np
 from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions, mean_behind
 from chorale.tuner.replay.tasks import GridTask
 from chorale.tuner.search.prior import Prior
-from chorale.tuner.statistics.verdict import SizeVerdict
+from chorale.tuner.statistics.contest import SizeVerdict
 
 GOAL, WRONG = 1.05, 1.05
 

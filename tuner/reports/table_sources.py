@@ -30,8 +30,7 @@ from chorale.tuner.reports.table_writing import (
     schedule_certificate,
 )
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID
-from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, RegistryEntry, load_best
 from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
 from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, TableRange, table_ranges, tuning_table

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.lazy_modules import optimize
-from chorale.tuner.search.size_model import Floats
+
+Floats = NDArray[np.float64]
 
 MIN_TRIALS = 2
 """Measured points before a prior is believed at all."""

@@ -17,30 +17,27 @@ from optuna.pruners import NopPruner
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from chorale.tuner.search.acquisition import AcquisitionOptimizer
-from chorale.tuner.search.prior import Prior, PriorMix
-from chorale.tuner.search.samplers import (
-    GRID,
-    SIZES_GP,
-    active_parameters,
-    distributions_of,
-    make_sampler,
-    suggested_candidate,
-)
-from chorale.tuner.search.size_model import Floats
+from chorale.tuner.search.prior import Floats, Prior, PriorMix
+from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.search.study import (
     BROKEN,
+    GRID,
     REASON,
     SENSIBLE,
+    SIZES_GP,
     LaunchStudy,
     StudyParts,
+    active_parameters,
     attributes_of,
     call_back,
     constraints_of,
+    distributions_of,
     ended_trial,
     log_speedup,
+    make_sampler,
     state_of,
+    suggested_candidate,
     values_of,
 )
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, TrialRecord

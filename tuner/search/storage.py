@@ -16,10 +16,10 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
-from chorale.tuner.config.address import with_password
+from chorale.tuner.config.values import with_password
 from chorale.tuner.files.read_write import set_file_aside
 from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.trials.journal_file import RECOVERY_S, set_torn_end_aside
+from chorale.tuner.trials.journal import RECOVERY_S, set_torn_end_aside
 from chorale.tuner.trials.records import TrialRecord
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"

@@ -1,24 +1,88 @@
-"""The Optuna study of a launch: what others plug into it, and what it holds of each trial's record."""
+"""The Optuna study of a launch: its sampler, what others plug into it, what it holds, and which parameters mattered."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.pruners import BasePruner, NopPruner
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from chorale.runners.api.base import FailureKind
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from chorale.tuner.config.values import Value
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+
+Distribution = CategoricalDistribution | IntDistribution
+
+SIZES_GP, GRID = "sizes-gp", "grid"
+"""Not samplers of Optuna: with these every point is planned, and the study only records."""
+
+
+def make_sampler(name: str, seed: int) -> BaseSampler:
+    """Return the sampler called tpe, random, nsga2, qmc or gp (the last needs PyTorch), or one for planned points."""
+    with warnings.catch_warnings():
+        # Optuna calls QMC and grouping experimental; neither is used through anything that could change under us.
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if name == "tpe":  # one model for each set of parameters that matter together
+            return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+        if name == "qmc":
+            return QMCSampler(seed=seed, warn_independent_sampling=False)
+    if name == "gp":
+        try:
+            return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
+        except ImportError as error:
+            way_out = "install torch, or choose the sampler sizes-gp"
+            raise Unavailable("the gp sampler needs PyTorch", error, way_out) from error
+    return NSGAIISampler(seed=seed) if name == "nsga2" else RandomSampler(seed=seed)
+
+
+def distributions_of(dimensions: Mapping[str, Sequence[Value]]) -> dict[str, Distribution]:
+    """Return Optuna's distribution of each parameter."""
+    return {name: distribution_of(values) for name, values in dimensions.items()}
+
+
+def distribution_of(values: Sequence[Value]) -> Distribution:
+    """Whole numbers in even steps are ordered; everything else is a choice."""
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) == len(values) > 1 and sorted(numbers) == numbers:
+        steps = {later - earlier for earlier, later in pairwise(numbers)}
+        if len(steps) == 1:
+            return IntDistribution(numbers[0], numbers[-1], step=steps.pop())
+    return CategoricalDistribution(tuple(values))
+
+
+def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping[str, Distribution]) -> Candidate:
+    """Ask `trial` for the method, then for the parameters that matter for it."""
+    method = str(_value(trial, "method", distributions["method"]))
+    names = [name for name in distributions if name != "method" and space.matters(name, method)]
+    chosen: dict[str, Any] = {name: _value(trial, name, distributions[name]) for name in names}
+    return Candidate(method, **chosen)
+
+
+def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any]:
+    """Return the parameters that `suggested_candidate` asks for, with their values in `candidate`."""
+    parameters = candidate.parameters
+    return {name: parameters[name] for name in space.dimensions if space.matters(name, candidate.method)}
+
+
+def _value(trial: Trial, name: str, distribution: Distribution) -> Any:
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(name, distribution.low, distribution.high, step=distribution.step)
+    return trial.suggest_categorical(name, distribution.choices)
+
 
 Callback = Callable[[Study, FrozenTrial], object]
 """Called with the study and the trial that ended, as Optuna does; it may call `study.stop()`."""
@@ -187,3 +251,36 @@ def log_speedup(size: SizeResult) -> float:
         return math.log(size.speedup)
     except (ValueError, ArithmeticError):
         return math.nan
+
+
+MIN_TRIALS = 4
+
+BEST_PART = 0.25
+"""The trials among which values of a parameter are compared with those of all; of a tenth, few launches have enough."""
+
+
+def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
+    """Return how much each parameter decided whether a trial was among the best, the most important first; sum 1.
+
+    PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how far its values among the best are from those of all. Parameters
+    that never varied are left out. Empty for too few trials, or if all were equally fast.
+    """
+    values = {name: {trial.candidate.parameters[name]: None for trial in trials} for name in _names(trials)}
+    varied = {name: list(choices) for name, choices in values.items() if len(choices) > 1}
+    if len(trials) < MIN_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
+        return {}
+    distributions: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(choices) for name, choices in varied.items()
+    }
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # noqa: PLC0415 - where there is something to say
+
+    study = optuna.create_study(direction="maximize")
+    for trial in trials:
+        parameters = {name: trial.candidate.parameters[name] for name in varied}
+        study.add_trial(create_trial(params=parameters, distributions=distributions, value=trial.speedup))
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST_PART)
+    return dict(get_param_importances(study, evaluator=evaluator))
+
+
+def _names(trials: Sequence[CompleteTrial]) -> list[str]:
+    return list(trials[0].candidate.parameters) if trials else []

@@ -1,7 +1,8 @@
-"""The server's own settings: runners by name of a profile, and limits. Its administrator writes them to a file."""
+"""Settings of the service, and what its documents hide."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,18 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file
-from chorale.tuner.service.tokens import require_private
+from chorale.tuner.service.access import require_private
+
+_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"<>]+", re.IGNORECASE)
+_PATH = re.compile(
+    r"(?<![\w./])/(?!v1/)(?:[\w.@+~-]+/)+[\w.@+~-]*|(?<![\w./])/(?:etc|home|root|tmp|var|usr|opt|srv|mnt)\b"
+)
+
+
+def redacted(text: str) -> str:
+    """Return `text` with addresses and absolute paths left out."""
+    return _PATH.sub("(path)", _ADDRESS.sub(r"\1://(address)", text))
+
 
 ProfileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 

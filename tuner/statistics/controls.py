@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from chorale.tuner.statistics.launches import Floats
+from chorale.tuner.statistics.contest import Floats
 
 Times = tuple[float, ...]
 BaselineTimes = Mapping[str, tuple[Times, ...]]

@@ -17,7 +17,7 @@ from chorale.runners.measurement.machine import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted, split_credentials
-from chorale.tuner.config.address import with_password
+from chorale.tuner.config.values import with_password
 from chorale.tuner.tracking.local_database import create_database
 
 if TYPE_CHECKING:

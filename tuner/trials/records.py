@@ -8,16 +8,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from chorale.runners.api.base import FailureKind
+from chorale.runners.api.base import FailureKind, Measurement
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Protocol
-from chorale.tuner.statistics.verdict import SizeVerdict
+from chorale.tuner.statistics.contest import SizeVerdict
+from chorale.tuner.statistics.controls import BaselineTimes, Controls
 
 Environment = dict[str, str | int | float | None]
 
@@ -259,3 +260,51 @@ def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:
     for index in reversed(range(len(trials[0].sizes) if trials else 0)):
         yield sorted(trials, key=lambda trial, index=index: -trial.sizes[index].speedup)  # type: ignore[misc]
         yield sorted(trials, key=lambda trial, index=index: trial.sizes[index].median_s)  # type: ignore[misc]
+
+
+def size_results(
+    measurement: Measurement,
+    name: str,
+    references: Mapping[str, str],
+    weights: Mapping[int, float],
+    earlier: BaselineTimes,
+) -> tuple[SizeResult, ...]:
+    """Return the results of the program called `name` with those of the baselines.
+
+    references: the name of every baseline in the measurement -> its name in records
+    weights:    of sizes in bytes that do not weigh 1
+    earlier:    times of the baselines in earlier measurements, which count if there are none in this
+    """
+    beside = baseline_times(measurement, references)
+    baselines = beside or earlier
+    return tuple(
+        SizeResult(
+            size_bytes=size.requested_bytes,
+            measured_bytes=size.size_bytes,
+            times_s=size.times_s,
+            baseline_times_s={baseline: times[index] for baseline, times in baselines.items()},
+            weight=weights.get(size.requested_bytes, 1.0),
+            beside=bool(beside),
+        )
+        for index, size in enumerate(measurement.results[name])
+    )
+
+
+def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
+    """Return the seconds of the baselines in `measurement` by their names in records, empty where it has none."""
+    return {
+        references[name]: tuple(size.times_s for size in sizes)
+        for name, sizes in measurement.results.items()
+        if name in references
+    }
+
+
+def controls_of(trials: Iterable[TrialRecord]) -> Controls:
+    """Return what the baselines of a launch said so far, in the order of its trials."""
+    controls = Controls()
+    measured = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
+    for count, trial in enumerate(measured):
+        if trial.sizes[0].beside:
+            names = trial.sizes[0].baseline_times_s
+            controls.add({name: tuple(size.baseline_times_s[name] for size in trial.sizes) for name in names}, count)
+    return controls

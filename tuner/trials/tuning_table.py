@@ -19,7 +19,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift_code
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
-from chorale.tuner.statistics.verdict import SizeVerdict
+from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.trials.records import CompleteTrial, RankedTrial, SizeResult, TrialRecord, mean_speedup
 
 

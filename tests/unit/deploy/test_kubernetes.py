@@ -17,8 +17,8 @@ import yaml
 from pydantic import ValidationError
 
 from chorale.tuner.files.home import Home
+from chorale.tuner.service.access import load_access
 from chorale.tuner.service.deployed import Arguments
-from chorale.tuner.service.tokens import load_access
 from tests.unit.deploy.pins import pinned
 
 ROOT = Path(__file__).parents[3]

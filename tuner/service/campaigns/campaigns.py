@@ -119,7 +119,7 @@ class Campaigns:
         return campaign, profile, topology
 
     def importances(self, name: str, caller: Caller) -> dict[str, float]:
-        """Return how much each parameter decided in the newest launch; see `chorale.tuner.search.importance`."""
+        """Return how much each parameter decided in the newest launch; see `chorale.tuner.search.study`."""
         trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
         return self._networks.planning.call(caller.name, trial_importances, trials)
 

@@ -9,14 +9,14 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.tuning_table import SizeClass
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     """Return how much each parameter decided; Optuna is imported where this is called, not in the service."""
-    from chorale.tuner.search.importance import importances  # noqa: PLC0415 - a second to import
+    from chorale.tuner.search.study import importances  # noqa: PLC0415 - a second to import
 
     return importances(trials)
 

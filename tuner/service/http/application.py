@@ -22,7 +22,7 @@ from starlette.types import Scope
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, status_of
+from chorale.tuner.service.access import Access, load_access, status_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http.audit import CONTENT_TYPE, AccessLog, AuditLog, Metrics
@@ -44,7 +44,6 @@ from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.settings import load_settings
-from chorale.tuner.service.tokens import load_access
 
 TITLE = "Chorale"
 ROUTERS = (

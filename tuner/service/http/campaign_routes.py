@@ -24,7 +24,7 @@ from chorale.tuner.service.http.responses import (
     LaunchedView,
 )
 from chorale.tuner.service.jobs.job_specs import CollectiveText
-from chorale.tuner.service.redaction import redacted
+from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 from chorale.tuner.trials.store import LaunchSnapshot
 

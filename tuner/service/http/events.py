@@ -21,7 +21,7 @@ from chorale.tuner.service.access import Caller, TooManyRequests, status_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.http.campaign_routes import campaign_document, campaign_rows
 from chorale.tuner.service.http.dependencies import CurrentCaller
-from chorale.tuner.service.redaction import redacted
+from chorale.tuner.service.settings import redacted
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.1, 3, 300.0
 """Between two turns of a stream; between two signs of life; after `LIMIT_S` a stream ends, and its client opens

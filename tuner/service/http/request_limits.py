@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chorale.tuner.service.redaction import redacted
+from chorale.tuner.service.settings import redacted
 
 READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")

@@ -20,7 +20,7 @@ from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobS
 from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask, TaskResult, run_task
-from chorale.tuner.service.redaction import redacted
+from chorale.tuner.service.settings import redacted
 
 _log = logging.getLogger("chorale.service")
 

@@ -17,10 +17,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.campaign_list import launched_campaign
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
-from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.store import Store, launched_campaign
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import InlineWorkers

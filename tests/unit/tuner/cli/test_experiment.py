@@ -11,7 +11,7 @@ from chorale.experiments.framework import catalog
 from chorale.tuner.config import executors
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.run_content import FOLDER
+from chorale.tuner.tracking.tracker import FOLDER
 from tests.command import chorale
 
 

@@ -17,10 +17,15 @@ from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign import Campaign, runner_factory
 from chorale.tuner.config.campaign_file import parse_campaign
-from chorale.tuner.config.runner import SECTIONS, RunnerSection, read_section, section_model, section_union
-from chorale.tuner.config.runner_factory import runner_factory
+from chorale.tuner.config.runner import (
+    SECTIONS,
+    RunnerSection,
+    read_section,
+    section_model,
+    section_union,
+)
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.search.space import LoweringTarget, lowering_target

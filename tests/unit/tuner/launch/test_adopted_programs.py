@@ -19,7 +19,7 @@ from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.plan import check_methods
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.trials.records import CompleteTrial
 from tests.campaigns import small_campaign
 from tests.command import chorale

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import yaml
 
+import chorale.tuner.config.campaign as campaign_module
 from chorale.runners.api.base import FailureKind
 from chorale.runners.msccl.commands import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
 from chorale.synth.targets.lift import lift
-from chorale.tuner.config import runner_factory
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, ranked_trials
 from chorale.tuner.trials.store import Store, read_snapshot
 from chorale.tuner.trials.tuning_table import TableEntry, table_programs, tuning_table
@@ -144,9 +144,9 @@ def test_a_campaign_on_a_ray_cluster_with_gpus(
     if launcher == "ray":
         (stand_ins / "mpiexec").unlink()
         environment["PATH"] = f"{stand_ins}:{MPICH.parent}:/usr/bin:/bin"
-    recipe = runner_factory.runner_factory
+    recipe = campaign_module.runner_factory
     monkeypatch.setattr(
-        runner_factory, "runner_factory", lambda *given: partial(on_stand_ins, environment, recipe(*given))
+        campaign_module, "runner_factory", lambda *given: partial(on_stand_ins, environment, recipe(*given))
     )
     runner = {"kind": "msccl", "msccl": {"runtime": "executor", "launcher": launcher, "shared_folder": str(tmp_path)}}
     search = {"methods": ["ring", "bfb"], "protocol": ["Simple", "LL", "LL128"], "instances": [1, 2]}

@@ -13,7 +13,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tuning import tune_document
 from chorale.tuner.tracking.mlflow_store import ModelVersion
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import load_best
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner

@@ -14,7 +14,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
-from chorale.tuner.search.acquisition import AcquisitionOptimizer
+from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.tracking import mlflow_store
 from chorale.tuner.tracking.tracker import COURSE_STEP
 from tests.campaigns import small_campaign

@@ -16,10 +16,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.forecast import forecast
-from chorale.tuner.launch.plan import campaign_plan, plan_lines
-from chorale.tuner.launch.priors import PRIOR_FILE, learned_priors, saved_priors, screening_priors
-from chorale.tuner.launch.screening import Screened
+from chorale.tuner.launch.plan import campaign_plan, forecast, plan_lines
+from chorale.tuner.launch.priors import PRIOR_FILE, Screened, learned_priors, saved_priors, screening_priors
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import prior_lines, tune_document
 from chorale.tuner.search.prior import Prior

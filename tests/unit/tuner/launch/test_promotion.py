@@ -17,8 +17,7 @@ from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import refused_table, tune_document
 from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, best_programs, roll_back
 from chorale.tuner.tracking.mlflow_store import ModelVersion
-from chorale.tuner.tracking.registry import SPEEDUP
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import SPEEDUP, load_best
 from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from chorale.tuner.trials.tuning_table import SizeClass
 from tests.campaigns import complete, small_campaign

@@ -11,8 +11,8 @@ from chorale.synth.build.request import BuildResult
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.launch.screening import leaders, screened_candidates
+from chorale.tuner.launch.loop import RequestBuilder
+from chorale.tuner.launch.priors import leaders, screened_candidates
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkers

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from chorale.tuner.config.campaign import Campaign, StopSection
 from chorale.tuner.files.home import Home
-from chorale.tuner.launch.search_plan import LOOKS, SearchWorth
+from chorale.tuner.launch.loop import LOOKS, SearchWorth
 from chorale.tuner.reports.tuning import tune_document
 from tests.campaigns import small_campaign
 from tests.unit.tuner.launch.test_tuning import run

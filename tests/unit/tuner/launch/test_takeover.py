@@ -19,7 +19,7 @@ from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.trials.journal_file import JournalLost
+from chorale.tuner.trials.journal import JournalLost
 from chorale.tuner.trials.records import TrialRecord
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers

@@ -23,7 +23,7 @@ from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.reports.tuning import tune_document, tune_table
 from chorale.tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
-from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 from tests.campaigns import small_campaign

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from chorale.synth.errors import CheckFailed, Unavailable
-from chorale.tuner.search.acquisition import AcquisitionOptimizer
 from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.search.storage import search_failure, storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult

@@ -11,7 +11,7 @@ from chorale.synth.build.request import BuildResult
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.tuner.config.runner import read_section
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import small_campaign

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.tuner.search.acquisition import AcquisitionOptimizer
+from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.trials.records import Candidate
 
 SIZES = [2**10, 2**14, 2**18]

@@ -23,11 +23,10 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.service.access import Access, Caller, CallerRole
+from chorale.tuner.service.access import Access, Caller, CallerRole, load_access, make_token
 from chorale.tuner.service.jobs import job_store
 from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
 from chorale.tuner.service.jobs.scheduler import JobScheduler
-from chorale.tuner.service.tokens import load_access, make_token
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend

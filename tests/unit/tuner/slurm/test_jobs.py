@@ -12,8 +12,7 @@ import pytest
 from chorale.runners.api.registry import runner_config
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.slurm.profile import SlurmProfile, limit_minutes, load_profile
-from chorale.tuner.slurm.script import JobShape, SlurmJob, job_shape
+from chorale.tuner.slurm.jobs import JobShape, SlurmJob, SlurmProfile, job_shape, limit_minutes, load_profile
 from tests.command import chorale
 
 PROFILE = """\

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import chorale.tuner.slurm.jobs as submission
 from chorale.synth.errors import Unavailable
-from chorale.tuner.slurm import submission
-from chorale.tuner.slurm.submission import SubmittedJob, follow, submitted
+from chorale.tuner.slurm.jobs import SubmittedJob, follow, submitted
 from tests.command import chorale
 
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from chorale.tuner.replay.noise import NOISES, Noise
-from chorale.tuner.statistics.contest import ContestRules, SizeContest
-from chorale.tuner.statistics.verdict import SizeVerdict
+from chorale.tuner.statistics.contest import ContestRules, SizeContest, SizeVerdict
 
 REPEATS = 5
 

@@ -10,8 +10,7 @@ import pytest
 
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.mlflow_store import ModelVersion
-from chorale.tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS
-from chorale.tuner.tracking.registry_queries import degree, family, similar_champions
+from chorale.tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS, degree, family, similar_champions
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import small_campaign
 

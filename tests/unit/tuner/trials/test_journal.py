@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.trials.journal_file import Journal, JournalLost, set_torn_end_aside
+from chorale.tuner.trials.journal import Journal, JournalLost, set_torn_end_aside
 
 LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import Unavailable
-from chorale.tuner.trials.journal import Launch
-from chorale.tuner.trials.journal_file import JournalLost
+from chorale.tuner.trials.journal import JournalLost, Launch
 from chorale.tuner.trials.records import Candidate
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete

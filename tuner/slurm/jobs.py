@@ -1,0 +1,461 @@
+"""Commands as jobs of Slurm: the profile of a site, the batch script, and how a job is submitted and followed.
+
+The script comes from a template: requests, prologue, Ray if it is needed, stopping and going on. It asks for the nodes,
+tasks and GPUs that a runner needs for a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from chorale.runners.api.config import RunnerConfig
+from chorale.runners.mpi.config import MpiConfig
+from chorale.runners.msccl.commands import gpus_per_machine
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.oneccl.config import OneCclConfig
+from chorale.runners.process_launch.slurm import slurm_output
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.values import CampaignSection
+from chorale.tuner.files.html_template import render_script
+from chorale.tuner.files.read_write import read_file, write_file
+
+PROFILE_VARIABLE = "CHORALE_SLURM"
+"""Names the file of the profile where a command does not."""
+
+_DURATION = re.compile(r"(\d+)(s|min|h|d)")
+_UNIT_MINUTES = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}
+_SLURM_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
+
+
+def slurm_time(value: Any) -> Any:
+    """Return a time limit as Slurm takes it: 90, 1:30:00 and 1-00:00 stay, 90min, 2h and 1d become minutes."""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        return str(max(1, round(int(match[1]) * _UNIT_MINUTES[match[2]])))
+    return value
+
+
+def limit_minutes(text: str) -> float:
+    """Return the minutes of a limit in the form of Slurm: MIN, MIN:SEC, H:MIN:SEC, D-H, D-H:MIN or D-H:MIN:SEC."""
+    days, dash, clock = text.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    units = (60.0, 1.0, 1 / 60) if dash or len(parts) == 3 else (1.0, 1 / 60)
+    return 24 * 60.0 * int(days or 0) + sum(part * unit for part, unit in zip(parts, units, strict=False))
+
+
+def _is_time(value: str) -> str:
+    if not _SLURM_TIME.fullmatch(value):
+        raise ValueError("a time limit is written as 90min, 2h, 1d or as Slurm does, such as 1-12:00:00")
+    return value
+
+
+def _is_one_line(value: str) -> str:
+    if not value or not value.isprintable():
+        raise ValueError("the value should be one line of text")
+    return value
+
+
+def _is_word(value: str) -> str:
+    if re.search(r"\s", _is_one_line(value)):
+        raise ValueError("the value should be one word")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_is_word)]
+Line = Annotated[str, AfterValidator(_is_one_line)]
+TimeLimit = Annotated[str, BeforeValidator(slurm_time), AfterValidator(_is_time)]
+
+
+class Container(CampaignSection):
+    """What commands of a job run in: with pyxis a container of srun, with Apptainer `apptainer exec`."""
+
+    kind: Literal["pyxis", "apptainer"] = Field(description="Who starts it.")
+    image: Word = Field(description="Image, as its program takes it.")
+    mounts: list[Word] = Field(default=[], description="Folders to mount, as FOLDER or FOLDER:INSIDE.")
+    options: list[Word] = Field(default=[], description="Further options, such as --nv.")
+
+    @property
+    def srun_options(self) -> list[str]:
+        """What srun is told, nothing where it has no part in it."""
+        if self.kind != "pyxis":
+            return []
+        mounts = [f"--container-mounts={','.join(_both_sides(mount) for mount in self.mounts)}"] if self.mounts else []
+        return [f"--container-image={self.image}", *mounts, *self.options]
+
+    @property
+    def prefix(self) -> list[str]:
+        """What stands before a command, nothing where srun starts the container."""
+        if self.kind != "apptainer":
+            return []
+        return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
+
+
+def _both_sides(mount: str) -> str:
+    return mount if ":" in mount else f"{mount}:{mount}"
+
+
+class SlurmProfile(CampaignSection):
+    """What jobs of a site say to Slurm. Without a value Slurm's own default holds."""
+
+    partition: Word | None = Field(default=None, description="Partition.")
+    account: Word | None = Field(default=None, description="Account.")
+    time: TimeLimit | None = Field(default=None, description="Time limit: 90min, 2h, 1d, or as Slurm writes it.")
+    constraint: Word | None = Field(default=None, description="Features that nodes must have.")
+    nodes: int | None = Field(default=None, ge=1, description="Nodes; by default what the runner needs.")
+    tasks_per_node: int | None = Field(default=None, ge=1, description="Tasks of a node; by default its ranks.")
+    gpus_per_node: int | None = Field(
+        default=None, ge=0, description="GPUs of a node; by default its ranks with msccl, else none. 0 asks for none."
+    )
+    sbatch: list[Line] = Field(default=[], description="Further options of sbatch, such as --qos=short.")
+    srun: list[Word] = Field(default=[], description="Further options of the sruns of the script, such as --cpu-bind.")
+    prologue: list[Line] = Field(default=[], description="Lines before everything, such as module load nccl.")
+    container: Container | None = Field(default=None, description="Container in which commands run.")
+    command: Word | None = Field(default=None, description="chorale on the nodes; by default the path of this one.")
+    ray: bool | None = Field(default=None, description="Bring Ray up on all nodes; by default where it is needed.")
+    ray_options: list[Word] = Field(default=[], description="Further options of `ray start`.")
+    requeue_at_most: int = Field(default=20, ge=0, description="How often a campaign that did not end may requeue.")
+    stop_s: int = Field(default=120, ge=10, description="Seconds before the end of the job for stopping in order.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for option in self.sbatch:
+            if not option.startswith("-"):
+                raise ValueError(f"`sbatch` should hold options, which begin with `-`: {option}")
+        if self.time is not None and 60 * limit_minutes(self.time) < 2 * self.stop_s:
+            raise ValueError(f"`time` should be at least twice the {self.stop_s} s of `stop_s`: {self.time}")
+        return self
+
+    def requests(self) -> list[str]:
+        """Return the options of sbatch that do not depend on what runs."""
+        named = {
+            "partition": self.partition,
+            "account": self.account,
+            "time": self.time,
+            "constraint": self.constraint,
+        }
+        return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.sbatch]
+
+
+def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
+    """Return the profile in the YAML file at `path`, by default the one that `PROFILE_VARIABLE` names, if any.
+
+    changes: values in place of the file's, where they are not None
+    Raises InvalidInput for anything that does not fit.
+    """
+    path = path or os.environ.get(PROFILE_VARIABLE) or None
+    document: Any = {}
+    if path is not None:
+        try:
+            document = yaml.safe_load(read_file(path).decode(errors="replace")) or {}
+        except yaml.YAMLError as error:
+            raise InvalidInput("a profile of a site must be valid YAML", error, f"repair {path}") from None
+    if not isinstance(document, dict):
+        raise InvalidInput("a profile of a site must be a mapping of keys to values", path, "write `partition: gpu`")
+    document |= {name: value for name, value in changes.items() if value is not None}
+    try:
+        return SlurmProfile.model_validate(document)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        keys = ".".join(map(str, fault["loc"])) or "profile"
+        known = ", ".join(SlurmProfile.model_fields)
+        rule = f"key `{keys}` of the profile of a site: {fault['msg'].removeprefix('Value error, ')}"
+        raise InvalidInput(rule, fault["input"], f"known keys: {known}") from None
+
+
+def this_command() -> str:
+    """Return the command of this installation, which nodes that share its folder can run."""
+    beside = Path(sys.executable).parent / "chorale"
+    return str(beside) if beside.exists() else "chorale"
+
+
+_ANSWER_LIMIT_S = 60.0
+_POLL_S = 2.0
+_SILENCE_LIMIT_S = 300.0
+_UNFINISHED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "PREEMPTED")
+FORGOTTEN = ""
+"""Instead of the state of a job that ended so long ago (`MinJobAge`) that Slurm knows it no more."""
+
+CODE_SUFFIX = ".code"
+"""Of the file beside the output of a job in which its script leaves its exit code."""
+
+INTERRUPTED = 130
+_MISSING = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """A job that was submitted; `output` and `messages` are the files of its standard streams, made when it starts."""
+
+    job_id: str
+    output: str
+    messages: str
+
+
+def submit(script: str, folder: Path, name: str) -> SubmittedJob:
+    """Submit `script`, whose job is called `name` and writes into `folder`; remember it there under its name.
+
+    Unavailable, with sbatch's words, where it is refused.
+    """
+    if shutil.which("sbatch") is None:
+        raise Unavailable("a job is submitted with sbatch", "no such command", _MISSING)
+    done = subprocess.run(
+        ["sbatch", "--parsable"],  # noqa: S607
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=_ANSWER_LIMIT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Unavailable("Slurm must take the job", done.stderr.strip(), "change the profile of the site (--site)")
+    job_id = done.stdout.strip().partition(";")[0]
+    number = f"{job_id}-0" if "--array=" in script else job_id
+    job = SubmittedJob(job_id, str(folder / f"{name}-{number}.out"), str(folder / f"{name}-{number}.err"))
+    write_file(str(_record(folder, name)), json.dumps(asdict(job)).encode())
+    return job
+
+
+def submitted(folder: Path, name: str) -> SubmittedJob | None:
+    """Return the latest job called `name`, None where none was submitted from this data folder."""
+    path = _record(folder, name)
+    return SubmittedJob(**json.loads(path.read_text())) if path.is_file() else None
+
+
+def _record(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
+    """Wait until a job has ended, handing what it says meanwhile to `show`; return its exit code.
+
+    A job that is requeued has not ended. 130 for one that was cancelled, 1 for other ends without a code.
+    """
+    shown = 0
+    while True:
+        state, code = _state_at_last(job.job_id)
+        text = _read(job.messages)
+        show(text[shown:])
+        shown = len(text)
+        if not is_unfinished(state):
+            return _code_left(job) if state == FORGOTTEN else _exit_code(state, code)
+        time.sleep(_POLL_S)
+
+
+def _state_at_last(job_id: str) -> tuple[str, int]:
+    """Return what `job_state` does, also where Slurm does not answer for a while, as when its controller restarts."""
+    deadline_s = time.monotonic() + _SILENCE_LIMIT_S
+    while True:
+        try:
+            return job_state(job_id)
+        except Unavailable:
+            if shutil.which("scontrol") is None or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_POLL_S)
+
+
+def is_unfinished(state: str) -> bool:
+    """Whether a job in this state runs, or will."""
+    return state in _UNFINISHED
+
+
+def _exit_code(state: str, code: int) -> int:
+    return INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1)
+
+
+def _code_left(job: SubmittedJob) -> int:
+    """Return the exit code that the script of a job has written at its end; 1 for one that did not get there."""
+    text = _read(str(Path(job.output).with_suffix(CODE_SUFFIX))).strip()
+    return int(text) if text.isdigit() else 1
+
+
+def job_state(job_id: str) -> tuple[str, int]:
+    """Return state and exit code of a job, of the first task of an array; `FORGOTTEN` where Slurm has forgotten it."""
+    try:
+        line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
+    except Unavailable as error:
+        if "Invalid job id" in str(error):
+            return FORGOTTEN, 0
+        raise
+    tasks = [dict(word.partition("=")[::2] for word in text.split()) for text in line.splitlines() if text.strip()]
+    first = min(tasks, key=lambda task: int(task.get("ArrayTaskId", "0").partition("-")[0] or 0))
+    return first["JobState"], int(first.get("ExitCode", "0:0").partition(":")[0])
+
+
+def cancel(job: SubmittedJob) -> None:
+    """Cancel a job; what it runs stops in order."""
+    slurm_output("scancel", job.job_id)
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text(errors="replace") if file.is_file() else ""
+
+
+TEMPLATE = Path(__file__).parent / "job.sh.jinja"
+STOP_VARIABLE = "CHORALE_STOP_S"
+"""How many seconds before the end of the job a command stops by itself: sooner than the signal of Slurm."""
+
+REQUEUE_VARIABLE = "CHORALE_REQUEUES"
+"""Set where a script goes on with a campaign that was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """What a job asks for; `gpus` of a node, `hosts` where the nodes are named, `ray` whether Ray is to be on them."""
+
+    nodes: int
+    tasks_per_node: int
+    gpus: int = 0
+    hosts: tuple[str, ...] = ()
+    ray: bool = False
+
+    def requests(self) -> list[str]:
+        """Return the options of sbatch."""
+        gpus = [f"--gpus-per-node={self.gpus}"] if self.gpus else []
+        hosts = [f"--nodelist={','.join(self.hosts)}"] if self.hosts else []
+        return [f"--nodes={self.nodes}", f"--ntasks-per-node={self.tasks_per_node}", *gpus, *hosts]
+
+
+def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -> JobShape:
+    """Return what a job needs in which `config` measures on `topology`; the profile's numbers come first.
+
+    InvalidInput where the nodes of the profile have no room for the ranks.
+    """
+    shape = _needed(config, topology)
+    nodes = profile.nodes or shape.nodes
+    tasks = profile.tasks_per_node or -(-shape.nodes * shape.tasks_per_node // nodes)
+    if nodes * tasks < shape.nodes * shape.tasks_per_node:
+        ranks = shape.nodes * shape.tasks_per_node
+        way_out = "change `nodes` or `tasks_per_node` of the profile"
+        raise InvalidInput(f"a job must have a task for each of {ranks} ranks", f"{nodes} nodes of {tasks}", way_out)
+    gpus = shape.gpus if profile.gpus_per_node is None else profile.gpus_per_node
+    return JobShape(nodes, tasks, gpus, shape.hosts, shape.ray if profile.ray is None else profile.ray)
+
+
+def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
+    ranks = topology.compute_count
+    if isinstance(config, MscclConfig):
+        per_node = config.for_network(topology).gpus_per_node or ranks
+        return JobShape(-(-ranks // per_node), per_node, per_node, tuple(config.hosts), config.takes_nodes_from_ray)
+    if isinstance(config, MpiConfig) and config.where in (None, "cluster") and config.fabric is None:
+        hosts = _distinct(config.hosts)
+        per_node = -(-ranks // len(hosts)) if hosts else gpus_per_machine(topology) or 1
+        return JobShape(len(hosts) or -(-ranks // per_node), per_node, hosts=hosts)
+    if isinstance(config, OneCclConfig) and config.where == "cluster":
+        return JobShape(ranks, 1, ray=True)
+    return JobShape(1, 1)
+
+
+def _distinct(hosts: str | None) -> tuple[str, ...]:
+    """Return the names of a comma list; a file of hosts is read in the job."""
+    if hosts is None or hosts.startswith("@"):
+        return ()
+    return tuple(dict.fromkeys(word.partition(":")[0] for word in hosts.split(",") if word))
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A command as a job.
+
+    arguments: of `chorale`, without those about Slurm
+    folder:    where it runs; `home` is the data folder, which all nodes must see
+    resumes:   whether it is a campaign, which stops, requeues and goes on
+    tasks:     of an array that work on one campaign together; 1 for no array
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    folder: Path
+    home: Path
+    shape: JobShape
+    resumes: bool = False
+    tasks: int = 1
+
+    def script(self, profile: SlurmProfile) -> str:
+        """Return the batch script; same job and profile, same text."""
+        uses_ray = self.shape.ray or self.tasks > 1
+        ray_name = "$SLURM_ARRAY_JOB_ID" if self.tasks > 1 else "$SLURM_JOB_ID"
+        output = f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}"
+        return render_script(
+            TEMPLATE,
+            requests=[*self._requests(profile), *profile.requests()],
+            title=f"chorale {self.arguments[0]} --slurm",
+            prologue=profile.prologue,
+            bin=None if profile.command or profile.container else str(Path(this_command()).parent),
+            output=f"{output}.out",
+            code_file=f"{output}{CODE_SUFFIX}",
+            variables=self._variables(profile),
+            ray=uses_ray,
+            ray_folder=str(self.home / "slurm"),
+            ray_name=ray_name,
+            ray_options="".join(f" {shlex.quote(option)}" for option in profile.ray_options),
+            array=self.tasks > 1,
+            srun_options=_words([*profile.srun, *(profile.container.srun_options if profile.container else [])]),
+            prefix=_prefix(profile),
+            python=self._python(profile),
+            command=self._command(profile),
+            resumes=self.resumes,
+            requeue_at_most=profile.requeue_at_most,
+        )
+
+    def _requests(self, profile: SlurmProfile) -> list[str]:
+        # On nodes of their own: tasks that shared nodes would disturb one another.
+        array = [f"--array=0-{self.tasks - 1}", "--exclusive"] if self.tasks > 1 else []
+        pattern = "%A-%a" if self.tasks > 1 else "%j"
+        requeue = ["--requeue", "--open-mode=append"] if self.resumes else ["--no-requeue"]
+        return [
+            f"--job-name={self.name}",
+            f"--chdir={self.folder}",
+            f"--output={self.home}/slurm/{self.name}-{pattern}.out",
+            f"--error={self.home}/slurm/{self.name}-{pattern}.err",
+            f"--signal=B:USR1@{profile.stop_s}",
+            *requeue,
+            *array,
+            *self.shape.requests(),
+        ]
+
+    def _variables(self, profile: SlurmProfile) -> Mapping[str, str]:
+        requeues = {REQUEUE_VARIABLE: str(profile.requeue_at_most)} if self.resumes and profile.requeue_at_most else {}
+        return {"CHORALE_HOME": str(self.home), STOP_VARIABLE: str(profile.stop_s), **requeues}
+
+    def _command(self, profile: SlurmProfile) -> str:
+        words = [profile.command or this_command(), *self.arguments]
+        return _in_container(profile, shlex.join(words))
+
+    def _python(self, profile: SlurmProfile) -> str:
+        inside = profile.container is not None or profile.command is not None
+        return _in_container(profile, "python3" if inside else shlex.quote(sys.executable))
+
+
+def _in_container(profile: SlurmProfile, command: str) -> str:
+    """Return the command of a shell that runs `command` on the first node, in the container if there is one."""
+    container = profile.container
+    if container is None or not container.srun_options:
+        return _prefix(profile) + command
+    step = ["srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", *profile.srun, *container.srun_options]
+    return f"{shlex.join(step)} {command}"
+
+
+def _prefix(profile: SlurmProfile) -> str:
+    prefix: Sequence[str] = [] if profile.container is None else profile.container.prefix
+    return f"{shlex.join(prefix)} " if prefix else ""
+
+
+def _words(words: Sequence[str]) -> str:
+    return "".join(f" {shlex.quote(word)}" for word in words)
