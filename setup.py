@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -50,11 +49,10 @@ def _ship_native_code(folder: Path) -> None:
     from chorale.runners.local.network_target import network_target  # noqa: PLC0415 - as above
     from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
 
-    home = Path(os.environ.get("CHORALE_HOME") or ROOT / "build/native-home")
     for code in (engine_target(), network_target(), plugin_target()):
         path = shipped_file(code, folder)
         try:
-            built = build_native(code, home)
+            built = build_native(code)
         except Unavailable as error:
             print(f"warning: {code.name} is built at first use: {error}", file=sys.stderr)  # noqa: T201
             continue

@@ -18,7 +18,6 @@ from filelock import FileLock
 from hypothesis import settings
 
 from chorale.tuner.files.home import Home
-from tests.native_code import share_native_code
 from tests.pictures import draw_nothing
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
@@ -182,6 +181,5 @@ def home(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.MonkeyPatch)
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")
-    share_native_code(root)
     monkeypatch.setenv("CHORALE_HOME", str(root))
     return Home(root)

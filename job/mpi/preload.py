@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home, print_library
+from chorale.runners.engine.build import NativeTarget, build_native, print_library
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import Unavailable
@@ -28,7 +28,7 @@ _LIBRARIES = ("-lmpi", "-lmpi_abi")
 _LIMIT_S = 20.0
 
 
-def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path:
+def preload_library(mpicc: Path | None = None) -> Path:
     """Return the library for LD_PRELOAD, built first where that was not done before.
 
     mpicc: of the MPI that programs use; by default the one beside mpiexec
@@ -38,10 +38,7 @@ def preload_library(home: Path | None = None, mpicc: Path | None = None) -> Path
     definitions, includes, library = _mpi_of(mpicc or find_mpicc())
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}", *definitions)
-    return build_native(
-        NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)),
-        (home or native_home()).resolve(),
-    )
+    return build_native(NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)))
 
 
 def find_mpicc() -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home, print_library
+from chorale.runners.engine.build import NativeTarget, build_native, print_library
 
 NATIVE = Path(__file__).parent / "native"
 _FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
@@ -23,12 +23,12 @@ def plugin_target() -> NativeTarget:
     return NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
 
 
-def tuner_plugin(home: Path | None = None) -> Path:
+def tuner_plugin() -> Path:
     """Return the library for NCCL_TUNER_PLUGIN: that of the wheel, else built first where that was not done before.
 
     Unavailable without a compiler where it has to be built.
     """
-    return build_native(plugin_target(), (home or native_home()).resolve())
+    return build_native(plugin_target())
 
 
 def main() -> int:

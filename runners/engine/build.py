@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,9 +50,19 @@ class NativeTarget:
     linked: tuple[str, ...] = ()
 
 
-def native_home() -> Path:
-    """Return the folder under which native code is kept by default: that of the user's data of Chorale."""
-    return Path(os.environ.get("CHORALE_HOME", "chorale-data"))
+def native_folder() -> Path:
+    """Return where native code is kept: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native, of this user alone.
+
+    Never a data folder: those are shared, copied and unpacked from archives, and what lies here is run. Where the home
+    folder cannot be written, it is this user's folder for temporary files.
+    """
+    from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in _build_once
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
+    with suppress(OSError):
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = cache.absolute() / "chorale"
+    return (folder if make_private(folder) else temporary_folder()) / "native"
 
 
 def print_library(build: Callable[[], Path]) -> int:
@@ -64,18 +75,18 @@ def print_library(build: Callable[[], Path]) -> int:
     return 0
 
 
-def build_native(target: NativeTarget, home: Path) -> Path:
+def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     """Return the file of `target`, built first if that was not done before.
 
-    It lies in a folder under `home` that is named by the content of all that it is made from, beside the log of its
-    build. Of processes that want it at once, such as the ranks of a job, one builds and the others wait for it.
+    It lies under `folder` (by default `native_folder()`) by the content of all that it is made from, beside the log of
+    its build. Of processes that want it at once, such as the ranks of a job, one builds and the others wait for it.
     Unavailable without a compiler, or if it fails.
     """
     shipped = shipped_file(target, SHIPPED)
     if shipped.exists() and "CXX" not in os.environ:
         return shipped
     compiler = find_compiler()
-    path = home.absolute() / "native" / target.name / _key(target, compiler) / target.name
+    path = (folder or native_folder()).absolute() / target.name / _key(target, compiler) / target.name
     if not path.exists():
         _build_once(target, compiler, path)
     return path
@@ -140,7 +151,7 @@ def _build_once(target: NativeTarget, compiler: Command, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rule, way_out = "native code needs a folder that can be written", "set CHORALE_HOME to one"
+        rule, way_out = "native code needs a folder that can be written", "set XDG_CACHE_HOME to one"
         raise Unavailable(rule, f"{path.parent}: {error.strerror}", way_out) from error
     refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
     lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)

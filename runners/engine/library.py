@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Op, RankProgram
@@ -305,9 +305,9 @@ class Engine:
         return str(self._library.chorale_error(self._engine).decode(errors="replace"))
 
 
-def engine_library(home: Path | None = None) -> Path:
+def engine_library() -> Path:
     """Return the library, built first where that was not done before. Unavailable without a compiler."""
-    return build_native(engine_target(), home or native_home())
+    return build_native(engine_target())
 
 
 def engine_target() -> NativeTarget:

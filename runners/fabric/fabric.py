@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, bucket_honest_bytes, wire_queue_bytes
 from chorale.runners.fabric.plan import (
@@ -187,7 +187,7 @@ _WIRE_WAY_OUT = "use root, or --links bucket, which is dishonest for small messa
 def require_wire() -> Path:
     """Return the program of the process; raises Unavailable with the reason where links cannot be a process."""
     require_tun()
-    return build_native(LINKS, native_home())
+    return build_native(LINKS)
 
 
 def require_tun() -> None:

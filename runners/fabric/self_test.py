@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.fabric.fabric import NATIVE, EmulatedFabric, bring_up, enter_command, processor_s, temporary_fabric
 from chorale.runners.fabric.links import LinkKind, LinkOptions, SelfTest, carried_bytes
@@ -119,7 +119,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
     Raises Unavailable without a compiler, if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
     streams = sorted({stream for exchange in exchanges for stream in exchange.sizes_bytes})
-    program = build_native(EXCHANGES, native_home()).resolve()
+    program = build_native(EXCHANGES)
     enter = enter_command(fabric.pid, True) if fabric.in_user_namespace and os.geteuid() != 0 else ()
     pipe = subprocess.PIPE
     command = [*enter, str(program), str(limit_s)]

@@ -29,7 +29,7 @@ from chorale.runners.api.programs import (
     only_programs,
     program_connections,
 )
-from chorale.runners.engine.build import build_native, native_home
+from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rank_part import RankPart
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
@@ -50,7 +50,7 @@ from chorale.synth.topology.topology import Topology
 
 def network_program() -> Path:
     """Return the program of the network, built first where that was not done before. Unavailable without a compiler."""
-    return build_native(network_target(), native_home())
+    return build_native(network_target())
 
 
 class NetworkControl:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE, engine_library
 from chorale.synth.errors import InvalidInput
 
@@ -81,12 +81,11 @@ class NativeLibraries:
         return self.engine.exists() and self.messages.exists()
 
 
-def native_libraries(home: Path | None = None) -> NativeLibraries:
+def native_libraries() -> NativeLibraries:
     """Return the libraries, built first where that was not done before. Unavailable without a compiler."""
-    folder = (home or native_home()).resolve()
     sources = (Path(__file__).parent / "native" / "mpi_messages.cpp",)
     messages = NativeTarget("libchorale_mpi_messages.so", sources, ("-shared", "-fPIC"), (NATIVE,))
-    return NativeLibraries(engine_library(folder), build_native(messages, folder))
+    return NativeLibraries(engine_library(), build_native(messages))
 
 
 MOST_BYTES = 2**30

@@ -32,4 +32,4 @@ class OneCclConfig(FabricConfig):
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
 
         require_one_process()
-        return OneCclRunner(self.fabric, self.where, version=self.version, home=home)
+        return OneCclRunner(self.fabric, self.where, version=self.version)

@@ -113,8 +113,8 @@ INTERPRETER = "interpreter"
 _LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 
 
-def build_interpreter(home: Path, version: Version = DEFAULT_VERSION) -> Path:
-    """Return the interpreter's executable, built under `home` first if that was not done before.
+def build_interpreter(version: Version = DEFAULT_VERSION) -> Path:
+    """Return the interpreter's executable, built first if that was not done before.
 
     Raises Unavailable, with the command that helps, without a compiler or oneCCL's packages.
     """
@@ -127,7 +127,7 @@ def build_interpreter(home: Path, version: Version = DEFAULT_VERSION) -> Path:
         includes=(SOURCES, NATIVE, parts.include),
         linked=(str(parts.archive), *_LINKED),
     )
-    return build_native(target, home)
+    return build_native(target)
 
 
 _LIMIT_S = 600.0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
@@ -104,7 +102,6 @@ class OneCclRunner(LiveRunner[RankGroup]):
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.
             On loopback there is no network: times are about this machine's memory and scheduler
     version: of oneCCL
-    home:   folder where the built interpreter is kept; None means $CHORALE_HOME or ./chorale-data
     fault:  misbehaviour on purpose, for tests
 
     The time limit of a request counts from when the ranks have found one another, for which they have
@@ -119,13 +116,11 @@ class OneCclRunner(LiveRunner[RankGroup]):
         where: str | None = None,
         *,
         version: Version = DEFAULT_VERSION,
-        home: Path | None = None,
         fault: InjectedFault | None = None,
     ) -> None:
         super().__init__()
         self._fabric, self._where = fabric, where
         self._version = version
-        self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._misbehaviour = fault
         self._placement: RankPlacement | None = None
 
@@ -137,7 +132,7 @@ class OneCclRunner(LiveRunner[RankGroup]):
         return validate_request(request, self.library, _faults)
 
     def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
-        interpreter = build_interpreter(self._home, self._version)
+        interpreter = build_interpreter(self._version)
         self.close()
         placement = self._placement = place_ranks(request.topology, self._where, self._fabric)
         if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:

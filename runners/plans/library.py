@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.engine.library import DataType
 
@@ -96,11 +96,11 @@ class PlanExecutor:
         return str(self._library.chorale_plans_error(self._open).decode(errors="replace"))
 
 
-def plan_library(home: Path | None = None) -> Path:
+def plan_library() -> Path:
     """Return the library, built first where that was not done before. Unavailable without a compiler."""
     sources = (*sorted(NATIVE.glob("*.cpp")), ENGINE / "element_types.cpp")
     flags = ("-O3", "-shared", "-fPIC", "-pthread")
-    return build_native(NativeTarget(_LIBRARY, sources, flags, (ENGINE,)), home or native_home())
+    return build_native(NativeTarget(_LIBRARY, sources, flags, (ENGINE,)))
 
 
 @cache

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder
+from chorale.runners.measurement.private_files import write_private
 from chorale.synth.errors import Unavailable
 
 TOKEN_BYTES = 32
@@ -80,9 +81,7 @@ def _token_path() -> Path:
 
 def _create_token(path: Path) -> None:
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(secrets.token_hex(TOKEN_BYTES))
+    write_private(path, secrets.token_hex(TOKEN_BYTES).encode(), replace=False)
 
 
 def _tighten(path: Path) -> None:

@@ -21,7 +21,6 @@ from tests.browser.conftest import Serving
 from tests.browser.test_page import photographed
 from tests.live.on_fabrics import require_fabrics
 from tests.live.watch.healthy_hour import fill
-from tests.native_code import share_native_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -43,7 +42,6 @@ def fabric() -> Iterator[EmulatedFabric]:
 
 @pytest.fixture
 def watch(fabric: EmulatedFabric, service: Serving, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    share_native_code(service.home)
     file = tmp_path / "fabric.yaml"
     table = str(tmp_path / "fabric.table")
     config = {"name": "live", "topology": _SPEC, "fabric": fabric.name, "table": table, "canary": {"seconds": 30}}

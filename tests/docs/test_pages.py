@@ -17,7 +17,6 @@ from chorale.tuner.cli.main import command_line, main
 from tests.command import Finished, chorale
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, WITHOUT_RAY, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
-from tests.native_code import share_native_code
 from tests.soak.launches import without_workers
 
 FILES_BEFORE = (
@@ -89,7 +88,6 @@ def follow(page: str, desk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch,
     shutil.copytree(desk, folder)
     monkeypatch.chdir(folder)
     (folder / "data").mkdir(mode=0o700)
-    share_native_code(folder / "data")
     monkeypatch.setenv("CHORALE_HOME", str(folder / "data"))
     text = (DOCS / page).read_text()
     for line in MORE_BEFORE.get(page, ()):

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.live import children
-from tests.native_code import share_native_code
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data folder where oneCCL's interpreter is built, once for all tests."""
-    folder = tmp_path_factory.mktemp("home")
-    share_native_code(folder)
-    return folder
+    """Return a data folder for all tests."""
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(autouse=True)

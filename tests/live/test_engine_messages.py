@@ -88,8 +88,8 @@ def _sums(rank: int, messages: _Messages, depths: Sequence[int], path: Path) -> 
     return sums
 
 
-def test_a_program_may_follow_one_with_a_longer_queue(home: Path) -> None:
-    path, library = engine_library(home), Library()
+def test_a_program_may_follow_one_with_a_longer_queue() -> None:
+    path, library = engine_library(), Library()
     messages = [library.of_rank(rank) for rank in range(2)]
     with ThreadPoolExecutor(2) as threads:
         ranks = [threads.submit(_sums, rank, messages[rank], (3, 2, 5, 1), path) for rank in range(2)]

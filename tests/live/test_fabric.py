@@ -36,7 +36,6 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.command import chorale
-from tests.native_code import share_native_code
 
 pytestmark = pytest.mark.alone
 
@@ -354,7 +353,6 @@ def _refused() -> subprocess.Popen[str]:
 def test_the_command(
     capsys: pytest.CaptureFixture[str], up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    share_native_code(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     ring = ("fabric", "up", "ring:3", "--link-mbps", "2", "--name", SPARE_NAME)
     try:

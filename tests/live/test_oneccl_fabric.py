@@ -42,13 +42,13 @@ CHECKS = params(runner_kit.CHECKS, pytest.mark.alone, FAST)
 
 
 @pytest.mark.parametrize("version", VERSION_PARAMS)
-def test_the_interpreter_builds_with_every_version(home: Path, version: Version) -> None:
-    assert os.access(build_interpreter(home, version), os.X_OK)
+def test_the_interpreter_builds_with_every_version(version: Version) -> None:
+    assert os.access(build_interpreter(version), os.X_OK)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
-    check(lambda: OnAnyFabric(OneCclRunner(NAME, home=home), NAME))
+def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(lambda: OnAnyFabric(OneCclRunner(NAME), NAME))
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def ring() -> Iterator[EmulatedFabric]:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("version", VERSION_PARAMS)
-def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path, version: Version) -> None:
+def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, version: Version) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
     request = request_of(RING, size_bytes=size_bytes, library=("ring",), timeout_s=60.0)
-    with OneCclRunner(NAME, version=version, home=home) as runner:
+    with OneCclRunner(NAME, version=version) as runner:
         outcome = measured(runner.submit(request))
     for name in ("program", library_result("ring")):
         (result,) = outcome.results[name]
@@ -75,7 +75,7 @@ def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric,
 
 
 @pytest.mark.slow
-def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric, home: Path) -> None:
+def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric) -> None:
     def cut() -> None:
         networks = ring.networks()
         while sum(Path(f"/proc/{pid}/cwd/joined").exists() for pid in processes_in(networks)) < 4:
@@ -85,7 +85,7 @@ def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric, home: Path) ->
 
     thread = threading.Thread(target=cut)
     thread.start()
-    with OneCclRunner(NAME, home=home) as runner:
+    with OneCclRunner(NAME) as runner:
         outcome = runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0))
     thread.join()
     failure = failed(outcome, FailureKind.TIMEOUT)
@@ -93,9 +93,9 @@ def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric, home: Path) ->
     assert not processes_in(ring.networks())
 
 
-def test_without_a_fabric_or_a_cluster_it_is_unavailable(home: Path) -> None:
+def test_without_a_fabric_or_a_cluster_it_is_unavailable() -> None:
     topology: Topology = parse_topology("circulant:11,2,3")
     request = request_of(ring_allreduce(range(11)), topology.spec)
-    with OneCclRunner(home=home) as runner:
+    with OneCclRunner() as runner:
         failure = failed(runner.submit(request), FailureKind.UNAVAILABLE)
     assert "none for circulant:11,2,3; run: chorale fabric up circulant:11,2,3" in failure.message

@@ -58,9 +58,9 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 
 @pytest.fixture
-def on_loopback(home: Path, version: Version) -> OnLoopback:
+def on_loopback(version: Version) -> OnLoopback:
     """Return what makes a runner; its argument is a fault, if any."""
-    return lambda fault=None: OneCclRunner(where="loopback", version=version, home=home, fault=fault)
+    return lambda fault=None: OneCclRunner(where="loopback", version=version, fault=fault)
 
 
 def _pair(program: Program = PAIR, **others: object) -> RunRequest:
@@ -282,10 +282,10 @@ def test_the_environment_says_what_matters_and_no_host(on_loopback: OnLoopback, 
 @needs_oneccl
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-def test_ranks_run_on_the_nodes_of_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_run_on_the_nodes_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     # The one node of the cluster of these tests takes every rank, as if it had the resource of each.
     monkeypatch.setattr(hosts, "nodes_by_rank", lambda alive, ranks: [alive[0]] * ranks)
-    with OneCclRunner(home=home) as runner:
+    with OneCclRunner() as runner:
         environment = measured(runner.submit(_pair())).environment
         failed(runner.submit(_pair(with_deadlock(PAIR, 1), timeout_s=1.0)), FailureKind.TIMEOUT)
     assert environment["network"] == "cluster"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE, encode_rank
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from tests.live.engine.cases import RankMemory, random_case
@@ -29,7 +29,7 @@ def build_driver(sanitizer: str) -> Path:
     """Return the driver, with all of the engine in it."""
     sources = (Path(__file__).parent / "engine_driver.cpp", *sorted(NATIVE.glob("*.cpp")))
     flags = (*SANITIZERS[sanitizer], "-pthread")
-    return build_native(NativeTarget(f"engine_driver_{sanitizer}", sources, flags, (NATIVE,)), native_home())
+    return build_native(NativeTarget(f"engine_driver_{sanitizer}", sources, flags, (NATIVE,)))
 
 
 def write_tasks(path: Path, seed: int, tasks: int, calls: int, networks: Sequence[str] = EIGHT) -> None:

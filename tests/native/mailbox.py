@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE
 
 
@@ -20,7 +20,7 @@ class Messages(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     sources = (Path(__file__).parent / "mailbox.cpp",)
     target = NativeTarget("libmailbox.so", sources, ("-shared", "-fPIC"), (NATIVE,))
-    library = ctypes.CDLL(str(build_native(target, native_home())))
+    library = ctypes.CDLL(str(build_native(target)))
     library.mailbox_new.restype = ctypes.c_void_p
     library.mailbox_free.argtypes = (ctypes.c_void_p,)
     library.mailbox_messages.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Messages))

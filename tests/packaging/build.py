@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.native_code import SHARED
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,13 +32,13 @@ def build_wheel(folder: Path, python: Path | None = None) -> Path:
     """
     source = copy_checkout(folder / "source")
     build = [python or sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(source)]
-    home = folder / "home"
+    environment = dict(os.environ)
     if python is None:
         native = Path("synth", "kernels", "native", "kernels.so")
         shutil.copyfile(ROOT / native, source / native)  # built for these sources by `make setup`: no second time
         build.append("--no-build-isolation")
-        home = SHARED.parent  # where the engine was built before
-    environment = os.environ | {"CHORALE_HOME": str(home)}
+    else:
+        environment["XDG_CACHE_HOME"] = str(folder / "cache")
     subprocess.run(build, check=True, capture_output=True, env=environment)
     (wheel,) = folder.glob("chorale_collectives-*.whl")
     return wheel

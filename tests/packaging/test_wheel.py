@@ -72,7 +72,7 @@ from chorale.runners.local.ranks import network_program
 from chorale.job.nccl.plugin import tuner_plugin
 print(engine_library(), network_program(), tuner_plugin())
 """
-    environment |= {"PATH": str(tmp_path), "CHORALE_HOME": str(tmp_path / "home")}  # without a compiler
+    environment |= {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "home")}  # without a compiler
     environment.pop("CXX", None)
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
 from chorale.job.mpi.preload import preload_library
-from chorale.runners.engine.build import native_home
 from chorale.synth.errors import Unavailable
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
 from chorale.tuner.doctor.diagnosis import Check, Diagnosis, diagnose
-from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result
 
 
@@ -34,17 +30,9 @@ def doctor(as_json: AsJson = False) -> None:
 def _mpi_preload() -> dict[str, str | None]:
     """Return the library for LD_PRELOAD under MPI programs, built at the first time, or why there is none."""
     try:
-        return {"mpi_preload": str(preload_library(_native_folder())), "mpi_preload_reason": None}
+        return {"mpi_preload": str(preload_library()), "mpi_preload_reason": None}
     except Unavailable as missing:
         return {"mpi_preload": None, "mpi_preload_reason": str(missing)}
-
-
-def _native_folder() -> Path:
-    """Return where native code is built: the data folder if there is one, which looking does not make, else a cache."""
-    if Home.from_environment().root.exists():
-        return native_home()
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "chorale" / "native"
 
 
 def _parts(diagnosis: Diagnosis) -> Table:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER
+from chorale.runners.measurement.private_files import read_secret, why_foreign, write_private
 from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
@@ -23,11 +25,18 @@ class Home:
 
     @staticmethod
     def from_environment() -> Home:
-        """Return $CHORALE_HOME, or `chorale-data` in the current folder."""
+        """Return $CHORALE_HOME, or `chorale-data` in the current folder.
+
+        InvalidInput for a folder of another user, or one that others may write to.
+        """
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
             way_out = "point CHORALE_HOME at a folder whose name is UTF-8"
             raise InvalidInput("the path of the data folder must be UTF-8", repr(str(root)), way_out)
+        if root.exists() and (reason := why_foreign(root)) is not None:
+            rule = "the data folder must be yours alone: what is in it says what runs, and who may call"
+            way_out = f"set CHORALE_HOME to a folder of yours, or take this one: chown it, and chmod go-w {root}"
+            raise InvalidInput(rule, f"{root}: {reason}", way_out)
         return Home(root)
 
     @property
@@ -79,6 +88,21 @@ class Home:
             raise Unavailable("the data folder must be writable", f"{folder}: {error.strerror}", way_out) from error
         self._tighten()
         return folder
+
+    def secret(self, path: Path, make: Callable[[], str]) -> str:
+        """Return the secret in the file at `path` inside this folder, which `make` gives where there is none yet.
+
+        Unavailable where it cannot be written, InvalidInput for a file that others can read or that has no secret.
+        """
+        self.create(path.parent)
+        try:
+            if not os.path.lexists(path):
+                with suppress(FileExistsError):  # another process was faster
+                    write_private(path, f"{make()}\n".encode(), replace=False)
+            return read_secret(path)
+        except OSError as error:
+            way_out = "point CHORALE_HOME at a folder that can be written"
+            raise Unavailable("a secret must have a file", f"{path}: {error.strerror}", way_out) from error
 
     def _tighten(self) -> None:
         ours = (self.campaigns, self.artifacts, self.best, self.experiments, self.service)

@@ -8,7 +8,6 @@ import hmac
 import ipaddress
 import os
 import secrets
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file
@@ -266,7 +266,11 @@ def read_tokens(path: Path) -> list[TokenEntry]:
 def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
     """Write the file at `path`, for its owner alone; any failure leaves the old one."""
     text = yaml.safe_dump({"tokens": [entry.document() for entry in entries]}, sort_keys=False)
-    write_private(path, text.encode())
+    try:
+        write_private(path, text.encode())
+    except OSError as error:
+        rule = "the folder of secrets must be writable"
+        raise Unavailable(rule, f"{path}: {error.strerror}", "choose another file") from error
 
 
 def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEntry]]) -> None:
@@ -287,32 +291,17 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
         os.close(lock)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Write `content` to a new file of mode 0600 and put it at `path`. Unavailable if that cannot be done."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        rule = "the folder of secrets must be writable"
-        raise Unavailable(rule, f"{path}: {error.strerror}", "choose another file") from error
-
-
 def require_private(path: Path) -> None:
     """Refuse a file that other users may change: who writes it decides who may call."""
     try:
-        mode = path.stat().st_mode
+        reason = why_foreign(path)
     except OSError as error:
         raise InvalidInput(
             "a file of the service must be there", f"{path}: {error.strerror}", "check the path"
         ) from error
-    if stat.S_ISREG(mode) and mode & 0o022:
+    if reason is not None:
         rule = "a file that says who may do what must be writable by its owner only"
-        raise InvalidInput(rule, f"{path}: mode {stat.S_IMODE(mode):04o}", f"chmod go-w {path}")
+        raise InvalidInput(rule, f"{path}: {reason}", f"chmod go-w {path}, or make one of your own")
 
 
 def make_token() -> tuple[str, str]:
@@ -328,14 +317,7 @@ def token_file(home: Home) -> Path:
 
 def local_token(home: Home) -> str:
     """Return the token of whoever may read the data folder: an administrator on loopback. Made at the first start."""
-    path = home.service / "local-token"
-    if not path.exists():
-        write_private(path, f"{make_token()[0]}\n".encode())
-    facts = path.lstat()
-    if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077 or facts.st_uid != os.geteuid():
-        rule = "the token of this machine must be readable by its owner only"
-        raise InvalidInput(rule, str(path), "remove it; the next start makes a new one")
-    return read_file(str(path)).decode().strip()
+    return home.secret(home.service / "local-token", lambda: make_token()[0])
 
 
 class TokenCallers:

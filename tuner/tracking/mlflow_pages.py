@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.measurement.machine import PRIVATE_FILE
+from chorale.runners.measurement.private_files import read_secret
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.files.home import Home
@@ -36,15 +36,8 @@ _Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 def password_file(home: Home) -> Path:
     """Return the file, of this user alone, that has the password of the pages; made if it is missing."""
-    path = home.create(home.root) / "ui-password"
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w") as stream:
-            stream.write(secrets.token_urlsafe(_PASSWORD_BYTES) + "\n")
-    except FileExistsError:
-        path.chmod(PRIVATE_FILE)
-    except OSError as error:
-        way_out = "point CHORALE_HOME at a folder that can be written"
-        raise Unavailable("the pages need a password", f"{path}: {error.strerror}", way_out) from error
+    path = home.root / "ui-password"
+    home.secret(path, lambda: secrets.token_urlsafe(_PASSWORD_BYTES))
     return path
 
 
@@ -53,7 +46,7 @@ def serve_pages(home: Home, host: str, port: int) -> None:
 
     What is secret in the address of the store stays in this process.
     """
-    password = password_file(home).read_text().strip()
+    password = read_secret(password_file(home))
     application = PasswordGate(_mlflow_application(home), USER, password)
     import uvicorn  # noqa: PLC0415 - only this command pays for it
 

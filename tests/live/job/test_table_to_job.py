@@ -16,7 +16,6 @@ import chorale as ch
 from chorale.runners.engine.library import engine_library
 from chorale.tuner.files.home import Home
 from tests.command import chorale
-from tests.native_code import share_native_code
 from tests.unit.tuner.launch.test_tuning import run as run_campaign
 
 RANKS = 4
@@ -31,7 +30,6 @@ def data_folder(tmp_path: Path, mlflow_template: Path, monkeypatch: pytest.Monke
     root = tmp_path / "home"
     root.mkdir()
     shutil.copy(mlflow_template, root / "mlflow.db")
-    share_native_code(root)
     monkeypatch.setenv("CHORALE_HOME", str(root))
     return Home(root)
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.live.slurm.cluster import SlurmCluster, missing_for_slurm
-from tests.native_code import share_native_code
 from tests.stand_ins.gpu_cluster import LAUNCHERS, put_stand_ins, stand_in_environment
 
 BIN = Path(sys.executable).parent
@@ -73,7 +72,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     for name in ("home", "memory", "jobs"):
         (folder / name).mkdir()
-    share_native_code(folder / "home")
     put_stand_ins(folder / "bin")
     for launcher in LAUNCHERS:
         (folder / "bin" / launcher).unlink()  # these are real here

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.live.on_fabrics import require_fabrics
-from tests.native_code import share_native_code
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -23,7 +22,6 @@ def _scenario(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
     require_fabrics(f"scenario-{os.getpid()}", f"the fault {fault}")
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    share_native_code(home)
     command = [sys.executable, "-m", "chorale.experiments.watch_demo", "--fault", fault, "--topology", topology]
     environment = {**os.environ, "CHORALE_HOME": str(home)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False)

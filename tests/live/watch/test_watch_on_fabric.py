@@ -23,7 +23,6 @@ from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
 from tests.live.on_fabrics import require_fabrics
-from tests.native_code import share_native_code
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -39,7 +38,6 @@ class _Watch:
         home = folder / "home"
         if not home.exists():
             home.mkdir(mode=0o700)
-            share_native_code(home)
         path = folder / "fabric.yaml"
         path.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "chorale", "watch", str(path), "--json"]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE TUNER PLUG-IN IS
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuner_plugin(tmp_path_factory.mktemp("native"))
+    return tuner_plugin()
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.engine import build
-from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native, shipped_file
+from chorale.runners.engine.build import LOCK, LOG, NativeTarget, build_native, native_folder, shipped_file
+from chorale.runners.measurement.machine import temporary_folder
 from chorale.synth.errors import Unavailable
 
 GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
@@ -85,8 +86,23 @@ def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_folder_that_cannot_be_made_is_named(target: NativeTarget, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match="Not a directory; set CHORALE_HOME"):
+    with pytest.raises(Unavailable, match="Not a directory; set XDG_CACHE_HOME"):
         build_native(target, tmp_path / "file")
+
+
+def test_code_is_kept_in_a_cache_of_this_user(
+    target: NativeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the data folder is not run: others may have made it. Nor is a cache that others can write to."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "deep" / "cache"))
+    path = build_native(target)
+    assert path.is_relative_to(tmp_path / "deep" / "cache" / "chorale" / "native")
+    assert (tmp_path / "deep" / "cache" / "chorale").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "data").exists()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "program.cpp"))  # no folder
+    assert native_folder() == temporary_folder() / "native"
 
 
 def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> None:

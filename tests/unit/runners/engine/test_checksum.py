@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE, engine_library
 from tests import native
 
@@ -25,7 +25,7 @@ def _function(path: Path, name: str) -> Checksum:
 def _by_table() -> Checksum:
     source = Path(native.__path__[0]) / "checksum_by_table.cpp"
     target = NativeTarget("libchecksum_by_table.so", (source,), ("-shared", "-fPIC"), (NATIVE,))
-    return _function(build_native(target, native_home()), "checksum_by_table")
+    return _function(build_native(target), "checksum_by_table")
 
 
 def _of_engine() -> Checksum:

@@ -105,7 +105,7 @@ def test_a_missing_compiler_is_unavailable_with_the_command(
     if chosen is not None:
         monkeypatch.setenv("CXX", chosen)
     with pytest.raises(Unavailable, match=rf"C\+\+ compiler is needed.*{found}.*apt-get install g\+\+"):
-        build_interpreter(tmp_path)
+        build_interpreter()
 
 
 def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -113,6 +113,7 @@ def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 1\n{script}\n')
     path.chmod(0o700)
     monkeypatch.setenv("CXX", str(path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning: odd"; echo $1 >> "${0%/*}/calls"'
@@ -120,12 +121,12 @@ COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning:
 
 def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = build_interpreter(tmp_path / "home")
+    first = build_interpreter()
     assert first.read_text() == "#built\n"
     log = (first.parent / "build.log").read_text()
     assert "-std=c++17" in log
     assert "warning: odd" in log
-    assert build_interpreter(tmp_path / "home") == first
+    assert build_interpreter() == first
     calls = [Path(output).name for output in (tmp_path / "calls").read_text().split()]
     assert calls.count("interpreter") == 1
     assert len(calls) == len(set(calls))
@@ -136,22 +137,22 @@ def test_whatever_it_is_made_from_changes_its_folder(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = build_interpreter(tmp_path / "home")
+    first = build_interpreter()
     (parts / build.ARCHIVE).write_text("another archive")
-    second = build_interpreter(tmp_path / "home")
+    second = build_interpreter()
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "main.cpp").write_text("int main() {}")
     monkeypatch.setattr(build, "SOURCES", sources)
-    third = build_interpreter(tmp_path / "home")
+    third = build_interpreter()
     assert len({first, second, third}) == 3
 
 
 def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "echo 'error: no such header' >&2; exit 1")
     with pytest.raises(Unavailable, match=r"must compile and link; got see .*build\.log") as failure:
-        build_interpreter(tmp_path / "home")
-    (log,) = (tmp_path / "home").rglob("build.log")
+        build_interpreter()
+    (log,) = (tmp_path / "cache").rglob("build.log")
     assert str(log) in str(failure.value)
     assert "no such header" in log.read_text()
     assert not list(log.parent.glob("build-*"))

@@ -10,7 +10,6 @@ import pytest
 
 from chorale.tuner.doctor import diagnosis
 from tests.command import chorale
-from tests.native_code import share_native_code
 from tests.stand_ins.gpu_cluster import put_stand_ins
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -25,7 +24,6 @@ def parts(document):
 
 
 def test_a_ready_machine(capsys, tmp_path, monkeypatch):
-    share_native_code(tmp_path)
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
@@ -62,7 +60,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
 @pytest.fixture
 def no_build(monkeypatch):
     """The library for MPI programs is there: building it takes seconds, and is another test's."""
-    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda home: "built")
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
 
 
 @pytest.mark.usefixtures("no_build")
@@ -132,10 +130,9 @@ def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
 
 
 def test_looking_makes_no_data_folder(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda home: home)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
     done = chorale(capsys, "doctor", "--json")
     assert checks(done.document)["data folder"]["ok"]
-    assert done.document["mpi_preload"] == str(tmp_path / "cache" / "chorale" / "native")
+    assert done.document["mpi_preload"] == "built"
     assert list(tmp_path.iterdir()) == []

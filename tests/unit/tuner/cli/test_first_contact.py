@@ -9,7 +9,6 @@ import pytest
 
 from chorale.tuner.cli.commands import COMMANDS
 from tests.command import chorale
-from tests.native_code import share_native_code
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +151,6 @@ def test_results_go_to_stdout_and_fit_80_columns(
 def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = folder / "cache" / "chorale" / "native"  # where `doctor` builds what it tries
     kept.mkdir(parents=True)
-    share_native_code(kept)
     for arguments in (
         ("doctor", "--json"),
         ("topology", "list"),

@@ -14,7 +14,6 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.targets.registry import target_named
 from tests.command import chorale
 from tests.conformance.example_programs import ring_allreduce, with_swapped_offset
-from tests.native_code import share_native_code
 from tests.stand_ins.gpu_cluster import put_stand_ins
 from tests.stand_ins.nccl_tests import PROGRAM_BYTES_PER_US, PROGRAM_US
 
@@ -25,7 +24,6 @@ SIMULATED = ("--runner", "simulated", "--link-mbps", "1000", "--sizes")
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "home").mkdir()
-    share_native_code(tmp_path / "home")
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
 
 

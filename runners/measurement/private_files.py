@@ -1,0 +1,70 @@
+"""Files and folders that decide what runs or who may call: of this user, writable by nobody else, written whole."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import stat
+from pathlib import Path
+
+from chorale.runners.measurement.machine import PRIVATE_FILE
+from chorale.synth.errors import InvalidInput
+
+_MIN_CHARACTERS = 16
+
+
+def why_foreign(path: Path) -> str | None:
+    """Return why somebody else may have made what is at `path`; None where only this user or root can change it.
+
+    As ssh sees it: the owner, then the bits of the mode that let others write. Those of the group are allowed where the
+    group has the number of this user: systems that give each user a group of that number let it write by default.
+    """
+    status = path.stat()
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        return f"it belongs to {_user_name(status.st_uid)}"
+    shared = stat.S_IWOTH if status.st_gid == user else stat.S_IWOTH | stat.S_IWGRP
+    if status.st_mode & shared:
+        return f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def _user_name(user: int) -> str:
+    try:
+        return f"the user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"the user with the number {user}"
+
+
+def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """Write `content` to a new file of mode 0600, then put it at `path`: whole, or not at all.
+
+    replace: whether it may take the place of a file; FileExistsError where it may not and there is one
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_secret(path: Path) -> str:
+    """Return the secret in the file at `path`, which nobody but this user may read; InvalidInput for any other file."""
+    status = path.lstat()
+    way_out = "remove it: the next start makes a new one"
+    if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid != os.geteuid():
+        raise InvalidInput("a secret must be in a file that its owner only can read", str(path), way_out)
+    secret = path.read_text(errors="replace").strip()
+    if len(secret) < _MIN_CHARACTERS:
+        rule = f"a secret must have at least {_MIN_CHARACTERS} characters"
+        raise InvalidInput(rule, f"{len(secret)} in {path}", way_out)
+    return secret
