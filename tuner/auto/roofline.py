@@ -1,4 +1,4 @@
-"""What a fabric allows, what a library's usual ring reaches of it, and what the best schedule does."""
+"""What a fabric allows, what the library does on it, and what the best schedule does."""
 
 from __future__ import annotations
 
@@ -17,23 +17,33 @@ from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
+from chorale.tuner.costs.library_graph import LibraryName, has_gpus
+from chorale.tuner.costs.library_model import (
+    IN_SWITCH,
+    LibraryAlgorithm,
+    baseline_label,
+    fastest_of_each,
+    library_algorithms,
+    library_best,
+    library_schedule,
+    unit_bytes_per_s,
+)
 from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.quantities import algbw_text, seconds_text
 from chorale.tuner.reports.tables import facts_table
 
 SIZES = (2**16, 2**20)
-LIBRARY_METHOD = "ring"
-"""What libraries choose for large sizes, and what stands for one where none is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +103,27 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
     best = synthesized_allreduce(topology, "auto")
     bound = bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte)
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
-    schedules = {best.schedule.method: best} | _library(topology, best)
+    algorithms = library_algorithms(topology, ALLREDUCE, _library_of(fabric))
+    schedules = {best.schedule.method: best}
+    if (
+        algorithms
+        and (method := library_best(algorithms).method)
+        and (own := library_schedule(topology, ALLREDUCE, method))
+    ):
+        schedules.setdefault(method, own)
+    in_network = _in_network(topology)
+    baselines = [_baseline(each, topology, bound, in_network) for each in fastest_of_each(algorithms)]
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
     gap = best.cost.time_per_byte / bound.value - 1
     document = {
         "fabric": _fabric(fabric),
         "collective": ALLREDUCE.name.value,
         "bound": {"time_per_byte": str(bound.value), "algbw": float(1 / bound.value)},
-        "in_network": _in_network(topology),
+        "in_network": in_network,
         "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
-        "library": LIBRARY_METHOD if len(schedules) > 1 else None,
+        "library": baselines[0] if baselines else None,
+        "baselines": baselines,
         "calibration": _calibration(measured),
         "results": [row for contest_at_size in measured for row in contest_at_size.rows()],
         "not_measured": why_not,
@@ -111,6 +131,30 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "seconds": time.monotonic() - started_s,
     }
     return document, best
+
+
+def _library_of(fabric: DiscoveredFabric) -> LibraryName | None:
+    """Return the library of the tool that described the fabric; None if that says nothing, or the network does."""
+    if has_gpus(fabric.topology) or not fabric.has_accelerators:
+        return None
+    tools: dict[str, LibraryName] = {"nvidia-smi": "NCCL", "rocm-smi": "RCCL"}
+    return tools.get(fabric.source.partition(" ")[0])
+
+
+def _baseline(
+    algorithm: LibraryAlgorithm, topology: Topology, bound: Bound, in_network: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return an algorithm of the library as a part of the bound that counts for it: NVLS adds in switches."""
+    acts = in_network is not None and algorithm.name in IN_SWITCH
+    least = Fraction(in_network["time_per_byte"]) if in_network is not None and acts else bound.value
+    algbw = algorithm.bytes_per_s / float(unit_bytes_per_s(topology))
+    return {
+        **algorithm.document(),
+        "method": algorithm.method,
+        "algbw": algbw,
+        "of_bound": algbw * float(least),
+        "bound": "in_network" if acts else "ranks",
+    }
 
 
 def _in_network(topology: Topology) -> dict[str, Any] | None:
@@ -140,9 +184,15 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
         acting = document["in_network"]["time_per_byte"]
         table.add_row("with switches that add", f"{_algbw(acting, fabric['bandwidth_unit'])} (synth --in-network)")
     for name, costs in document["schedules"].items():
-        part = f"{costs['of_bound']:.0%} of the bound"
-        label = "a library's ring" if name == document["library"] else f"this schedule ({name})"
-        table.add_row(label, f"{_algbw(costs['time_per_byte'], fabric['bandwidth_unit'])}, {part}")
+        if document["library"] is None or name != document["library"]["method"] or len(document["schedules"]) == 1:
+            part = f"{costs['of_bound']:.0%} of the bound"
+            table.add_row(
+                f"this schedule ({name})", f"{_algbw(costs['time_per_byte'], fabric['bandwidth_unit'])}, {part}"
+            )
+    if (library := document["library"]) is not None:
+        which = " with switches" if library["bound"] == "in_network" else ""
+        rate = _algbw(str(Fraction(1 / library["algbw"])), fabric["bandwidth_unit"])
+        table.add_row(baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}")
     for row in document["results"]:
         table.add_row(f"measured at {_about(row['size_bytes'])}", _measured_text(row))
     if document["calibration"] is not None:
@@ -172,16 +222,6 @@ def _measured_text(row: Mapping[str, Any]) -> str:
 def synthesized_allreduce(topology: Topology, method: str) -> VerifiedSchedule:
     """Return the verified schedule of an allreduce by `method`."""
     return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options()), SerialExecutor())
-
-
-def _library(topology: Topology, best: VerifiedSchedule) -> dict[str, VerifiedSchedule]:
-    """Return the ring that libraries take, unless it is the best itself or does not suit the network."""
-    if best.schedule.method == LIBRARY_METHOD:
-        return {}
-    try:
-        return {LIBRARY_METHOD: synthesized_allreduce(topology, LIBRARY_METHOD)}
-    except InvalidInput:
-        return {}
 
 
 def _measured(

@@ -13,7 +13,7 @@ from chorale.synth.methods.method import Options
 from chorale.tuner.cli.options import CollectiveName, ExecutorName, Root, Shards, Spec, Workers, file_to_write
 from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.config.executors import open_executor
-from chorale.tuner.costs.nccl_model import nccl_choices
+from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, bound_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import isqrt
@@ -25,6 +25,7 @@ from chorale.synth.simulation.simulate import Fidelity, simulate
 from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.library_model import baseline_label, library_algorithms, library_choice
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte, simulate_program, usual_buffer_bytes
 from chorale.tuner.reports.quantities import fact_label, fact_text
 from chorale.tuner.reports.show import topology_document
@@ -98,11 +99,21 @@ class ComparisonModel:
         trace = simulate_program(content, side.topology, network, size_bytes, buffer_bytes)
         return trace.end_s + self.pricing.unmodelled_program_s(content)
 
+    def library(self, side: Side, size_bytes: int) -> dict[str, Any]:
+        """Return what the library takes at `size_bytes` by its own model, and the microseconds; nulls without one."""
+        algorithms = library_algorithms(side.topology, _collective(side))
+        if not algorithms:
+            return {"library": None, "library_us": None}
+        is_link, network = side.topology.bandwidth_unit == "link", self.pricing.network(side.topology)
+        unit = float(network.unit_bytes_per_s(side.topology)) if is_link else 1.0
+        chosen = library_choice([replace(each, bytes_per_s=each.bytes_per_s * unit) for each in algorithms], size_bytes)
+        return {"library": chosen.document(), "library_us": chosen.seconds(size_bytes) * 1e6}
+
 
 def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """Return the JSON document of two sides on one network.
 
-    results:    seconds of both at each size, and how much faster the second is
+    results:    seconds of both at each size, how much faster the second is, and what the library takes by its model
     crossovers: sizes between those asked for, found by bisection to 1 %, at which one overtakes the other
 
     InvalidInput for different networks or collectives.
@@ -121,6 +132,7 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
                 "time_us": [time_s * 1e6 for time_s in both],
                 "speedup": both[0] / both[1],
                 "faster": _faster(both),
+                **model.library(first, size),
             }
             for size, both in times.items()
         ],
@@ -171,15 +183,19 @@ def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
         texts = ("" if side.get(name) is None else fact_text(name, side[name], unit) for side in sides)
         terms.add_row(fact_label(name), *texts)
     times = Table(title="time by size, us")
-    for heading in ("size", "first", "second", "first / second"):
+    for heading in ("size", "first", "second", "first / second", "library"):
         times.add_column(heading, justify="right")
     for row in document["results"]:
-        times.add_row(
-            format_size(row["size_bytes"]), *(f"{time_us:.5g}" for time_us in row["time_us"]), f"{row['speedup']:.3f}"
-        )
+        both = (f"{time_us:.5g}" for time_us in row["time_us"])
+        times.add_row(format_size(row["size_bytes"]), *both, f"{row['speedup']:.3f}", _library_text(row))
     for cross in document["crossovers"]:
-        times.add_row(f"{format_size(cross['size_bytes'])} on", f"{cross['faster_above']} is faster", "", "")
+        times.add_row(f"{format_size(cross['size_bytes'])} on", f"{cross['faster_above']} is faster", "", "", "")
     return [terms, times]
+
+
+def _library_text(row: Mapping[str, Any]) -> str:
+    """Return the library's time and which algorithm it is, by its own model; "" without one."""
+    return "" if row["library"] is None else f"{row['library_us']:.5g}, {baseline_label(row['library'])}"
 
 
 _SHOWN_NODES = 12
@@ -203,7 +219,8 @@ def bound_comparison(side: Side, model: ComparisonModel, sizes_bytes: Sequence[i
     for size in sorted(sizes_bytes):
         time_us = model.time_s(side, size) * 1e6
         least_us = float(bound.value * size / unit_bytes_per_s) * 1e6
-        results.append({"size_bytes": size, "time_us": time_us, "least_us": least_us, "ratio": time_us / least_us})
+        row = {"size_bytes": size, "time_us": time_us, "least_us": least_us, "ratio": time_us / least_us}
+        results.append(row | model.library(side, size))
     return {
         "topology": topology_document(topology),
         "collective": str(collective),
@@ -259,9 +276,9 @@ def bound_tables(document: Mapping[str, Any]) -> list[Table]:
         more = ", ..." if len(cut) > _SHOWN_NODES else ""
         terms.add_row("links that limit", f"those out of {', '.join(cut[:_SHOWN_NODES])}{more}")
     times = Table(title="time by size, us")
-    for heading in ("size", "predicted", "least by bandwidth", "ratio"):
+    for heading in ("size", "predicted", "least by bandwidth", "ratio", "library"):
         times.add_column(heading, justify="right")
     for row in document["results"]:
         numbers = (f"{row[key]:.5g}" for key in ("time_us", "least_us"))
-        times.add_row(format_size(row["size_bytes"]), *numbers, f"{row['ratio']:.3f}")
+        times.add_row(format_size(row["size_bytes"]), *numbers, f"{row['ratio']:.3f}", _library_text(row))
     return [terms, times]

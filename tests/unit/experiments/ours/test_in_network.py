@@ -7,8 +7,15 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.framework.catalog import load
-from chorale.experiments.ours.in_network import FABRICS, LARGEST_GAP, MIXED, PUBLISHED_RATES, RANDOM, SLOW
-from chorale.tuner.costs.nccl_model import PUBLISHED
+from chorale.experiments.ours.in_network import (
+    FABRICS,
+    LARGEST_GAP,
+    MIXED,
+    PUBLISHED,
+    PUBLISHED_RATES,
+    RANDOM,
+    SLOW,
+)
 
 
 @pytest.mark.parametrize(("spec", "alone", "bound"), [("h100:1", 257.14, 450), ("h100:2", 266.67, 400)])

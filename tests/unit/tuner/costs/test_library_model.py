@@ -1,0 +1,115 @@
+"""What libraries take by their own models: channels, rates, choices, and that no baseline is weaker."""
+
+from __future__ import annotations
+
+import pytest
+
+from chorale.experiments.ours.in_network import LARGEST_ERROR, PUBLISHED, PublishedRate
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.costs.library_graph import LibraryGraph, library_fabric
+from chorale.tuner.costs.library_model import (
+    LibraryAlgorithm,
+    baseline_label,
+    library_algorithms,
+    library_best,
+    nccl_choices,
+)
+from chorale.tuner.files.topology_specs import load_topology
+from tests.command import chorale
+
+SIZES = [2**power for power in range(10, 35)]
+
+
+def best(spec: str, collective=ALLREDUCE) -> LibraryAlgorithm:  # type: ignore[no-untyped-def]
+    return library_best(library_algorithms(parse_topology(spec), collective))
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=str)
+def test_large_sizes_are_near_what_is_published(published: PublishedRate) -> None:
+    size = 2**33
+    [time] = {each.seconds(size) for each in library_algorithms(parse_topology(published.spec))
+              if (each.name, each.protocol) == (published.algorithm, "simple")}  # fmt: skip
+    assert size / time / 1e9 == pytest.approx(published.algbw, rel=LARGEST_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rings", "nvls"),
+    [
+        # 18 links of 20.6 carry 6 rings of 60, split in two; with 8 NICs of 50, 8 rings of 45.
+        ("h100:1", LibraryGraph(12, 30, 30), LibraryGraph(8, 40, 40)),
+        ("h100:2", LibraryGraph(8, 45, 45), LibraryGraph(8, 40, 48)),
+        ("a100:1", LibraryGraph(12, 20, 20), None),  # 12 links of 20
+        ("a100:2", LibraryGraph(8, 24, 24), None),
+        ("b200:1", LibraryGraph(16, 45, 45), LibraryGraph(8, 80, 80)),
+        ("mi300x:1", LibraryGraph(7, 48, 48), None),
+    ],
+)
+def test_channels_are_those_of_the_graph_search(spec: str, rings: LibraryGraph, nvls: LibraryGraph | None) -> None:
+    fabric = library_fabric(parse_topology(spec))
+    assert fabric.ring_graph() == rings
+    assert fabric.nvls_graph() == nvls
+
+
+@pytest.mark.parametrize(
+    ("spec", "label", "algbw"),
+    [
+        ("a100:1", "NCCL 2.28.3 (ring, 24 channels)", 240 * 8 / 14),  # published: busbw 230 to 240
+        ("h100:1", "NCCL 2.28.3 (nvls, 16 channels)", 272.0),
+        ("b200:1", "NCCL 2.28.3 (nvls, 16 channels)", 473.6),  # published: busbw 830 to 840
+        ("mi300x:1", "RCCL 2.27 (ring, 7 channels)", 192.0),  # AMD: 7 x 48 usable, busbw 310 to 330
+    ],
+)
+def test_the_baseline_is_what_the_library_takes(spec: str, label: str, algbw: float) -> None:
+    assert baseline_label(best(spec).document()) == label
+    assert best(spec).bytes_per_s / 1e9 == pytest.approx(algbw)
+
+
+def test_gpus_that_are_joined_in_pairs_have_rings_over_all_links() -> None:
+    """Four A100 with three bundles of four NVLinks each: 3 x 80 by NCCL's rates, as a single ring would not have."""
+    topology = load_topology("file:tests/data/fabric_tools/a100x4-nv4.txt")
+    assert library_best(library_algorithms(topology)).bytes_per_s / 1e9 == pytest.approx(160)
+
+
+def test_one_gpu_for_each_host_has_pat() -> None:
+    names = {each.name for each in library_algorithms(parse_topology("railclos:4,1,50,1"), ALLGATHER)}
+    assert names == {"ring", "pat"}
+
+
+def test_networks_without_gpus_are_compared_with_mpi() -> None:
+    algorithm = best("hypercube:3")
+    assert (algorithm.library, algorithm.method, algorithm.bytes_per_s) == ("MPICH", "rabenseifner", 4 / 7)
+    assert {each.library for each in library_algorithms(parse_topology("fattree:4"))} == {"MPICH", "Open MPI", "NCCL"}
+
+
+@pytest.mark.parametrize(
+    "spec", ["h100:1", "a100:2", "mi300x:2", "mi250:1", "nvl72:1", "railclos:2,4,25,1", "torus:4x4"]
+)
+@pytest.mark.parametrize("collective", [ALLREDUCE, ALLGATHER], ids=lambda each: each.name.value)
+def test_no_model_is_faster_than_what_is_proven(spec: str, collective) -> None:  # type: ignore[no-untyped-def]
+    topology = parse_topology(spec)
+    unit = 1 if topology.bandwidth_unit == "link" else 1e9
+    bound = in_network_bound(topology, collective) or bound_of_ranks(topology, collective)
+    for each in library_algorithms(topology, collective):
+        assert each.bytes_per_s / unit <= float(1 / bound.value) * (1 + 1e-9)
+
+
+def test_switches_are_chosen_where_the_library_has_them() -> None:
+    """Not on A100, whose switches only pass on; small sizes take LL."""
+    chosen = {spec: nccl_choices(parse_topology(spec), SIZES) for spec in ("h100:1", "h100:2", "a100:1", "mi300x:1")}
+    assert chosen["h100:1"][-1][1].name == "nvls"
+    assert chosen["h100:2"][-1][1].name == "nvls_tree"
+    assert chosen["a100:1"][-1][1].name == chosen["mi300x:1"][-1][1].name == "ring"
+    assert all(choices[0][1].protocol == "ll" for choices in chosen.values())
+
+
+def test_the_table_is_written(capsys, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    table = tmp_path / "nccl.csv"
+    done = chorale(capsys, "bound", "h100:1", "--collective", "allreduce", "--nccl-tuner-csv", table)
+    assert done.code == 0
+    rows = table.read_text().splitlines()[1:]
+    assert rows[-1].startswith("allreduce,")
+    assert ",nvls,simple,0,-1,8,-1,-1" in rows[-1]
+    refused = chorale(capsys, "bound", "h100:1", "--nccl-tuner-csv", table)
+    assert refused.code == 2

@@ -1,0 +1,306 @@
+"""What NCCL and RCCL see of a network, and the channels that their graph search finds there.
+
+A channel is a ring or a tree that gets the same rate on every link; the search tries a list of rates and takes the one
+at which channels carry most together (NCCL 2.28.3, src/graph/search.cc). On boxes with an NVSwitch that is a matter of
+counting, and so it is here. On boxes of direct links the channels are replaced by what no rings can exceed, the
+narrowest cut, so that a baseline is rather too strong than too weak.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.automorphism import connected_labels
+from chorale.synth.topology.boxes import NETWORK_KINDS, boxes_of
+from chorale.synth.topology.failures import without
+from chorale.synth.topology.topology import Topology
+
+LibraryName = Literal["NCCL", "RCCL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A kind of GPU: GB/s that one of its links carries, `physical`, and what the library counts, `modelled`."""
+
+    name: str
+    library: LibraryName
+    physical: float
+    modelled: float
+
+
+VOLTA = Generation("volta", "NCCL", 25.0, 20.0)
+AMPERE = Generation("ampere", "NCCL", 25.0, 20.0)
+HOPPER = Generation("hopper", "NCCL", 25.0, 20.6)
+BLACKWELL = Generation("blackwell", "NCCL", 50.0, 40.1)
+MI200 = Generation("mi200", "RCCL", 50.0, 36.0)
+MI300 = Generation("mi300", "RCCL", 64.0, 48.0)
+MI350 = Generation("mi350", "RCCL", 76.8, 48.0)
+"""Rates of src/graph/topo.h in NCCL 2.28.3 and RCCL 2.27."""
+
+_PCI = {15.75: 12.0, 31.5: 24.0, 63.0: 48.0}
+"""Physical rate of a PCIe slot of 16 lanes -> what NCCL counts."""
+
+_FAMILIES = {
+    "a100": AMPERE, "h100": HOPPER, "h200": HOPPER, "railclos": HOPPER, "b200": BLACKWELL, "nvl72": BLACKWELL,
+    "mi250half": MI200, "mi250": MI200, "mi300x": MI300, "mi355x": MI350,
+}  # fmt: skip
+_FAMILY = re.compile(rf"\b({'|'.join(_FAMILIES)}):")
+_BY_RATE = ((700.0, BLACKWELL), (320.0, HOPPER), (190.0, AMPERE), (0.0, VOLTA))
+"""Least GB/s of all NVLinks of a GPU behind an NVSwitch -> generation."""
+
+_SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "ampere": (
+        (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+        (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    ),
+    "hopper": (
+        (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+        (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+    ),
+    "blackwell": (
+        (90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18),
+        (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+    ),
+}
+"""Rates in GB/s that the search tries: within one box, and over several. Older GPUs take those of Ampere."""
+
+_UNLIMITED = 1e6
+_MOST_CHANNELS = 32
+_WORTH_TRYING = 0.49
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryGraph:
+    """Channels that the search found: GB/s of each inside a box, and between boxes."""
+
+    channels: int
+    intra: float
+    inter: float
+
+    @property
+    def total(self) -> float:
+        """GB/s of all channels inside a box."""
+        return self.channels * self.intra
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFabric:
+    """A network as the library sees it, rates in GB/s as the library counts them.
+
+    links:    of all links of a GPU within its box, or of the narrowest cut if GPUs are joined directly
+    switched: whether an NVSwitch joins the GPUs of a box;  adds: whether it multicasts and adds
+    wired:    whether GPUs have links besides PCIe
+    nics, nic: links that leave a box, and the narrowest of them; 0 for a single box
+    """
+
+    generation: Generation
+    ranks: int
+    boxes: int
+    links: float
+    switched: bool
+    adds: bool
+    wired: bool
+    nics: int = 0
+    nic: float = 0.0
+
+    @property
+    def box_ranks(self) -> int:
+        """Ranks of a box; the library divides like this, too, if boxes differ."""
+        return max(1, self.ranks // self.boxes)
+
+    def ring_graph(self) -> LibraryGraph:
+        """Return the rings that the search finds: at each rate as many as GPUs and NICs carry, the best of all."""
+        if self.generation.library == "RCCL":
+            rate = self.generation.modelled if self.wired else self.links
+            rings = max(1, round(self.links / rate))
+            total = min(self.links, self.nics * self.nic) if self.nics else self.links
+            return LibraryGraph(rings, total / rings, total / rings)
+        best = LibraryGraph(0, 0.0, 0.0)
+        for speed in self._speeds():
+            if best.channels and speed / best.inter <= _WORTH_TRYING:
+                break
+            found = min(_MOST_CHANNELS, self._fitting(speed))
+            if found * speed > best.total:
+                best = LibraryGraph(found, speed, speed)
+        if best.channels == 0:
+            return LibraryGraph(1, self.links, min(self.links, self.nic) if self.nics else self.links)
+        return self._duplicated(best)
+
+    def nvls_graph(self) -> LibraryGraph | None:
+        """Return the channels of NVLS, each with a GPU as its head: a head's links carry it twice.
+
+        None without switches that add, and with fewer than two channels.
+        """
+        if not self.adds or self.generation not in (HOPPER, BLACKWELL) or self.box_ranks < 2:
+            return None
+        heads, best = min(_MOST_CHANNELS, self.box_ranks), LibraryGraph(0, 0.0, 0.0)
+        for speed in self._speeds():
+            if best.channels and speed / best.inter <= _WORTH_TRYING:
+                break
+            found = min(heads, int(self.links / speed + 1e-9) - 1)
+            if self.nics:
+                found = min(found, self.nics * int(self.nic / speed + 1e-9))
+            elif found < heads:
+                continue
+            if found * speed > best.total:
+                best = LibraryGraph(found, speed, speed)
+        if best.channels < 2:
+            return None
+        if not self.nics:
+            return best
+        each = self.nics * self.nic / best.channels
+        faster = [speed for speed in self._speeds() if best.inter < speed <= min(each, 2 * best.intra)]
+        return LibraryGraph(best.channels, best.intra, max(faster, default=best.inter))
+
+    def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
+        """Return as many trees as there are rings; over boxes they may be faster inside, as they do not close."""
+        if not self.nics or self.box_ranks < 2:
+            return rings
+        room = self.links * self.box_ranks / (self.box_ranks - 1)
+        fitting = (speed for speed in self._speeds() if speed * rings.channels <= room and speed <= 2 * rings.inter)
+        return LibraryGraph(rings.channels, max(fitting, default=rings.intra), rings.inter)
+
+    def _speeds(self) -> Sequence[float]:
+        inside, over = _SPEEDS.get(self.generation.name, _SPEEDS["ampere"])
+        most = min(self.links, self.nic) if self.nics else self.links
+        return [speed for speed in (over if self.nics else inside) if speed <= most + 1e-9]
+
+    def _fitting(self, speed: float) -> int:
+        inside = int(self.links / speed + 1e-9)
+        return min(inside, self.nics * int(self.nic / speed + 1e-9)) if self.nics else inside
+
+    def _duplicated(self, graph: LibraryGraph) -> LibraryGraph:
+        """Return `graph` with channels split in two where the library does so, because one would be too fast."""
+        newer = self.generation in (HOPPER, BLACKWELL)
+        if graph.intra < 25.0 or (newer and graph.intra < 50.0 and graph.channels > 4):
+            return graph
+        channels = min(2 * graph.channels, _MOST_CHANNELS)
+        parts = -(-channels // graph.channels)
+        return LibraryGraph(channels, graph.intra / parts, graph.inter / parts)
+
+
+def has_gpus(topology: Topology) -> bool:
+    """Return whether the spec or the names of switches say that ranks are GPUs."""
+    kinds = {name.partition(":")[0] for name in topology.node_ids[topology.compute_count :]}
+    return bool(_FAMILY.search(topology.spec) or kinds & {"nvswitch", "cpu"})
+
+
+def library_fabric(topology: Topology, library: LibraryName | None = None) -> LibraryFabric:
+    """Return what `library` sees of `topology`, by default the library for its GPUs; InvalidInput for unit links."""
+    family = _FAMILY.search(topology.spec)
+    boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
+    inside = _first_box(topology, boxes)
+    nics, nic = _leaving(topology, inside)
+    gbytes = float(NetworkModel().unit_bytes_per_s(topology)) / 1e9
+    ranks = [rank for rank in range(topology.compute_count) if inside[rank]]
+    switch = _common_switch(topology, ranks)
+    wired = switch is not None or _are_joined(topology, ranks)
+    width = gbytes * _width(topology, ranks[0], switch)
+    links = width if switch is not None else gbytes * _narrowest(topology, inside)
+    generation = _FAMILIES[family[1]] if family else _generation(links, switch is not None, library)
+    if library is not None and generation.library != library:
+        generation = MI300 if library == "RCCL" else HOPPER
+    return LibraryFabric(
+        generation=generation,
+        ranks=topology.compute_count,
+        boxes=1 + max(boxes),
+        links=links * _counted(width, generation, wired),
+        switched=switch is not None,
+        adds=switch is not None and switch in topology.abilities,
+        wired=wired,
+        nics=nics,
+        nic=nic * gbytes,
+    )
+
+
+def _generation(links: float, switched: bool, library: LibraryName | None) -> Generation:
+    if library == "RCCL":
+        return MI300
+    return next(each for least, each in _BY_RATE if links >= least) if switched else AMPERE
+
+
+def _counted(width: float, generation: Generation, wired: bool) -> float:
+    """Return the share of physical rates that the library counts, by a `width` in GB/s that the network has.
+
+    1 if it is no whole number of physical links: then the network's rates are the library's own.
+    """
+    physical = {generation.physical: generation.modelled} if wired else _PCI
+    for rate, modelled in physical.items():
+        if width >= rate and (width / rate).is_integer() and (wired or width == rate):
+            return modelled / rate
+    return 1.0
+
+
+def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
+    """Return bool[nodes]: the ranks of the first box with the switches that belong to no network."""
+    links, ranks = topology.links, topology.compute_count
+    if not max(boxes):
+        return np.ones(topology.node_count, dtype=np.bool_)
+    named = np.array([name.partition(":")[0] in NETWORK_KINDS for name in topology.node_ids])
+    named[:ranks] = False
+    if named.any():
+        kept = ~(named[links.src] | named[links.dst])
+        labels = np.array(connected_labels(topology.node_count, links.src[kept], links.dst[kept]))
+        return np.asarray((labels == labels[0]) & ~named)
+    box = np.array([*boxes, *[-1] * (topology.node_count - ranks)])
+    beside: dict[int, set[int]] = {}
+    for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+        if src < ranks <= dst:
+            beside.setdefault(dst, set()).add(int(box[src]))
+    inside = box == 0
+    inside[[node for node, of in beside.items() if of == {0}]] = True
+    return np.asarray(inside)
+
+
+def _leaving(topology: Topology, inside: NDArray[np.bool_]) -> tuple[int, float]:
+    """Return how many links leave the box, and the bandwidth of the narrowest."""
+    links = topology.links
+    crossing = np.flatnonzero(inside[links.src] & ~inside[links.dst])
+    widths = [float(links.bandwidths[number]) for number in links.bandwidth_class[crossing].tolist()]
+    return len(widths), min(widths, default=0.0)
+
+
+def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
+    """Return the switch to which most ranks of a box have a link, if it is no part of a host; None without one."""
+    links, count = topology.links, topology.compute_count
+    ends: dict[int, set[int]] = {}
+    for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+        kind = topology.node_ids[dst].partition(":")[0]
+        if src < count <= dst and kind not in NETWORK_KINDS | {"cpu", "pci", "pcie", "host"}:
+            ends.setdefault(dst, set()).add(src)
+    found = [node for node, of in ends.items() if ranks[0] in of and 2 * len(of & set(ranks)) > len(ranks) > 1]
+    return found[0] if found else None
+
+
+def _are_joined(topology: Topology, ranks: Sequence[int]) -> bool:
+    members, links = np.isin(np.arange(topology.node_count), ranks), topology.links
+    return bool(np.any(members[links.src] & members[links.dst]))
+
+
+def _width(topology: Topology, rank: int, switch: int | None) -> float:
+    """Return the bandwidth from `rank` to `switch`, else to the first neighbour that is a rank, else to the first."""
+    links = topology.links
+    ends = links.dst[links.src == rank]
+    near = ends[ends < topology.compute_count]
+    target = switch if switch is not None else int((near if len(near) else ends)[0])
+    chosen = np.flatnonzero((links.src == rank) & (links.dst == target))
+    return sum(float(links.bandwidths[number]) for number in links.bandwidth_class[chosen].tolist())
+
+
+def _narrowest(topology: Topology, inside: NDArray[np.bool_]) -> float:
+    """Return the bandwidth that no set of rings through all ranks of the box exceeds, by the allgather's cut."""
+    ranks = int(np.count_nonzero(inside[: topology.compute_count]))
+    if ranks < 2:
+        return _UNLIMITED
+    outside = [topology.node_ids[node] for node in np.flatnonzero(~inside).tolist()]
+    box = without(topology, outside, [], topology.spec) if outside else topology
+    return float(1 / lower_bound(box, ALLGATHER).value) * (ranks - 1) / ranks

@@ -1,0 +1,344 @@
+"""What a library's own algorithms take on a network: the baseline of every comparison, by its published model.
+
+NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
+corrections by size say what to choose and not how long it takes, and are left out) over the channels of
+`chorale.tuner.costs.library_graph`. MPICH and Open MPI publish which algorithm they take but no latencies: their times
+are those of the links that the algorithm loads most. No time is below the proven bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.library_graph import (
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    LibraryFabric,
+    LibraryGraph,
+    LibraryName,
+    has_gpus,
+    library_fabric,
+)
+
+VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
+"""The versions whose source the models follow."""
+PROTOCOLS = ("ll", "ll128", "simple")
+IN_SWITCH = ("nvls", "nvls_tree")
+"""Algorithms in which switches add: the bound that counts for them is the one with switches."""
+
+_TREE_CORRECTION = (
+    (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
+    (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+)
+"""By protocol and powers of two from 64 B: the share of their rate that trees reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryAlgorithm:
+    """An algorithm of a library: `name` by its own tuner, `bytes_per_s` of the vector at best.
+
+    protocol:   of NCCL and RCCL, else ""
+    channels:   rings or trees side by side, 1 for MPI libraries
+    method:     what makes the same schedule here, if something does
+    correction: share of the rate by powers of two from 64 B
+    plateau:    from this size on latencies count 1.4 times, None for never
+    """
+
+    library: str
+    version: str
+    name: str
+    protocol: str
+    channels: int
+    latency_s: float
+    bytes_per_s: float
+    method: str | None = None
+    correction: tuple[float, ...] = ()
+    plateau_bytes: int | None = None
+
+    def seconds(self, size_bytes: int) -> float:
+        """Return the time of a vector of `size_bytes`."""
+        power = (size_bytes >> 6).bit_length() - 1
+        share = self.correction[power] if 0 <= power < len(self.correction) else 1.0
+        slow = self.plateau_bytes is not None and size_bytes >= self.plateau_bytes
+        return self.latency_s * (1.4 if slow else 1.0) + size_bytes / (self.bytes_per_s * share)
+
+    def document(self) -> dict[str, Any]:
+        """Return how JSON names a baseline."""
+        return {
+            "library": self.library, "version": self.version, "algorithm": self.name, "channels": self.channels,
+        }  # fmt: skip
+
+
+def library_algorithms(
+    topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | None = None
+) -> list[LibraryAlgorithm]:
+    """Return what the library has for `collective` on `topology`, by its own model; [] if it publishes no model.
+
+    library: by default NCCL or RCCL for networks of GPUs, and for others, which may be of GPUs, MPI libraries, too
+
+    Networks whose unit is "link" give times in links: 1 link is 1 byte a second, and only MPI libraries are compared.
+    """
+    found: list[LibraryAlgorithm] = []
+    if collective.name.value not in MPI_METHODS:
+        return found
+    if topology.bandwidth_unit != "link":
+        found += _gpu_algorithms(library_fabric(topology, library), collective)
+    if library is None and not has_gpus(topology):
+        found += _mpi(topology, collective)
+    return [_within_bound(each, topology, collective) for each in found]
+
+
+def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
+    """Return the fastest of `algorithms`, at least one, at `size_bytes`: what the library's tuner takes."""
+    return min(algorithms, key=lambda each: each.seconds(size_bytes))
+
+
+def library_best(algorithms: Sequence[LibraryAlgorithm]) -> LibraryAlgorithm:
+    """Return the algorithm of `algorithms`, at least one, with the highest rate."""
+    return max(algorithms, key=lambda each: each.bytes_per_s)
+
+
+def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgorithm]:
+    """Return each algorithm of a library with its fastest protocol for large sizes, the fastest first."""
+    found: dict[tuple[str, str], LibraryAlgorithm] = {}
+    for each in sorted(algorithms, key=lambda each: -each.bytes_per_s):
+        found.setdefault((each.library, each.name), each)
+    return list(found.values())
+
+
+def baseline_label(baseline: Mapping[str, Any]) -> str:
+    """Return library, version and algorithm of `LibraryAlgorithm.document()` for people."""
+    how = f", {baseline['channels']} channels" if baseline["channels"] > 1 else ""
+    return f"{baseline['library']} {baseline['version']} ({baseline['algorithm']}{how})"
+
+
+def nccl_choices(topology: Topology, sizes_bytes: Sequence[int]) -> list[tuple[int, LibraryAlgorithm]]:
+    """Return the fastest allreduce of NCCL or RCCL at each size, sizes ascending; CheckFailed without sizes."""
+    if not sizes_bytes:
+        raise CheckFailed("a table for NCCL needs sizes", "none", "give --sizes")
+    algorithms = library_algorithms(topology, ALLREDUCE, library_fabric(topology).generation.library)
+    return [(size, library_choice(algorithms, size)) for size in sorted(sizes_bytes)]
+
+
+class _Latencies(NamedTuple):
+    """Microseconds for each protocol, of trees and of rings: to start, and of a step over NVLink, PCIe and network."""
+
+    base: Mapping[str, tuple[float, float, float]]
+    nvlink: Mapping[str, tuple[float, float, float]]
+    pci: Mapping[str, tuple[float, float, float]]
+    net: Mapping[str, tuple[float, float, float]]
+
+
+_NCCL = _Latencies(
+    {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
+    {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
+    {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
+    {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+)
+_RCCL = _Latencies(
+    {"tree": (12.0, 12.0, 17.0), "ring": (12.0, 12.0, 17.0)},
+    {"tree": (0.9, 0.9, 2.3), "ring": (0.8, 0.8, 2.1)},
+    {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
+    {"tree": (10.5, 10.5, 22.4), "ring": (9.5, 9.5, 19.8)},
+)
+"""Steps inside boxes are those of MI300 (tuning model 5), steps between boxes those of MI200 (model 3): RCCL makes
+rings between MI300 boxes look slow at small sizes, so that its tuner takes LL."""
+_NVLS_US, _NVLS_TREE_NET_US = 25.0, 14.0
+_NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
+_GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
+_LL_MOST = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
+_RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
+_TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
+_NVLS_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
+"""GB/s by generation, for one box, two boxes and more: of all channels for LL, of each for the others."""
+
+
+def _gpu_algorithms(fabric: LibraryFabric, collective: Collective) -> Iterator[LibraryAlgorithm]:
+    name, rings = collective.name, fabric.ring_graph()
+    yield from _rings(fabric, name, rings)
+    trees = fabric.tree_graph(rings)
+    if name == CollectiveName.ALLREDUCE:
+        yield from _trees(fabric, trees)
+    spreads = name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
+    if fabric.generation.library == "NCCL" and (name == CollectiveName.ALLREDUCE or (spreads and fabric.boxes == 1)):
+        yield from _nvls(fabric, name)
+    if spreads and fabric.generation.library == "NCCL" and fabric.boxes == fabric.ranks > 1:
+        rate = 0.75 * trees.channels * (trees.intra if fabric.boxes <= 2 else trees.inter)
+        latency_us = 8.0 + (fabric.boxes.bit_length() - 1) * 14.0 / 3.5 + 2.8 * fabric.ranks
+        yield _algorithm(fabric, "pat", "simple", 2 * trees.channels, latency_us, rate)
+
+
+def _algorithm(
+    fabric: LibraryFabric, name: str, protocol: str, channels: int, latency_us: float, gbytes_per_s: float
+) -> LibraryAlgorithm:
+    library = fabric.generation.library
+    return LibraryAlgorithm(
+        library, VERSIONS[library], name, protocol, min(64, channels), latency_us / 1e6, gbytes_per_s * 1e9
+    )
+
+
+def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
+    """Yield rings of each protocol. Broadcast and reduce go along the ring in pieces: one latency for all steps."""
+    ranks, boxes, is_rccl = fabric.ranks, fabric.boxes, fabric.generation.library == "RCCL"
+    costs = _RCCL if is_rccl else _NCCL
+    spreads = name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
+    steps = 2 * (ranks - 1) if name == CollectiveName.ALLREDUCE else ranks - 1 if spreads else ranks
+    crossing = 0 if boxes == 1 else 2 * (boxes - 1) if name == CollectiveName.ALLREDUCE else boxes - 1
+    inside = costs.nvlink if fabric.wired else costs.pci
+    for number, protocol in enumerate(PROTOCOLS):
+        if protocol == "ll128" and (is_rccl or not fabric.wired):
+            continue
+        rate = graph.channels * (graph.intra if boxes <= 2 else graph.inter)
+        if is_rccl:
+            rate *= (0.08, 0.08, 1.0)[number]
+        elif protocol == "ll":
+            rate = min(_most(_LL_MOST, fabric, of_hosts=True), rate / 2)
+        elif protocol == "ll128":
+            rate = min(0.92 * rate, graph.channels * _most(_RING_LL128_MOST, fabric))
+        between = costs.net["tree" if fabric.box_ranks == 1 else "ring"][number]
+        overhead = 0.0 if boxes == 1 else 3.0 if protocol == "simple" else 1.0
+        step = max(inside["ring"][number], overhead)
+        if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
+            latency = (inside if boxes == 1 else costs.net)["ring"][number]
+        else:
+            latency = (steps - crossing) * step + crossing * between
+        latency += costs.base["ring"][number]
+        found = _algorithm(fabric, "ring", protocol, _shown(fabric, graph), latency, rate * ranks / steps)
+        waits = protocol == "simple" and boxes > 1 and name == CollectiveName.ALLREDUCE and not is_rccl
+        yield replace(found, plateau_bytes=64 * 2 * graph.channels * ranks if waits else None)
+
+
+def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
+    """Yield double binary trees of boxes, with chains inside boxes."""
+    boxes, is_rccl = fabric.boxes, fabric.generation.library == "RCCL"
+    costs = _RCCL if is_rccl else _NCCL
+    inside, levels = (costs.nvlink if fabric.wired else costs.pci)["tree"], boxes.bit_length() - 1
+    for number, protocol in enumerate(PROTOCOLS):
+        if (protocol == "ll128" and (is_rccl or not fabric.wired)) or (is_rccl and boxes == 1 and protocol == "simple"):
+            continue
+        rate = graph.channels * (graph.intra if boxes <= 2 else graph.inter)
+        if is_rccl:
+            rate *= (0.06, 0.06, 0.11 if boxes <= 2 else 0.59)[number]
+        else:
+            rate = min(0.92 * rate, graph.channels * _most(_TREE_MOST, fabric))
+            if protocol == "ll":
+                rate = min(rate / 3.8, _most(_LL_MOST, fabric, of_hosts=True))
+            elif protocol == "ll128":
+                share = 7 / 9 if boxes == 1 else 120 / 128
+                rate = min(rate * share, graph.channels * _most(_TREE_LL128_MOST, fabric))
+        latency = costs.base["tree"][number]
+        latency += 2 * ((fabric.box_ranks - 1) * inside[number] + levels * costs.net["tree"][number])
+        found = _algorithm(fabric, "tree", protocol, _shown(fabric, graph), latency, rate / 2)
+        yield found if is_rccl else replace(found, correction=_TREE_CORRECTION[number])
+
+
+def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgorithm]:
+    """Yield NVLS within a box, NVLSTree over several: a channel loses one of its heads to its own data."""
+    graph = fabric.nvls_graph()
+    if graph is None:
+        return
+    ranks, boxes, size = fabric.ranks, fabric.boxes, fabric.box_ranks
+    per_channel = graph.intra * _NVLS_EFFICIENCY[fabric.generation.name] * (graph.channels - 1) / graph.channels
+    if name != CollectiveName.ALLREDUCE:
+        rate = graph.channels * per_channel * (size - 1) / size
+        yield _algorithm(fabric, "nvls", "simple", 2 * graph.channels, _NVLS_US, rate)
+        return
+    latency, algorithm = _NVLS_US, "nvls"
+    per_channel *= 2
+    if boxes > 1:
+        algorithm = "nvls_tree"
+        latency += 2 * (boxes.bit_length() - 1) * _NVLS_TREE_NET_US
+        between = graph.inter * (2 if boxes <= 2 else 1)
+        per_channel = min(per_channel, between, _most(_NVLS_TREE_MOST, fabric))
+    rate = graph.channels * per_channel * ranks / (2 * (ranks - 1))
+    yield _algorithm(fabric, algorithm, "simple", 2 * graph.channels, latency, rate)
+
+
+def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
+    """Return the entry for the GPUs and the number of boxes; over boxes LL is limited by hosts, taken as AMD's."""
+    name = fabric.generation.name
+    row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1
+    return table[row][min(fabric.boxes, 3) - 1]
+
+
+def _shown(fabric: LibraryFabric, graph: LibraryGraph) -> int:
+    """Return how many channels the library reports: NCCL runs each that it finds twice."""
+    return 2 * graph.channels if fabric.generation in (AMPERE, HOPPER, BLACKWELL) else graph.channels
+
+
+MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    "allreduce": (
+        ("MPICH", "reduce_scatter_allgather", "rabenseifner"),
+        ("MPICH", "recursive_doubling", "recursive-doubling"),
+        ("Open MPI", "ring", "ring"),
+    ),
+    "allgather": (("MPICH", "recursive_doubling", "rabenseifner"), ("MPICH", "ring", "ring")),
+    "reduce_scatter": (("MPICH", "recursive_halving", "rabenseifner"), ("Open MPI", "ring", "ring")),
+    "broadcast": (
+        ("MPICH", "scatter_recursive_doubling_allgather", "rabenseifner"),
+        ("MPICH", "binomial", "recursive-doubling"),
+    ),
+    "reduce": (
+        ("MPICH", "reduce_scatter_gather", "rabenseifner"),
+        ("MPICH", "binomial", "recursive-doubling"),
+    ),
+}
+"""For each collective: library, its name of the algorithm, the method that makes the same schedule here."""
+
+
+MAX_MPI_RANKS = 512
+"""Above, schedules of MPI libraries are not made for a comparison."""
+
+
+def unit_bytes_per_s(topology: Topology) -> Fraction:
+    """Return bytes per second of bandwidth 1, and 1 where the unit is links."""
+    return Fraction(1) if topology.bandwidth_unit == "link" else NetworkModel().unit_bytes_per_s(topology)
+
+
+def _mpi(topology: Topology, collective: Collective) -> list[LibraryAlgorithm]:
+    unit, found = unit_bytes_per_s(topology), []
+    if topology.compute_count > MAX_MPI_RANKS:
+        return []
+    for library, name, method in MPI_METHODS.get(collective.name.value, ()):
+        verified = library_schedule(topology, collective, method)
+        if verified is not None:
+            rate = float(unit / verified.cost.time_per_byte)
+            found.append(LibraryAlgorithm(library, VERSIONS[library], name, "", 1, 0.0, rate, method))
+    return found
+
+
+def library_schedule(topology: Topology, collective: Collective, method: str) -> VerifiedSchedule | None:
+    """Return the verified schedule of an algorithm of an MPI library; None if it does not suit the network."""
+    try:
+        return verified_schedule(ScheduleRequest(topology, collective, method), SerialExecutor())
+    except (InvalidInput, Unavailable):
+        return None
+
+
+def _within_bound(algorithm: LibraryAlgorithm, topology: Topology, collective: Collective) -> LibraryAlgorithm:
+    """Return `algorithm` at most as fast as the proven bound: models count rates that a network may not have."""
+    most = _proven_rate(topology, collective, algorithm.name in IN_SWITCH)
+    return replace(algorithm, bytes_per_s=min(algorithm.bytes_per_s, most))
+
+
+@lru_cache(maxsize=16)
+def _proven_rate(topology: Topology, collective: Collective, acting: bool) -> float:
+    bound = in_network_bound(topology, collective) if acting else None
+    bound = bound_of_ranks(topology, collective) if bound is None else bound
+    return float(unit_bytes_per_s(topology) / bound.value)
