@@ -18,6 +18,7 @@ from chorale.synth.lazy_names import lazy_names
 if TYPE_CHECKING:
     from chorale.campaigns import best as best
     from chorale.campaigns import tune as tune
+    from chorale.design import judge as judge
     from chorale.design import lower as lower
     from chorale.design import run as run
     from chorale.design import simulate as simulate
@@ -32,6 +33,7 @@ _HOMES = {
     "ChoraleError": "chorale.synth.errors",
     "__version__": "chorale.version",
     "best": "chorale.campaigns",
+    "judge": "chorale.design",
     "load_table": "chorale.job.settings",
     "lower": "chorale.design",
     "run": "chorale.design",

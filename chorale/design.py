@@ -39,6 +39,8 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.plots.picture import Picture
+from chorale.tuner.reports.judge import Judgement
+from chorale.tuner.reports.judge import judge as judge_file
 from chorale.tuner.reports.quantities import algbw_text, seconds_text, short_id, time_per_byte_text
 
 if TYPE_CHECKING:
@@ -106,6 +108,23 @@ def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> Design
     return DesignedSchedule.of(
         verify_schedule(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes)
     )
+
+
+def judge(
+    results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
+) -> Judgement:
+    """Return whether the measured times in a file are good: `.verdict`, and `.sizes` with bound and expectation.
+
+    Args:
+        results: A file that nccl-tests, rccl-tests, OSU or `chorale run --json` wrote, in any form.
+        network: A topology spec, a topology or a NetworkX graph: where it was measured.
+        collective: Chooses one of several in the file; names it where the file does not.
+        link_gbps: Gbit/s of a link, for networks whose links have no rate.
+
+    Raises:
+        InvalidInput: The file holds no results, or they do not fit the network.
+    """
+    return judge_file(results, network_of(network), collective, link_gbps)
 
 
 def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> CheckedProgram:

@@ -26,10 +26,14 @@ _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|N/A|nan|inf
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """One placement of a row. time_us: None if it was not measured. wrong: elements, None if that is not known."""
+    """One placement of a row. time_us: None if it was not measured. wrong: elements, None if that is not known.
+
+    bandwidths: algbw and busbw as printed, in GB/s; None if they are no numbers
+    """
 
     time_us: float | None
     wrong: int | None
+    bandwidths: tuple[float, float] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ def _cell(words: list[str], counts_wrong: bool) -> TableCell:
             wrong = round(number)
         if mark.endswith("*") or not math.isfinite(number):
             wrong = max(1, wrong or 0)
-    return TableCell(time_us, wrong)
+    bandwidths = None if "N/A" in words[1:3] else (float(words[1]), float(words[2]))
+    return TableCell(time_us, wrong, bandwidths)
 
 
 _PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "bound": ("bound", "Say how fast a collective can be at best, by which links, and with how many trees per shard."),
     "failures": ("bound", "Plan a verified schedule for the loss of each compute node and each link, one at a time."),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
+    "judge": ("judge", "Say whether measured times are good, beside the bound and the library's own model."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
     "watch": ("watch", "Watch the links of a fabric; plan, compare and publish a new tuning table when they change."),
     "record": ("record", "Run a job and write down which collectives it calls: at which sizes, how often, how long."),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.request import ScheduleRequest
@@ -85,7 +85,7 @@ class LibraryAlgorithm:
 
 
 def library_algorithms(
-    topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | None = None
+    topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | Literal["MPI"] | None = None
 ) -> list[LibraryAlgorithm]:
     """Return what the library has for `collective` on `topology`, by its own model; [] if it publishes no model.
 
@@ -96,9 +96,9 @@ def library_algorithms(
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
         return found
-    if topology.bandwidth_unit != "link":
+    if topology.bandwidth_unit != "link" and library != "MPI":
         found += _gpu_algorithms(library_fabric(topology, library), collective)
-    if library is None and not has_gpus(topology):
+    if library == "MPI" or (library is None and not has_gpus(topology)):
         found += _mpi(topology, collective)
     return [_within_bound(each, topology, collective) for each in found]
 

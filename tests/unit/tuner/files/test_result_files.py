@@ -1,0 +1,119 @@
+"""Results of nccl-tests, rccl-tests, OSU and `chorale run` in the forms that they have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files.result_files import ResultRow, collective_named, parse_results
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "last"),
+    [
+        ("all_reduce-nccl.log", ("nccl-tests", "allreduce", "NCCL", "2.30.7"), (2**31, 10118.9)),
+        ("slurm-4711.out", ("nccl-tests", "allreduce", "NCCL", "2.30.7"), (2**31, 10118.9)),
+        ("all_reduce-nccl.json", ("nccl-tests", "allreduce", "NCCL", "2.30.7"), (2**29, 2575.2)),
+        ("all_reduce-nccl-iter.log", ("nccl-tests", "allreduce", "NCCL", "2.31.2"), (2**13, 30.33)),
+        ("rccl_all_reduce.csv", ("rccl-tests", "allreduce", "RCCL", None), (2**20, 37.9)),
+        ("rccl_all_reduce.json", ("rccl-tests", "allreduce", "RCCL", None), (2**20, 38.1)),
+    ],
+)
+def test_each_form_is_read_whatever_its_file_is_called(
+    name: str, facts: tuple[object, ...], last: tuple[int, float]
+) -> None:
+    [found] = parse_results((DATA / "results" / name).read_bytes(), "job.bin")
+    assert (found.tool, found.collective, found.library, found.version) == facts
+    assert (found.rows[-1].size_bytes, found.rows[-1].time_us) == last
+    assert all(row.wrong == 0 for row in found.rows)
+
+
+def test_a_real_log_with_all_its_lines() -> None:
+    path = DATA / "rccl-tests" / "rccl_half_allreduce.txt"
+    [found] = parse_results(path.read_bytes(), path.name)
+    assert (found.tool, found.library, found.version, found.ranks) == ("rccl-tests", "RCCL", "2.18.3", 16)
+    assert found.bus_ratio == pytest.approx(2 * 15 / 16, rel=1e-3)
+
+
+OLD = """#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+   134217728      33554432   float     sum   1500.0   89.48  156.59  2e-07   1490.0   90.08  157.64  2e-07
+"""
+
+
+def test_old_tables_name_the_collective_by_their_bandwidths_only() -> None:
+    assert parse_results(OLD, "x")[0].collective == "allreduce"
+    scattered = OLD.replace("156.59", "78.30").replace("157.64", "78.82")
+    assert parse_results(scattered, "x")[0].collective == "reduce_scatter"
+    assert parse_results(OLD.replace("sum", "none"), "x")[0].collective is None
+    assert parse_results(OLD.replace("sum", "none"), "all_gather.txt")[0].collective == "allgather"
+
+
+def test_a_log_of_several_tests_has_results_of_each() -> None:
+    row = "  1048576  262144  float  {}  -1  35.15  29.83  52.20  0  34.00  30.84  53.97  0\n"
+    text = (
+        "+ ./build/all_reduce_perf -b 1M\n"
+        + row.format("sum")
+        + "+ ./build/all_gather_perf -b 1M\n"
+        + row.format("none")
+    )
+    assert [each.collective for each in parse_results(text, "slurm.out")] == ["allreduce", "allgather"]
+
+
+def test_rccl_tests_with_other_columns_and_a_document_on_each_line() -> None:
+    header = "numCycle,collective,gpus,size,type,redop,inplace,time,algbw,busbw,#wrong"
+    table = f"{header}\n0,AllGather,8,1024,float,none,1,50.0,0.02,0.03,N/A\n"
+    [found] = parse_results(table, "a.csv")
+    assert (found.collective, found.ranks, found.rows) == ("allgather", 8, (ResultRow(1024, 50.0, True, None),))
+    lines = '{"name":"Broadcast","ranks":4,"size":"64","inPlace":0,"time":"7.5","wrong":"0"}\n' * 2
+    assert [row.time_us for row in parse_results(lines, "b")[0].rows] == [7.5, 7.5]
+
+
+OSU = """
+# OSU MPI Allgather Latency Test v7.5
+# Datatype: MPI_CHAR.
+# Size       Avg Latency(us)
+1                      12.45
+1024                   22.69
+
+# OSU MPI-CUDA Non-blocking Allreduce Latency Test v7.3
+# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+4                      20.00             10.00              9.50             50.00
+"""
+
+
+def test_osu_counts_the_part_of_a_rank() -> None:
+    gathered, reduced = parse_results(OSU, "osu.txt")
+    assert [(row.size_bytes, row.time_us) for row in gathered.of_ranks(4).rows] == [(4, 12.45), (4096, 22.69)]
+    assert [(row.size_bytes, row.time_us) for row in reduced.of_ranks(4).rows] == [(4, 9.5)]
+
+
+def test_what_chorale_ran() -> None:
+    row = {"size_bytes": 65536, "time_us_median": 812.5, "correct": True}
+    document = {"runner": "local", "results": [row], "environment": {"link_mbps": 50}}
+    [found] = parse_results(json.dumps(document), "allreduce.json")
+    assert (found.collective, found.link_mbps, found.rows) == ("allreduce", 50, (ResultRow(65536, 812.5, True, 0),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "no table", "{", '{"results": 3}', '{"runner": "local", "results": []}', "[1, 2]", "size,time,a,b,c,d\n"],
+)
+def test_what_holds_no_results_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="result file"):
+        parse_results(text, "x")
+
+
+def test_names_of_collectives() -> None:
+    spellings = {
+        "all_reduce_perf": "allreduce",
+        "AllToAll": "alltoall",
+        "ReduceScatter": "reduce_scatter",
+        "osu_bcast": "broadcast",
+    }
+    assert {text: collective_named(text) for text in spellings} == spellings
+    assert collective_named("sendrecv_perf") is None

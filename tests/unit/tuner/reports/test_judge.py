@@ -1,0 +1,121 @@
+"""`chorale judge`: verdicts, what limits a size, what is unusual, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import chorale as ch
+from tests.command import chorale
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+def log(
+    tmp_path: Path, rows: dict[int, float], test: str = "all_reduce_perf", factor: float = 1.75, wrong: int = 0
+) -> Path:
+    """Write a log of nccl-tests with these sizes in bytes and times in microseconds."""
+    path = tmp_path / "job.out"
+    lines = [f"# Collective test starting: {test}", "# nccl-tests version 2.19.6 nccl-headers=23007 nccl-library=23007"]
+    for size, time_us in rows.items():
+        cell = f"{time_us:9.2f} {size / time_us / 1e3:8.3f} {factor * size / time_us / 1e3:8.3f} {wrong:3d}"
+        lines.append(f"{size:12d} {size // 4:12d} float sum -1 {cell} {cell}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_good_result(tmp_path: Path) -> None:
+    """8 H100 at 270 GB/s: NVLS by NCCL's model reaches 272, switches that add allow 450."""
+    found = ch.judge(log(tmp_path, {2**30: 2**30 / 270e3, 2**33: 2**33 / 270e3}), "h100:1")
+    large = found.sizes[-1]
+    assert found.verdict.startswith("good: 8GiB at 270 GB/s (busbw 472.5), 99% of what NCCL 2.28.3 (nvls, 16 channels)")
+    assert found.library == {"name": "NCCL", "version": "2.30.7"}
+    assert large.percent_of_bound == pytest.approx(60.0, abs=0.1)
+    assert (large.bound_us, large.limited_by) == (pytest.approx(2**33 / 450e3), "algorithm")
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "limit"),
+    [
+        ("a100:1", 2**30, "link"),
+        ("b200:2", 2**30, "algorithm"),
+        ("mi250half:2", 2**30, "algorithm"),
+        ("a100:1", 2**13, "latency"),
+    ],
+)
+def test_what_limits_a_size(tmp_path: Path, spec: str, size: int, limit: str) -> None:
+    ranks = ch.topology(spec).compute_count
+    found = ch.judge(log(tmp_path, {size: 1e6}, factor=2 * (ranks - 1) / ranks), spec)
+    assert found.sizes[0].limited_by == limit
+    assert found.verdict.startswith("slow")
+
+
+def test_a_host_with_one_nic_is_limited_by_it(tmp_path: Path) -> None:
+    path = log(tmp_path, {2**30: 1e5}, "all_gather_perf", 0.75)
+    assert ch.judge(path, "railclos:4,1,50,1").sizes[0].limited_by == "NIC"
+
+
+def test_a_size_that_is_slower_than_those_around_it(tmp_path: Path) -> None:
+    times = {2**power: 30 + 2**power / 200e3 for power in range(20, 30)}
+    times[2**24] *= 3
+    found = ch.judge(log(tmp_path, times), "h100:1")
+    assert [size.size_bytes for size in found.sizes if size.note] == [2**24]
+    assert "16MiB: unusually slow" in "\n".join(found.notes())
+    assert found.verdict.endswith("unusually slow: 16MiB")
+
+
+def test_faster_than_possible_is_a_wrong_description(tmp_path: Path) -> None:
+    found = ch.judge(log(tmp_path, {2**30: 2**30 / 600e3}), "h100:1")
+    assert found.verdict.startswith("faster than h100:1 allows, up to 133 % of its bound")
+    assert found.sizes[0].note == "faster than the bound"
+
+
+def test_wrong_elements_are_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "judge", log(tmp_path, {2**20: 50.0}, wrong=3), "--topology", "h100:1", "--json")
+    assert done.code == 1
+    assert done.document["verdict"].startswith("wrong: 2 of the measured times")
+
+
+def test_the_command_prints_the_verdict_first(capsys: pytest.CaptureFixture[str]) -> None:
+    file = DATA / "rccl-tests" / "rccl_half_allreduce.txt"
+    done = chorale(capsys, "judge", file, "--topology", "mi250half:2")
+    assert done.code == 0
+    assert done.stdout.startswith("slow: 10GiB at ") or done.stdout.startswith("slow: 8GiB at ")
+    document = chorale(capsys, "judge", file, "--topology", "mi250half:2", "--json").document
+    assert set(document["sizes"][0]) == {
+        "size_bytes", "measured_us", "bound_us", "percent_of_bound", "library_us", "limited_by", "note",
+    }  # fmt: skip
+    assert document["library"] == {"name": "RCCL", "version": "2.18.3"}
+
+
+def test_mpi_on_a_network_of_links(tmp_path: Path) -> None:
+    """Rabenseifner on a cube of 8 ranks moves 7/4 of the vector over one link: 1 Gbit/s gives 14 ms for 1 MB."""
+    path = tmp_path / "osu"
+    path.write_text("# OSU MPI Allreduce Latency Test v7.5\n# Size       Avg Latency(us)\n1000000      20000.0\n")
+    [size] = ch.judge(path, "hypercube:3", link_gbps="1").sizes
+    assert (size.library_us, size.bound_us) == (pytest.approx(14000), pytest.approx(8000 * 7 / 12))
+    with pytest.raises(ch.ChoraleError, match="--link-gbps"):
+        ch.judge(path, "hypercube:3")
+
+
+def test_what_chorale_ran_knows_the_rate_of_links(tmp_path: Path) -> None:
+    row = {"size_bytes": 1000000, "time_us_median": 20000.0, "correct": True}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"runner": "local", "results": [row], "environment": {"link_mbps": 1000}}))
+    with pytest.raises(ch.ChoraleError, match="--collective"):
+        ch.judge(path, "hypercube:3")
+    assert ch.judge(path, "hypercube:3", "allreduce").sizes[0].library_us == pytest.approx(14000)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"), [("h100:2", "results must be of the 16 ranks of h100:2"), ("ring:8", "needs a link rate")]
+)
+def test_results_that_do_not_fit_are_refused(tmp_path: Path, spec: str, message: str) -> None:
+    with pytest.raises(ch.ChoraleError, match=message):
+        ch.judge(log(tmp_path, {2**30: 5000.0}), spec)
+
+
+def test_ranks_are_told_by_the_bandwidths_also_where_few_devices_are_listed() -> None:
+    assert ch.judge(DATA / "results" / "all_reduce-nccl.log", "b200:2").verdict.startswith("fair: 2GiB at 212.2 GB/s")

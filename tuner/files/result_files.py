@@ -1,0 +1,305 @@
+"""Reads results of collectives as tools write them: nccl-tests and rccl-tests, OSU micro-benchmarks, `chorale run`.
+
+Texts are recognized by what they hold and not by their names. Sizes become those of the whole vector.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chorale.runners.msccl.results import TableCell, parse_output
+from chorale.synth.collective import STANDARD
+from chorale.synth.errors import InvalidInput
+
+_WAY_OUT = (
+    "give the text, -J or -Z output of nccl-tests or rccl-tests, the text of an OSU collective, "
+    "or what `chorale run --json` prints"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """A measured time: `size_bytes` of the whole vector; wrong: elements, None if nobody checked."""
+
+    size_bytes: int
+    time_us: float
+    in_place: bool
+    wrong: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one file holds about one collective; None for what it does not say.
+
+    tool:       nccl-tests, rccl-tests, OSU or chorale
+    collective: by its name here
+    library, version: what was measured, such as NCCL 2.30.7
+    link_mbps:  rate of emulated links
+    bus_ratio:  busbw / algbw, by which test programs say how many ranks there were even if they list fewer devices
+    per_rank:   whether sizes are those of one rank's part still, as OSU counts them
+    """
+
+    tool: str
+    collective: str | None
+    rows: tuple[ResultRow, ...]
+    ranks: int | None = None
+    library: str | None = None
+    version: str | None = None
+    device: str | None = None
+    link_mbps: float | None = None
+    per_rank: bool = False
+    bus_ratio: float | None = None
+
+    def of_ranks(self, ranks: int) -> Results:
+        """Return the results with sizes of the whole vector of so many ranks."""
+        if not self.per_rank:
+            return self
+        rows = tuple(replace(row, size_bytes=row.size_bytes * ranks) for row in self.rows)
+        return replace(self, rows=rows, per_rank=False)
+
+
+def parse_results(content: bytes | str, name: str) -> list[Results]:
+    """Return the results in `content`, one for each collective, in its order.
+
+    name: of the file; helps to name the collective if the content does not
+
+    InvalidInput for content that holds none.
+    """
+    text = content.decode(errors="replace") if isinstance(content, bytes) else content
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text.replace("\r", ""))
+    found = [results for results in _parsed(text, name) if results.rows]
+    if not found:
+        raise InvalidInput("a result file must hold measured times of a collective", f"none in {name}", _WAY_OUT)
+    return found
+
+
+def _parsed(text: str, name: str) -> list[Results]:
+    start = text.lstrip()[:1]
+    if start in ("{", "["):
+        return _from_json(text, name)
+    header = text.lstrip().partition("\n")[0].lower()
+    if header.count(",") >= 5 and "time" in header and "size" in header:
+        return _from_rows(csv.DictReader(io.StringIO(text.lstrip(), newline="")), name)
+    osu = _from_osu(text)
+    return osu or _from_tables(text, name)
+
+
+def collective_named(text: str) -> str | None:
+    """Return the collective whose name is in `text`, in any spelling: all_reduce_perf, AllReduce, osu_allreduce."""
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    names = {one.value: one.value.replace("_", "") for one in STANDARD}
+    found = [value for value, spelled in names.items() if spelled in plain]
+    if not found and "bcast" in plain:
+        return "broadcast"
+    return max(found, key=lambda value: len(names[value]), default=None)
+
+
+_TEST = re.compile(r"\b(\w+)_perf\b")
+_SECTION = re.compile(r"^# Collective test starting: .*$|^.*\b\w+_perf(?:_mpi)?\b.*$", re.MULTILINE)
+
+
+def _from_tables(text: str, name: str) -> list[Results]:
+    """Return the tables of nccl-tests and rccl-tests, one for each test that was started."""
+    output = parse_output(text if text.endswith("\n") else f"{text}\n")
+    amd = re.search(r"rccl|AMD Instinct|Radeon", text)
+    common = Results(
+        "rccl-tests" if amd else "nccl-tests", None, (), output.ranks or None, "RCCL" if amd else "NCCL",
+        _version(output.version), output.device,
+    )  # fmt: skip
+    found: list[Results] = []
+    for heading, part in _sections(text):
+        rows = parse_output(part if part.endswith("\n") else f"{part}\n").rows
+        cells = [
+            (row.size_bytes, cell, place) for row in rows for place, cell in _places(row.out_of_place, row.in_place)
+        ]
+        ratio = _bus_ratio(cells)
+        collective = collective_named(heading) or collective_named(name)
+        if collective is None and rows:
+            collective = _by_operation(rows[-1].redop, rows[-1].root, ratio)
+        found.append(replace(common, collective=collective, rows=tuple(_measured(cells)), bus_ratio=ratio))
+    return _joined(found)
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the line that names a test, "" for what is before the first, and the text up to the next such line."""
+    starts = [match for match in _SECTION.finditer(text) if collective_named(match[0])]
+    if not starts:
+        yield "", text
+        return
+    yield "", text[: starts[0].start()]
+    for index, match in enumerate(starts):
+        test = _TEST.search(match[0])
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
+        yield test[1] if test else match[0], text[match.start() : end]
+
+
+def _joined(found: Iterable[Results]) -> list[Results]:
+    """Return one entry for each collective, with all of its rows."""
+    joined: dict[str | None, Results] = {}
+    for each in found:
+        if each.rows:
+            before = joined.get(each.collective)
+            joined[each.collective] = each if before is None else replace(before, rows=before.rows + each.rows)
+    return list(joined.values())
+
+
+def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> str | None:
+    """Return the collective that has such an operation, root and busbw / algbw; None if that leaves a choice."""
+    reduces = redop not in ("none", "")
+    if root is not None and root >= 0:
+        return "reduce" if reduces else "broadcast"
+    if not reduces or bus_ratio is None:
+        return None
+    return "allreduce" if bus_ratio > 1 else "reduce_scatter"
+
+
+def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
+    """Return busbw / algbw where these have most digits."""
+    bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
+    algbw, busbw = max(bandwidths, default=(0.0, 0.0))
+    return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None
+
+
+def _places(out_of_place: TableCell, in_place: TableCell) -> Iterator[tuple[bool, TableCell]]:
+    yield False, out_of_place
+    yield True, in_place
+
+
+def _measured(cells: Iterable[tuple[int, TableCell, bool]]) -> Iterator[ResultRow]:
+    for size_bytes, cell, in_place in cells:
+        if cell.time_us is not None and cell.time_us > 0 and math.isfinite(cell.time_us) and size_bytes > 0:
+            yield ResultRow(size_bytes, cell.time_us, in_place, cell.wrong)
+
+
+def _version(text: str | None) -> str | None:
+    """Return `text` with points: 23007 is 2.30.7, and up to 2.8 2708 is 2.7.8."""
+    if text is None or not text.isdigit():
+        return None if text is None else text.partition("+")[0]
+    code = int(text)
+    major, minor, patch = (code // 10000, code // 100 % 100, code % 100) if code >= 10000 else (
+        code // 1000, code // 100 % 10, code % 100)  # fmt: skip
+    return f"{major}.{minor}.{patch}"
+
+
+_OSU = re.compile(r"^# OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v(?P<version>\S+)", re.MULTILINE)
+_OSU_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)")
+_OSU_PER_RANK = ("allgather", "alltoall")
+
+
+def _from_osu(text: str) -> list[Results]:
+    """Return the tables of OSU collectives. OSU counts one rank's part of an allgather and of an all-to-all."""
+    found, starts = [], list(_OSU.finditer(text))
+    for index, match in enumerate(starts):
+        end = starts[index + 1].start() if index + 1 < len(starts) else len(text)
+        collective = collective_named(match["test"])
+        column, rows = 1, []
+        for line in text[match.start() : end].split("\n"):
+            if line.startswith("# Size"):
+                headings = [heading.lower() for heading in re.split(r"\s{2,}", line.lstrip("# ").strip())]
+                column = next((headings.index(name) for name in _OSU_TIMES if name in headings), 1)
+            words = line.split()
+            if words and words[0].isdigit() and len(words) > column and _number(words[column]) is not None:
+                rows.append(ResultRow(int(words[0]), float(words[column]), in_place=False))
+        if collective is not None:
+            library = next((name for name in ("NCCL", "RCCL") if name in match["kind"].upper()), "MPI")
+            kept = tuple(row for row in rows if row.size_bytes > 0 and row.time_us > 0)
+            found.append(Results("OSU", collective, kept, library=library, per_rank=collective in _OSU_PER_RANK))
+    return _joined(found)
+
+
+def _number(text: object) -> float | None:
+    try:
+        number = float(str(text))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _from_json(text: str, name: str) -> list[Results]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            document = [json.loads(line) for line in text.split("\n") if line.strip()]
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(
+                "a result file that begins like JSON must be JSON", f"{name}: {error}", _WAY_OUT
+            ) from None
+    if isinstance(document, list):
+        return _from_rows((row for row in document if isinstance(row, dict)), name)
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
+        return []
+    rows = [row for row in document["results"] if isinstance(row, dict)]
+    return _from_run(document, rows, name) if "runner" in document else _from_nccl_json(document, rows, name)
+
+
+def _from_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:
+    """Return what `chorale run --json` printed."""
+    environment = document.get("environment")
+    facts: Mapping[str, Any] = environment if isinstance(environment, dict) else {}
+    measured = [(_number(row.get("size_bytes")), _number(row.get("time_us_median")), row) for row in rows]
+    kept = tuple(
+        ResultRow(
+            int(size), time_us, in_place=True, wrong=None if row.get("correct") is None else int(not row["correct"])
+        )
+        for size, time_us, row in measured
+        if size and time_us and size > 0 and time_us > 0
+    )
+    named = collective_named(str(document.get("collective") or name))
+    return [Results("chorale", named, kept, device=str(document["runner"]), link_mbps=_number(facts.get("link_mbps")))]
+
+
+def _from_nccl_json(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:
+    """Return what nccl-tests wrote with -J."""
+    arguments = document.get("args")
+    command = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
+    devices = document.get("devices")
+    devices = [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
+    ranks = {int(each["rank"]) for each in devices if _number(each.get("rank")) is not None}
+    device = next((str(each[key]) for each in devices for key in ("device_name", "device_info") if key in each), None)
+    cells = []
+    for row in rows:
+        for key, in_place in (("out_of_place", False), ("in_place", True)):
+            part = row.get(key)
+            if isinstance(part, dict) and _number(part.get("time")) is not None:
+                wrong = _number(part.get("nwrong"))
+                both = _number(part.get("alg_bw")) or 0.0, _number(part.get("bus_bw")) or 0.0
+                cell = TableCell(float(part["time"]), None if wrong is None else int(wrong), both)
+                cells.append((int(_number(row.get("size")) or 0), cell, in_place))
+    last, ratio, version = rows[-1] if rows else {}, _bus_ratio(cells), document.get("nccl_version")
+    collective = collective_named(command) or collective_named(name)
+    return [
+        Results(
+            "nccl-tests",
+            collective or _by_operation(str(last.get("redop", "none")), _number(last.get("root")), ratio),
+            tuple(_measured(cells)),
+            1 + max(ranks) if len(ranks) > 1 else None,
+            "NCCL",
+            None if version is None else _version(str(version)),
+            device,
+            bus_ratio=ratio,
+        )
+    ]
+
+
+def _from_rows(rows: Iterable[Mapping[str, Any]], name: str) -> list[Results]:
+    """Return what rccl-tests wrote with -Z csv or -Z json: a row for each size and placement."""
+    found = []
+    for row in rows:
+        plain = {str(key).strip().lower().lstrip("#"): value for key, value in row.items() if key is not None}
+        size, time_us = _number(plain.get("size")), _number(plain.get("time"))
+        if size is None or time_us is None or size <= 0 or time_us <= 0:
+            continue
+        wrong, ranks = _number(plain.get("wrong")), _number(plain.get("ranks", plain.get("gpus")))
+        in_place = str(plain.get("inplace", "0")).lower() in ("1", "true")
+        measured = ResultRow(int(size), time_us, in_place, None if wrong is None else int(wrong))
+        collective = collective_named(str(plain.get("name", plain.get("collective", "")))) or collective_named(name)
+        found.append(Results("rccl-tests", collective, (measured,), None if ranks is None else int(ranks), "RCCL"))
+    return _joined(found)

@@ -1,0 +1,333 @@
+"""Is a measured result good? Each size beside the proven bound and what the library expects of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from chorale.runners.api.base import bus_factor
+from chorale.runners.api.units import format_size
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.bounds.optimum import Bound
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.boxes import NETWORK_KINDS
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.result_files import ResultRow, Results, parse_results
+from chorale.tuner.reports.quantities import seconds_text
+from chorale.tuner.reports.tables import numbers_table
+
+GOOD, FAIR = 0.85, 0.65
+"""Share of the library's own expectation from which a result is good, or fair."""
+_UNUSUAL = 1.3
+"""A size is unusually slow if it takes so many times longer, beside its expectation, than the sizes around it."""
+_ABOVE = 1.005
+_LATENCY_LENIENCE = 0.6
+"""Latencies differ from host to host by more than rates do."""
+_REACHES = 0.75
+"""Of the bound: what an algorithm must be able to reach for the links to be what limits it."""
+_RATIO_ERROR = 0.005
+MAX_BYTES = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSize:
+    """A measured size. bound_us: no schedule is faster, by bandwidth alone; library_us: what the library's own model
+    expects, None without one; limited_by: link, NIC, latency or algorithm; note: "" or what is unusual."""
+
+    size_bytes: int
+    measured_us: float
+    bound_us: float
+    percent_of_bound: float
+    library_us: float | None
+    limited_by: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What `judge` found. verdict: a sentence; library, model: what was measured, and whose model expects what.
+
+    is_right: whether no size has wrong elements
+    """
+
+    verdict: str
+    sizes: tuple[JudgedSize, ...]
+    library: Mapping[str, str | None]
+    model: str | None
+    collective: str
+    topology: Topology = field(repr=False)
+    bound: Bound = field(repr=False)
+    acting: bool
+    is_right: bool
+
+    def __repr__(self) -> str:
+        return f"<Judgement: {self.verdict}>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `chorale judge --json`."""
+        bound = {
+            "time_per_byte": rational_text(self.bound.value),
+            "algbw": float(1 / self.bound.value),
+            "kind": "in_network" if self.acting else "ranks",
+        }
+        return {
+            "verdict": self.verdict,
+            "sizes": [asdict(size) for size in self.sizes],
+            "library": dict(self.library),
+            "model": self.model,
+            "collective": self.collective,
+            "topology": {"spec": self.topology.spec, "nodes": self.topology.compute_count, "id": self.topology.id},
+            "bound": bound,
+        }
+
+    def table(self) -> Table:
+        """Return a row for each size."""
+        title = f"{self.collective} on {self.topology.spec}"
+        table = numbers_table(title, "size", "measured", "bound", "of bound", self.model or "model", "limit")
+        for size in self.sizes:
+            expected = "" if size.library_us is None else seconds_text(size.library_us / 1e6)
+            times = (seconds_text(each / 1e6) for each in (size.measured_us, size.bound_us))
+            table.add_row(
+                format_size(size.size_bytes),
+                *times,
+                f"{size.percent_of_bound:.2g} %" if size.percent_of_bound < 10 else f"{size.percent_of_bound:.0f} %",
+                expected,
+                size.limited_by,
+            )
+        return table
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is unusual, a line for each size."""
+        for size in self.sizes:
+            if size.note:
+                yield f"{format_size(size.size_bytes)}: {size.note}"
+
+
+def judge(
+    path: str | Path, topology: Topology, collective: str | None = None, link_gbps: str | None = None
+) -> Judgement:
+    """Judge the results in the file `path`.
+
+    Args:
+        path: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form that they have.
+        topology: The network on which it was measured.
+        collective: Chooses among several in the file, or names it where the file does not.
+        link_gbps: Gbit/s of a link, for networks whose unit is links.
+
+    Raises:
+        InvalidInput: The file holds no results, or they do not fit the network.
+    """
+    return judge_content(read_file(str(path), MAX_BYTES), Path(path).name, topology, collective, link_gbps)
+
+
+def judge_content(
+    content: bytes, name: str, topology: Topology, collective: str | None = None, link_gbps: str | None = None
+) -> Judgement:
+    """Judge the results in `content`, the bytes of the file `name`; see `judge`."""
+    results = _chosen(
+        parse_results(content, name), None if collective is None else parse_collective(collective).name.value
+    )
+    _require_ranks(results, topology, name)
+    results = results.of_ranks(topology.compute_count)
+    target = parse_collective(str(results.collective))
+    if link_gbps is None and results.link_mbps is not None:
+        link_gbps = str(Fraction(str(results.link_mbps)) / 1000)
+    unit = NetworkModel.of(link_gbps=link_gbps).unit_bytes_per_s(topology)
+    acting = in_network_bound(topology, target)
+    bound = bound_of_ranks(topology, target) if acting is None else acting
+    check_certificate(topology, target, bound.to_json(topology))
+    algorithms = _expected(results, topology, float(unit))
+    links = "NIC" if _crosses_nics(topology, bound) else "link"
+    sizes = [
+        _judged(size, rows, float(bound.value / unit), algorithms, links)
+        for size, rows in sorted(_by_size(results.rows))
+    ]
+    sizes = _with_unusual(sizes)
+    best = None if not algorithms else library_choice(algorithms, sizes[-1].size_bytes)
+    version = results.version if results.library in ("NCCL", "RCCL") else None
+    named = results.library if results.library in ("NCCL", "RCCL") else best.library if best else results.library
+    wrong = [row for row in results.rows if row.wrong]
+    return Judgement(
+        _verdict(sizes, best, target.name.value, topology, wrong),
+        tuple(sizes),
+        {"name": named, "version": version or (None if results.library == "MPI" or best is None else best.version)},
+        None if best is None else f"{best.library} {best.version}",
+        target.name.value,
+        topology,
+        bound,
+        acting is not None,
+        not wrong,
+    )
+
+
+def _chosen(found: Sequence[Results], collective: str | None) -> Results:
+    """Return the results of `collective`, or the only ones."""
+    if len(found) == 1 and found[0].collective is None and collective is not None:
+        return replace(found[0], collective=collective)
+    chosen = [each for each in found if collective is None or each.collective == collective]
+    known = ", ".join(each.collective or "one that is not named" for each in found)
+    if not chosen:
+        raise InvalidInput(f"the file must hold results of {collective}", known, "choose one of them with --collective")
+    if len(chosen) > 1 or chosen[0].collective is None:
+        rule = "results are judged for one collective, which the file or --collective names"
+        raise InvalidInput(rule, known, "add --collective allreduce or another one")
+    return chosen[0]
+
+
+def _require_ranks(results: Results, topology: Topology, name: str) -> None:
+    """Raise InvalidInput if the results are of another number of ranks; busbw / algbw says it better than a list."""
+    ranks = topology.compute_count
+    if results.bus_ratio is not None:
+        if abs(results.bus_ratio - bus_factor(str(results.collective), ranks)) <= _RATIO_ERROR:
+            return
+        value = f"{name}, whose busbw is {results.bus_ratio:.3f} of its algbw"
+    elif results.ranks in (None, ranks):
+        return
+    else:
+        value = f"{name} of {results.ranks} ranks"
+    raise InvalidInput(
+        f"results must be of the {ranks} ranks of {topology.spec}", value, "choose the network of the run"
+    )
+
+
+def _expected(results: Results, topology: Topology, unit_bytes_per_s: float) -> list[LibraryAlgorithm]:
+    """Return what the library that was measured has for the collective, with rates in bytes per second."""
+    target = parse_collective(str(results.collective))
+    library = results.library if results.library in ("NCCL", "RCCL", "MPI") else None
+    scale = unit_bytes_per_s if topology.bandwidth_unit == "link" else 1.0
+    if topology.bandwidth_unit == "link":
+        library = None
+    found = library_algorithms(topology, target, library)  # type: ignore[arg-type]  # one of the three, as just checked
+    return [replace(each, bytes_per_s=each.bytes_per_s * scale) for each in found]
+
+
+def _by_size(rows: Iterable[ResultRow]) -> Iterable[tuple[int, list[ResultRow]]]:
+    sizes: dict[int, list[ResultRow]] = {}
+    for row in rows:
+        sizes.setdefault(row.size_bytes, []).append(row)
+    return sizes.items()
+
+
+def _judged(
+    size_bytes: int,
+    rows: Sequence[ResultRow],
+    bound_s_per_byte: float,
+    algorithms: Sequence[LibraryAlgorithm],
+    links: str,
+) -> JudgedSize:
+    """Return a size with the faster of both placements."""
+    places = {place: [row.time_us for row in rows if row.in_place == place] for place in (False, True)}
+    times = {place: median(found) for place, found in places.items() if found}
+    place = min(times, key=times.__getitem__)
+    measured_us, bound_us = times[place], bound_s_per_byte * size_bytes * 1e6
+    best = library_choice(algorithms, size_bytes) if algorithms else None
+    library_us = None if best is None else best.seconds(size_bytes) * 1e6
+    notes = []
+    if (wrong := sum(row.wrong or 0 for row in rows)) > 0:
+        notes.append(f"{wrong} wrong elements")
+    if len(times) == 2 and times[not place] > _UNUSUAL * times[place]:
+        slower = "in place" if place is False else "out of place"
+        notes.append(f"{slower} {times[not place] / times[place]:.1f} times as long")
+    if bound_us > measured_us * _ABOVE:
+        notes.append("faster than the bound")
+    return JudgedSize(
+        size_bytes,
+        measured_us,
+        bound_us,
+        100 * bound_us / measured_us,
+        library_us,
+        _limit(size_bytes, measured_us, bound_us, best, links),
+        "; ".join(notes),
+    )
+
+
+def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
+    """Return what limits a size by the model: latency if that is half of the time, else the algorithm, else links."""
+    if best is None or best.latency_s == 0:
+        moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
+        if moving_us < measured_us / 2:
+            return "latency"
+    elif best.latency_s >= best.seconds(size_bytes) / 2:
+        return "latency"
+    if best is None or bound_us * 1e-6 * best.bytes_per_s / size_bytes >= _REACHES:
+        return links
+    return "algorithm"
+
+
+def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
+    """Return `sizes` with a note at those that are slower than the sizes around them, or than a larger size."""
+    beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
+    found = list(sizes)
+    for index, size in enumerate(sizes):
+        around = [beside[other] for other in (index - 1, index + 1) if 0 <= other < len(sizes)]
+        usual = max(around, default=beside[index])
+        larger = min((later.measured_us for later in sizes[index + 1 :]), default=size.measured_us)
+        slower = ""
+        if len(around) == 2 and beside[index] > _UNUSUAL * usual:
+            slower = f"unusually slow: {beside[index] / usual:.1f} times the sizes around it"
+        elif size.measured_us > 1.1 * larger:
+            slower = f"unusually slow: a larger size takes only {seconds_text(larger / 1e6)}"
+        if slower:
+            found[index] = replace(size, note="; ".join(filter(None, (size.note, slower))))
+    return found
+
+
+def _verdict(
+    sizes: Sequence[JudgedSize],
+    best: LibraryAlgorithm | None,
+    collective: str,
+    topology: Topology,
+    wrong: Sequence[ResultRow],
+) -> str:
+    """Return the verdict: at the largest size that latency does not limit, against the library, else the bound."""
+    large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
+    algbw = large.size_bytes / large.measured_us / 1e3
+    at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"
+    at += f" (busbw {algbw * bus_factor(collective, topology.compute_count):.4g})"
+    if wrong:
+        return f"wrong: {len(wrong)} of the measured times have wrong elements; {at}"
+    if any(size.percent_of_bound > 100 * _ABOVE for size in sizes):
+        most = max(size.percent_of_bound for size in sizes)
+        return (
+            f"faster than {topology.spec} allows, up to {most:.0f} % of its bound: describe the network as it is; {at}"
+        )
+    share, what = large.percent_of_bound / 100, "of the bound"
+    if large.library_us is not None and best is not None:
+        share, what = large.library_us / large.measured_us, f"of what {baseline_label(best.document())} should reach"
+    lenient = _LATENCY_LENIENCE if large.limited_by == "latency" else 1.0
+    word = "good" if share >= GOOD * lenient else "fair" if share >= FAIR * lenient else "slow"
+    if what == "of the bound":
+        text = f"{word}: {at}, {share:.0%} {what}"
+    else:
+        text = f"{word}: {at}, {share:.0%} {what}, {large.percent_of_bound:.0f} % of the bound"
+    slow = [format_size(size.size_bytes) for size in sizes if "unusually slow" in size.note]
+    unusual = f"unusually slow: {', '.join(slow)}" if slow else "no size is unusually slow"
+    return f"{text}, limited by {_LIMITS[large.limited_by]}; {unusual}"
+
+
+_LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algorithm": "the algorithm"}
+
+
+def _crosses_nics(topology: Topology, bound: Bound) -> bool:
+    """Return whether all links that the bound is about are those of a network between boxes."""
+    nodes = bound.to_json(topology).get("nodes") or topology.node_ids[:1]
+    inside = {topology.node_ids.index(str(node)) for node in nodes}
+    links = topology.links
+    crossing = [
+        (src, dst)
+        for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True)
+        if dst in inside and src not in inside
+    ]
+    return all(any(topology.node_ids[end].partition(":")[0] in NETWORK_KINDS for end in ends) for ends in crossing)
