@@ -26,9 +26,8 @@ from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.launch.tune import tune as _tune
 from chorale.tuner.plots.picture import Picture
-from chorale.tuner.reports.quantities import seconds_text
-from chorale.tuner.reports.table_sources import MEASURED_DTYPE, table_of_campaign
-from chorale.tuner.reports.table_writing import JobGroup
+from chorale.tuner.reports.job_tables import MEASURED_DTYPE, JobGroup, table_of_campaign
+from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.reports.tuning import tune_document
 from chorale.tuner.search.study import Callback, StudyParts
 from chorale.tuner.tracking.mlflow_store import MlflowStore

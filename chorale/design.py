@@ -41,7 +41,7 @@ from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.plots.picture import Picture
 from chorale.tuner.reports.judge import Judgement
 from chorale.tuner.reports.judge import judge as judge_file
-from chorale.tuner.reports.quantities import algbw_text, seconds_text, short_id, time_per_byte_text
+from chorale.tuner.reports.tables import algbw_text, seconds_text, short_id, time_per_byte_text
 
 if TYPE_CHECKING:
     from chorale.campaigns import TuningResult
@@ -258,7 +258,7 @@ class NetworkTopology(Topology):
 
     def plot(self) -> Picture:
         """Return a drawing with bandwidths and names."""
-        from chorale.tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 - matplotlib is optional
+        from chorale.tuner.plots.network_plots import plot_topology  # noqa: PLC0415 - matplotlib is optional
 
         return Picture(lambda path: plot_topology(self, path))
 
@@ -267,7 +267,7 @@ class NetworkTopology(Topology):
         return f"<{self.spec}: {self.compute_count} ranks{switches}, {len(self.links)} links>"
 
     def _repr_svg_(self) -> str | None:
-        from chorale.tuner.plots.topology_svg import topology_svg  # noqa: PLC0415 - SciPy, for drawings only
+        from chorale.tuner.plots.picture import topology_svg  # noqa: PLC0415 - SciPy, for drawings only
 
         return topology_svg(self)
 
@@ -335,7 +335,7 @@ class DesignedSchedule(VerifiedSchedule):
 
     def plot(self, rank: int = 0) -> Picture:
         """Return a drawing: loads of links, and the routes of the data of `rank`."""
-        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 - matplotlib is optional
+        from chorale.tuner.plots.network_plots import plot_schedule  # noqa: PLC0415 - matplotlib is optional
 
         schedule = self.schedule.expand()
         return Picture(lambda path: plot_schedule(schedule, rank, path))

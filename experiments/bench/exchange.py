@@ -15,7 +15,7 @@ from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.tables import Stopwatch
 
 
 def rate_at_scale(spec: str) -> BenchmarkOutcome:

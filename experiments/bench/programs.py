@@ -20,7 +20,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.tables import Stopwatch
 
 
 def written_program(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:

@@ -17,7 +17,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16

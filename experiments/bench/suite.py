@@ -36,7 +36,7 @@ from chorale.synth.sparse_matrix import of_dense
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.tables import Stopwatch
 
 _BOUNDS_GOAL = 10.0
 _LITTLE_LESS = Fraction(999, 1000)

@@ -17,7 +17,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.tuner.files.read_write import read_file, write_file
-from chorale.tuner.reports.stopwatch import peak_memory_bytes
+from chorale.tuner.reports.tables import peak_memory_bytes
 
 ROOT = Path(__file__).parents[3] / "chorale"
 """The folder of the package."""

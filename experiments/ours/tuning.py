@@ -18,9 +18,8 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, co
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
 from chorale.tuner.replay.campaign import ReplayOptions
-from chorale.tuner.replay.document import task_row
+from chorale.tuner.replay.document import prior_from, task_row
 from chorale.tuner.replay.noise import NOISES, Noise
-from chorale.tuner.replay.priors import prior_from
 from chorale.tuner.replay.tasks import GridTask, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.space import SearchSpace

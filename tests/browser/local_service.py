@@ -26,10 +26,9 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import tune
 from chorale.tuner.service.access import load_access
-from chorale.tuner.service.campaigns.campaigns import STORED, Campaigns
+from chorale.tuner.service.campaigns import STORED, Campaigns
 from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.audit import AuditLog
-from chorale.tuner.service.http.request_limits import BodyLimits
+from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner

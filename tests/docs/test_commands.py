@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.msccl.commands import EXECUTOR, MODES
-from chorale.tuner.reports.job_export import LAUNCHERS
+from chorale.tuner.cli.export import LAUNCHERS
 from tests.docs.pages import commands_of
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,9 @@ from fastapi.testclient import TestClient
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import TokenEntry, load_access, local_token, make_token, token_file, write_tokens
-from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
-from chorale.tuner.service.http.audit import AuditLog
-from chorale.tuner.service.http.request_limits import BodyLimits
+from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner

@@ -19,8 +19,7 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.service.access import TooManyRequests
 from chorale.tuner.service.jobs.limits import JobLimits, built_network
-from chorale.tuner.service.jobs.planning import PlanningProcesses
-from chorale.tuner.service.jobs.turns import Turns
+from chorale.tuner.service.jobs.planning import PlanningProcesses, Turns
 from tests.security.service import CAMPAIGN, attacked
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import SECTIONS
-from chorale.tuner.service.campaigns.requested import exposure, has_pattern, is_closed, takes_text
+from chorale.tuner.service.campaigns import exposure, has_pattern, is_closed, takes_text
 from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.store import Store

@@ -40,8 +40,7 @@ from chorale.tuner.costs.library_model import (
     unit_bytes_per_s,
 )
 from chorale.tuner.reports.bound import bound_facts
-from chorale.tuner.reports.quantities import algbw_text, seconds_text
-from chorale.tuner.reports.tables import facts_table
+from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 SIZES = (2**16, 2**20)
 

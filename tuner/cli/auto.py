@@ -21,8 +21,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.topology_specs import load_topology, save_topology
-from chorale.tuner.reports.quantities import seconds_text
-from chorale.tuner.reports.tables import Result, long_line
+from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
@@ -92,7 +91,7 @@ def demo(
 
     Example: chorale demo
     """
-    from chorale.tuner.plots.topology_svg import topology_svg  # noqa: PLC0415 - SciPy, for the drawing only
+    from chorale.tuner.plots.picture import topology_svg  # noqa: PLC0415 - SciPy, for the drawing only
 
     network = load_topology(EMULATED)
     people.print(f"making and verifying {', '.join(METHODS)} for an allreduce on {EMULATED}", highlight=False)

@@ -16,10 +16,16 @@ from chorale.tuner.config.executors import open_executor
 from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
-from chorale.tuner.reports.failures import failures_csv, failures_document, failures_table, plan_failures
-from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.tables import Result
+from chorale.tuner.reports.bound import (
+    bound_document,
+    bound_report,
+    bound_table,
+    failures_csv,
+    failures_document,
+    failures_table,
+    plan_failures,
+)
+from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
 from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
 
 
@@ -59,7 +65,7 @@ def bound(
     with stages.stage("bound"):
         report = bound_report(topology, target, k)
     if nccl_tuner is not None:
-        from chorale.tuner.reports.library_files.nccl import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+        from chorale.tuner.reports.library_files import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
 
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
         entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]

@@ -25,9 +25,7 @@ from chorale.tuner.config.executors import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document, sizes_table
-from chorale.tuner.reports.quantities import seconds_text
-from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.tables import Result
+from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes, seconds_text
 
 
 def find(

@@ -20,16 +20,23 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import as_protocol
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.cli.options import ScheduleFile, file_to_write, offer
+from chorale.tuner.cli.options import (
+    ElementTypeName,
+    LinkGbps,
+    PredictedSize,
+    Protocol,
+    ScheduleFile,
+    file_to_write,
+    offer,
+    target_name,
+)
 from chorale.tuner.cli.output import stage_display
-from chorale.tuner.cli.program_options import ElementTypeName, LinkGbps, PredictedSize, Protocol, target_name
 from chorale.tuner.cli.verify import program_table
 from chorale.tuner.files.collective_files import collective_file_text
 from chorale.tuner.files.program_output import parts_of, write_program
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule
-from chorale.tuner.reports.lowering import loss_document, prediction, sharing_notices
-from chorale.tuner.reports.show import program_facts
+from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
 from chorale.tuner.reports.tables import Result
 
 COLLECTIVE_SUFFIX = ".collective.json"

@@ -14,8 +14,7 @@ from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.cli.commands import CommandGroup, load_all
-from chorale.tuner.cli.process_list import hide_passwords
-from chorale.tuner.cli.signals import stopping_in_order
+from chorale.tuner.cli.process import hide_passwords, stopping_in_order
 
 app = typer.Typer(
     rich_markup_mode=None,

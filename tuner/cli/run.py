@@ -41,10 +41,9 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import CollectiveFile, RunnableFile, Sizes, file_to_write, offer
+from chorale.tuner.cli.options import CollectiveFile, ElementTypeName, RunnableFile, Sizes, file_to_write, offer
 from chorale.tuner.cli.output import people, print_error
-from chorale.tuner.cli.program_options import ElementTypeName
-from chorale.tuner.cli.signals import stop_before_the_job_ends
+from chorale.tuner.cli.process import stop_before_the_job_ends
 from chorale.tuner.cli.slurm import AsSlurmJob, Site, SlurmOptions, SlurmScript, SlurmTime, Wait, job_name, run_as_job
 from chorale.tuner.costs.pricing import calibration_programs
 from chorale.tuner.files.collective_files import load_collective
@@ -52,8 +51,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
-from chorale.tuner.reports.quantities import speed_text
-from chorale.tuner.reports.tables import Result, facts_table, numbers_table
+from chorale.tuner.reports.tables import Result, facts_table, numbers_table, speed_text
 
 
 def run(

@@ -32,9 +32,8 @@ from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.synthesis import load_warm_start, proved_document, synthesis_result, warm_start_document
-from chorale.tuner.reports.tables import Result
+from chorale.tuner.reports.tables import Result, Stopwatch
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 

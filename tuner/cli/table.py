@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,20 +25,33 @@ from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.library_files.mpich import default_tree, mpich_selection
-from chorale.tuner.reports.library_files.mscclpp import mscclpp_files
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv, rccl_table_csv
-from chorale.tuner.reports.library_files.open_mpi import open_mpi_json, open_mpi_rules
-from chorale.tuner.reports.table_display import diff_lines, table_document, table_lines
-from chorale.tuner.reports.table_sources import MEASURED_DTYPE, table_of_campaign, table_of_registry
-from chorale.tuner.reports.table_writing import JobGroup, parse_dtypes, parse_group, table_of_files
+from chorale.tuner.reports.job_tables import (
+    MEASURED_DTYPE,
+    JobGroup,
+    diff_lines,
+    parse_dtypes,
+    parse_group,
+    table_document,
+    table_lines,
+    table_of_campaign,
+    table_of_files,
+    table_of_registry,
+)
+from chorale.tuner.reports.library_files import (
+    default_tree,
+    mpich_selection,
+    mscclpp_files,
+    nccl_table_csv,
+    open_mpi_json,
+    open_mpi_rules,
+)
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 LARGEST_LIBRARY_BYTES = 2**30
 _FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
     "nccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)"),
-    "rccl": (rccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0}"),
+    "rccl": (partial(nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
     "openmpi": (
         open_mpi_rules,
         "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",

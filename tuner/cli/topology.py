@@ -35,11 +35,9 @@ from chorale.tuner.cli.options import CollectiveName, FileOutput, PlotFile, Root
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.files.read_write import read_file, require_plot_format
 from chorale.tuner.files.topology_specs import load_topology, save_topology
-from chorale.tuner.reports.bound import bound_report
-from chorale.tuner.reports.placement import BoundOnNodes, placement_result
-from chorale.tuner.reports.quantities import short_id
-from chorale.tuner.reports.tables import Result, ruled_table
-from chorale.tuner.reports.topology import able_text, describe_topology, show_topology
+from chorale.tuner.reports.bound import BoundOnNodes, bound_report, placement_result
+from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
+from chorale.tuner.reports.tables import Result, ruled_table, short_id
 
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
@@ -82,7 +80,7 @@ def show(spec: Spec, plot: PlotFile = None) -> Result:
     require_plot_format(plot)
     topology = load_topology(spec)
     if plot is not None:
-        from chorale.tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 - matplotlib is optional
+        from chorale.tuner.plots.network_plots import plot_topology  # noqa: PLC0415 - matplotlib is optional
 
         plot_topology(topology, plot)
     return Result(show_topology(topology), _summary(topology, plot))

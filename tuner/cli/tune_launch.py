@@ -16,7 +16,7 @@ from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
-from chorale.tuner.cli.signals import stop_before_the_job_ends, take_stop_signals
+from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.config.values import REVEALED, Address
 from chorale.tuner.files.home import Home
@@ -26,7 +26,7 @@ from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchSta
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
-from chorale.tuner.reports.library_files.nccl import nccl_table_entries, nccl_tuner_csv
+from chorale.tuner.reports.library_files import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.reports.tuning import (
     approach_line,
     overhead_line,

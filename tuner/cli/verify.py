@@ -27,8 +27,15 @@ from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
-from chorale.tuner.cli.options import CollectiveFile, PlotFile, ProgramOutput, ReadableFile, SpecOfProgram
-from chorale.tuner.cli.program_options import LinkGbps, PredictedSize
+from chorale.tuner.cli.options import (
+    CollectiveFile,
+    LinkGbps,
+    PlotFile,
+    PredictedSize,
+    ProgramOutput,
+    ReadableFile,
+    SpecOfProgram,
+)
 from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.program_files import is_program_file, load_unchecked, network_of_program
@@ -36,10 +43,8 @@ from chorale.tuner.files.program_output import read_program_text
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.lowering import prediction
-from chorale.tuner.reports.quantities import fact_label, fact_text
-from chorale.tuner.reports.show import program_facts
-from chorale.tuner.reports.tables import Result, facts_table
+from chorale.tuner.reports.programs import prediction, program_facts
+from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
 _FOUND_BY_EXECUTION = frozenset(
     {"limit", "idle rank", "channels", "never used", "route", "race", "deadlock", "uninitialised", "reduction"}

@@ -16,7 +16,7 @@ from chorale.tuner.cli.output import emit_json
 from chorale.tuner.files.home import Home
 
 if TYPE_CHECKING:
-    from chorale.tuner.watch.config import WatchConfig
+    from chorale.tuner.watch.watcher import WatchConfig
 
 
 File = Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")]
@@ -43,7 +43,7 @@ def watch(
 
     Example: chorale watch cube.yaml --json
     """
-    from chorale.tuner.watch.config import WatchConfig, read_watch_config  # noqa: PLC0415 - not for --help
+    from chorale.tuner.watch.watcher import WatchConfig, read_watch_config  # noqa: PLC0415 - not for --help
 
     if schema:
         emit_json(WatchConfig.model_json_schema())
@@ -60,7 +60,7 @@ def watch(
 
 
 def _run(config: WatchConfig, once: bool, as_json: bool) -> None:
-    from chorale.tuner.watch.config import open_watch  # noqa: PLC0415 - not for --help
+    from chorale.tuner.watch.watcher import open_watch  # noqa: PLC0415 - not for --help
 
     ended: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -75,8 +75,11 @@ def _run(config: WatchConfig, once: bool, as_json: bool) -> None:
 
 def _request(name: str, *, release: bool, roll_back: bool) -> None:
     """Ask the watch called `name` for it, by files that it looks for each second."""
-    from chorale.tuner.watch.config import watch_folder  # noqa: PLC0415 - not for --help
-    from chorale.tuner.watch.records import HOLD, ROLL_BACK  # noqa: PLC0415
+    from chorale.tuner.watch.watcher import (  # noqa: PLC0415
+        HOLD,
+        ROLL_BACK,
+        watch_folder,
+    )
 
     folder = watch_folder(Home.from_environment(), name)
     if not folder.is_dir():

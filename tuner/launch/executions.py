@@ -54,7 +54,7 @@ def report_executions(
     if trace is not None:
         write_file(trace, trace_events(program, pairs, rows).encode())
     if plot is not None:
-        from chorale.tuner.plots.execution_plot import plot_execution  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.program_plot import plot_execution  # noqa: PLC0415 (matplotlib is slow)
 
         plot_execution(program, executions[-1], predicted[-1], plot)
     return rows

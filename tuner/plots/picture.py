@@ -1,14 +1,84 @@
-"""A drawing that notebooks show and `save` writes; it is made when it is first looked at."""
+"""Pictures for notebooks: drawings by matplotlib when they are shown, and networks as SVG."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
 from functools import cached_property
+from html import escape
 from pathlib import Path
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.layout import node_positions
+
+MAX_DRAWN_LINKS = 5_000
+_UNIT, _MARGIN, _RADIUS, _TITLE = 46.0, 26.0, 11.0, 24.0
+_WIDEST = 760.0
+_STYLE = (
+    "text{font:10px sans-serif;text-anchor:middle;dominant-baseline:central;fill:#fff}"
+    ".title{font-size:13px;text-anchor:start;fill:#64748b}line{stroke:#94a3b8}"
+)
+
+
+def topology_svg(topology: Topology) -> str | None:
+    """Return `topology` as SVG: ranks as numbered circles, switches as squares, a line for each pair of linked nodes.
+
+    Lines are as wide as the root of the bandwidth between the two. None for more than 5,000 links.
+    """
+    if len(topology.links) > MAX_DRAWN_LINKS:
+        return None
+    places = node_positions(topology)
+    low, high = places.min(axis=0), places.max(axis=0)
+    unit = min(_UNIT, (_WIDEST - 2 * _MARGIN) / max(float(high[0] - low[0]), 1.0))
+    points = [(_MARGIN + unit * float(x - low[0]), _TITLE + _MARGIN + unit * float(high[1] - y)) for x, y in places]
+    width, height = max(x for x, _ in points) + _MARGIN, max(y for _, y in points) + _MARGIN
+    width = max(width, 260.0)
+    radius = min(_RADIUS, 0.35 * unit)
+    rates = _rates(topology)
+    most = max(rates.values(), default=1.0)
+    body = [f'<text class="title" x="8" y="14">{escape(_title(topology))}</text>']
+    for (a, b), rate in rates.items():
+        stroke = 0.8 + 2.4 * (rate / most) ** 0.5
+        ends = f'x1="{points[a][0]:.1f}" y1="{points[a][1]:.1f}" x2="{points[b][0]:.1f}" y2="{points[b][1]:.1f}"'
+        body.append(f'<line {ends} stroke-width="{stroke:.1f}"/>')
+    body += [_node(topology, node, points[node], radius) for node in range(topology.node_count)]
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(_title(topology))}">'
+    return f"{head}<style>{_STYLE}</style>{''.join(body)}</svg>"
+
+
+def _node(topology: Topology, node: int, point: tuple[float, float], radius: float) -> str:
+    x, y = point
+    name = f"<title>{escape(topology.node_ids[node])}</title>"
+    if node >= topology.compute_count:
+        corner, side = (
+            f'x="{x - radius:.1f}" y="{y - radius:.1f}"',
+            f'width="{2 * radius:.1f}" height="{2 * radius:.1f}"',
+        )
+        return f'<g>{name}<rect {corner} {side} rx="2" fill="#64748b"/></g>'
+    label = f'<text x="{x:.1f}" y="{y:.1f}">{node}</text>' if radius > 6 else ""
+    return f'<g>{name}<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#0f766e"/>{label}</g>'
+
+
+def _rates(topology: Topology) -> dict[tuple[int, int], float]:
+    """Return the bandwidth between each pair of linked nodes, of the busier direction."""
+    links = topology.links
+    one_way: dict[tuple[int, int], float] = {}
+    for src, dst, kind in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
+        if src != dst:
+            one_way[src, dst] = one_way.get((src, dst), 0.0) + float(links.bandwidths[kind])
+    rates: dict[tuple[int, int], float] = {}
+    for (src, dst), rate in one_way.items():
+        pair = (min(src, dst), max(src, dst))
+        rates[pair] = max(rates.get(pair, 0.0), rate)
+    return rates
+
+
+def _title(topology: Topology) -> str:
+    switches = f", {topology.switch_count} switches" if topology.switch_count else ""
+    return f"{topology.spec[:60]}: {topology.compute_count} ranks{switches}, {len(topology.links)} links"
 
 
 class Picture:

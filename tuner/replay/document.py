@@ -1,10 +1,10 @@
-"""The document of `chorale replay --json`."""
+"""Campaigns replayed on recorded runs: requests, priors, what came of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,101 @@ import numpy as np
 from chorale.runners.recorded.table import RecordedTable
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import unknown_name
-from chorale.tuner.replay.campaign import ReplayOptions
+from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions, mean_behind
 from chorale.tuner.replay.files import read_records
 from chorale.tuner.replay.noise import Noise
-from chorale.tuner.replay.priors import prior_from
-from chorale.tuner.replay.summary import Replay, replay
 from chorale.tuner.replay.tasks import GridTask, named_tasks, replay_tasks
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.prior import Prior, nearest_sizes
+from chorale.tuner.statistics.contest import SizeVerdict
+
+
+def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
+    """Return what `tasks`, without `target` itself, say about the points of `target`; None if that is nothing.
+
+    The same points of the same collective count, at the nearest size; several tasks by their mean.
+    """
+    others = [task for task in tasks if task.name != target.name and task.collective == target.collective]
+    gains: dict[object, list[np.ndarray]] = {}
+    for task in others:
+        nearest = nearest_sizes(task.sizes_bytes, target.sizes_bytes)
+        for candidate, times in zip(task.candidates, task.times_s, strict=True):
+            gains.setdefault(candidate, []).append(np.log(task.library_s / times)[nearest])
+    known = {one: np.mean(gains[one], axis=0) for one in target.candidates if one in gains}
+    return Prior(known) if known else None
+
+
+GOAL, WRONG = 1.05, 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What one seed came to; shares are of the entries of the table.
+
+    trials_mean, trials_all: until the mean over the sizes, and every size, is within 5 %; one more than all if never
+    seconds, full_seconds: until the mean is, thriftily and measuring all of every trial
+    final_seconds: of the comparisons at the end
+    covered: share of intervals that hold the true ratio
+    """
+
+    trials_mean: float
+    trials_all: float
+    seconds: float
+    full_seconds: float
+    final_seconds: float
+    wrong: float
+    undecided: float
+    false_wins: float
+    covered: float
+
+
+def replay(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> Replay:
+    """Return what one campaign on `task` comes to."""
+    campaign = ReplayedCampaign(task, options, seed, prior)
+    campaign.search()
+    searched_s = campaign.seconds
+    means = [mean_behind(behind) <= GOAL for behind in campaign.behind]
+    every = [bool(np.all(behind <= GOAL)) for behind in campaign.behind]
+    full = ReplayedCampaign(task, replace(options, thrifty=False), seed)
+    full.search(until=GOAL)
+    verdicts = campaign.verdicts()
+    wrong, undecided, false_wins, covered = _judged(campaign, verdicts).mean(axis=1)
+    return Replay(
+        _first(means) + 1.0,
+        _first(every) + 1.0,
+        campaign.spent_s[min(_first(means), len(means) - 1)],
+        full.seconds,
+        campaign.seconds - searched_s,
+        float(wrong),
+        float(undecided),
+        float(false_wins),
+        float(covered),
+    )
+
+
+def _first(reached: Sequence[bool]) -> int:
+    """Return the first number at which it holds, the length if it never does."""
+    return next((number for number, holds in enumerate(reached) if holds), len(reached))
+
+
+def _judged(campaign: ReplayedCampaign, verdicts: Sequence[SizeVerdict]) -> np.ndarray:
+    """Return whether each entry is wrong, is undecided, is a false win, and has an interval that holds the truth."""
+    task = campaign.task
+    judged = []
+    for index, verdict in enumerate(verdicts):
+        library_s = task.library_s[index]
+        best_s = min(library_s, task.times_s[campaign.tried, index].min())
+        runs_s = library_s if verdict.name is None else task.times_s[int(verdict.name), index]
+        truth = library_s / task.times_s[int(verdict.leader), index]
+        judged.append(
+            (
+                verdict.is_decided and runs_s > WRONG * best_s,
+                not verdict.is_decided,
+                verdict.name is not None and runs_s >= library_s,
+                verdict.speedup_low <= truth <= verdict.speedup_high,
+            )
+        )
+    return np.array(judged, dtype=float).T
+
 
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 

@@ -16,8 +16,7 @@ from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_
 from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.files.read_write import read_file, write_file
-from chorale.tuner.reports.quantities import with_fraction
-from chorale.tuner.reports.tables import ruled_table
+from chorale.tuner.reports.tables import ruled_table, with_fraction
 
 _BATCH = 16
 """Seeds between two writes of the record."""

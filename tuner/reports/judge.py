@@ -25,8 +25,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
-from chorale.tuner.reports.quantities import seconds_text
-from chorale.tuner.reports.tables import numbers_table
+from chorale.tuner.reports.tables import numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
 """Share of the library's own expectation from which a result is good, or fair."""

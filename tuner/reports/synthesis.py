@@ -1,6 +1,4 @@
-"""Reports of `chorale synth` and of the service: a verified schedule beside its bound, and beside the older schedule
-that the synthesis started from.
-"""
+"""Reports of `chorale synth` and the service: networks, schedules beside their bounds and beside older schedules."""
 
 from __future__ import annotations
 
@@ -16,16 +14,79 @@ from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, lower_bound, stronger
 from chorale.synth.bounds.optimum import Bound
+from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.abilities import SwitchAbility
+from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.formats.json_document import ability_members
+from chorale.synth.topology.symmetry_search import is_vertex_transitive
+from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports.bound import bound_facts
-from chorale.tuner.reports.quantities import algbw_text, bandwidth_time_text, short_id, time_per_byte_text
-from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.tables import Result, facts_table
-from chorale.tuner.reports.topology import describe_topology
+from chorale.tuner.reports.tables import (
+    Result,
+    Stopwatch,
+    algbw_text,
+    bandwidth_time_text,
+    facts_table,
+    peak_memory_bytes,
+    short_id,
+    time_per_byte_text,
+)
+
+
+def describe_topology(topology: Topology) -> dict[str, Any]:
+    """Return the "topology" object: spec, counts, degree (null unless regular), diameter in links and content id."""
+    return {
+        "spec": topology.spec,
+        "nodes": topology.compute_count,
+        "switches": topology.switch_count,
+        "links": len(topology.links),
+        "degree": topology.degree,
+        "diameter": diameter(topology),
+        "id": topology.id,
+    }
+
+
+def show_topology(topology: Topology) -> dict[str, Any]:
+    """Return all that `chorale topology show --json` prints: the description, properties, every node and link."""
+    ids = topology.node_ids
+    return {
+        "topology": describe_topology(topology),
+        "vertex_transitive": is_vertex_transitive(topology),
+        "eulerian": topology.is_eulerian,
+        "nodes_list": [
+            {
+                "id": name,
+                "kind": topology.node_kind(node),
+                "rank": node if node < topology.compute_count else None,
+                **ability_members(topology, node),
+            }
+            for node, name in enumerate(ids)
+        ],
+        "links_list": [
+            {
+                "src": ids[link.src],
+                "dst": ids[link.dst],
+                "bandwidth": rational_text(link.bandwidth),
+                "latency_s": float(link.latency_s),
+            }
+            for link in topology.links
+        ],
+    }
+
+
+def able_text(ability: SwitchAbility, topology: Topology) -> str:
+    """Return what a switch can do in words, such as "multicast, add up to 300 GB/s"."""
+    words = ["multicast"] if ability.multicast else []
+    if ability.reduce:
+        unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
+        limit = "" if ability.reduce_bandwidth is None else f" up to {rational_text(ability.reduce_bandwidth)} {unit}"
+        words.append(f"add{limit}")
+    return ", ".join(words)
 
 
 def load_warm_start(path: str) -> VerifiedSchedule:

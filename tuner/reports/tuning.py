@@ -13,7 +13,7 @@ from rich.table import Table
 
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.reports.quantities import seconds_text
+from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials.records import CompleteTrial, SizeResult, TrialRecord

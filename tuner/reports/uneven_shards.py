@@ -16,10 +16,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.traffic_files import load_sizes
-from chorale.tuner.reports.quantities import time_per_byte_text
-from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.synthesis import OUTSIDE_TOTAL, synthesis_document, synthesis_result
-from chorale.tuner.reports.tables import Result, facts_table
+from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, time_per_byte_text
 
 
 @dataclass(frozen=True, slots=True)

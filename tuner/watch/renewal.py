@@ -10,8 +10,7 @@ from typing import Any
 from chorale.job.table.layout import parse_table
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.watch.canary import Canary
-from chorale.tuner.watch.job_times import Snapshot, slowdowns
+from chorale.tuner.watch.canary import Canary, Snapshot, slowdowns
 from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.publishing import Publication, Publisher
 from chorale.tuner.watch.replanning import Planner, TablePlan

@@ -25,7 +25,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import program_time_per_byte, simulate_program
-from chorale.tuner.reports.table_writing import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
+from chorale.tuner.reports.job_tables import JobGroup, RangeRow, assemble, bound_certificate, schedule_certificate
 
 TARGET = "oneccl-xml"
 

@@ -1,18 +1,138 @@
-"""The loop that keeps a fabric tuned: hear of changes, have tables renewed, tell others."""
+"""The loop that keeps a fabric tuned, made of the file of `chorale watch`: hear of changes, renew tables, tell others.
+
+What others see of a watch is a file that is replaced each second: `state.json`, of the format `chorale-watch/1`, has
+links with their states and rates, the present table, what happened, and who has not heard of it yet. A file `hold`
+beside it keeps tables from being published as long as it is there; a file `roll-back` has the former table published,
+and is removed then.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from pydantic import Field, ValidationError, field_validator
+
 from chorale.runners.api.link_reports import Link, LinkReport, LinkSource
-from chorale.synth.errors import ChoraleError
+from chorale.runners.api.registry import create_runner
+from chorale.runners.fabric.detours import reroute
+from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.link_states import KernelLinks
+from chorale.runners.measurement.machine import acquire_lock
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign_file import read_document
+from chorale.tuner.config.values import CampaignSection, Sizes
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.watch.canary import Canary, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
-from chorale.tuner.watch.records import WatchRecords
+from chorale.tuner.watch.publishing import MlflowTables, PublicationFiles, Publisher, Receiver, webhook
 from chorale.tuner.watch.renewal import Event, Renewal
+from chorale.tuner.watch.replanning import Planner, PlanRequest
+
+FORMAT = "chorale-watch/1"
+STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
+_SHOWN_EVENTS = 200
+
+
+class WatchRecords:
+    """The files of a watch in its folder, which must exist. One thread."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._events: deque[Event] = deque(maxlen=_SHOWN_EVENTS)
+        self._reports: dict[Link, LinkReport] = {}
+        self._carried_bits_per_s: dict[Link, float] = {}
+
+    def resume(self, trackers: Mapping[Link, LinkTracker]) -> None:
+        """Have trackers go on with the states that links had; a file that is missing or of another format has none."""
+        try:
+            document = json.loads((self._folder / STATE).read_bytes())
+            if document["format"] != FORMAT:
+                return
+            for row in document["links"]:
+                src, dst = row["link"].split(">")
+                tracker = trackers.get((int(src), int(dst)))
+                if tracker is not None and tracker.declared_bits_per_s == row["declared_bits_per_s"]:
+                    tracker.resume(row["resume"], float(row["since_s"]))
+            self._events.extend(document["events"])
+        except (OSError, ValueError, KeyError, TypeError):  # none, or one that was damaged: the source tells anyway
+            return
+
+    def note(self, event: Event) -> None:
+        """Keep an event, for the file."""
+        self._events.append(event)
+
+    def note_carried(self, report: LinkReport) -> None:
+        """Take the rate at which a link carries bytes from what it has carried a second ago and now."""
+        before = self._reports.setdefault(report.link, report)
+        passed_s = report.time_s - before.time_s
+        if passed_s >= 1.0:
+            if report.carried_bytes is not None and before.carried_bytes is not None:
+                carried_bits = 8 * max(report.carried_bytes - before.carried_bytes, 0)
+                self._carried_bits_per_s[report.link] = carried_bits / passed_s
+            self._reports[report.link] = report
+
+    def write(
+        self, state: FabricState | None, renewal: Renewal, trackers: Mapping[Link, LinkTracker], now_s: float
+    ) -> None:
+        """Replace the file. A disk that is full must not end a watch: the next second tries again."""
+        present = renewal.publisher.present
+        table = None if present is None else {"digest": present.digest, "time_s": present.time_s, **present.facts}
+        document = {
+            "format": FORMAT,
+            "name": self._name,
+            "topology": renewal.healthy.spec,
+            "time_s": now_s,
+            "state": None if state is None else str(state),
+            "is_held": renewal.is_held,
+            "table": table,
+            "waiting": renewal.publisher.waiting(),
+            "links": [self._row(link, tracker) for link, tracker in trackers.items()],
+            "events": list(self._events),
+        }
+        try:
+            write_file(self._folder / STATE, json.dumps(document).encode())
+        except (Unavailable, InvalidInput):
+            return
+
+    def is_held(self) -> bool:
+        """Return whether nothing may be published."""
+        return (self._folder / HOLD).exists()
+
+    def take_roll_back(self) -> bool:
+        """Return, once, whether the former table was asked for."""
+        try:
+            (self._folder / ROLL_BACK).unlink()
+        except OSError:
+            return False
+        return True
+
+    def _row(self, link: Link, tracker: LinkTracker) -> dict[str, Any]:
+        return {
+            "link": f"{link[0]}>{link[1]}",
+            "state": tracker.state.value,
+            "since_s": tracker.since_s,
+            "declared_bits_per_s": tracker.declared_bits_per_s,
+            "in_force_bits_per_s": tracker.in_force_bits_per_s,
+            "carried_bits_per_s": self._carried_bits_per_s.get(link),
+            "resume": tracker.saved(),
+        }
+
 
 _SETTLE_S = 0.6
 """After a change the other direction of a cable, or the other links of a node, are waited for."""
@@ -190,3 +310,130 @@ class Watch:
 
     def _event(self, name: str, **facts: Any) -> Event:
         return {"time_s": self.clock(), "event": name, **facts}
+
+
+_PATIENCE_S = 10.0
+"""A watch that was killed may take a moment to be gone."""
+
+
+class CanarySection(CampaignSection):
+    """How a new table is compared with the present one before it is published."""
+
+    seconds: float = Field(default=10.0, ge=0, le=600, description="Limit of all comparisons; 0 compares nothing.")
+    repeats: int = Field(default=6, ge=6, le=100, description="Measured repetitions of each program and size.")
+
+
+class PublishSection(CampaignSection):
+    """Where tables go besides the file."""
+
+    mlflow: bool = Field(default=False, description="Register each table as a version of the model NAME-table.")
+    mlflow_uri: str | None = Field(
+        default=None,
+        description="Address of MLflow; by default MLFLOW_TRACKING_URI, else a database in the data folder.",
+    )
+    webhook: str | None = Field(
+        default=None, pattern=r"^https?://", description="Gets a signed POST for each table that is published."
+    )
+    secret_variable: str = Field(
+        default="CHORALE_WEBHOOK_SECRET", description="Variable of the environment with the key of signatures."
+    )
+
+
+class WatchConfig(CampaignSection):
+    """All of the file."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Name of what is watched.")
+    topology: str = Field(description="Topology spec of the healthy fabric.")
+    fabric: str | None = Field(default=None, description="Name of the emulated fabric; by default the one that is up.")
+    table: Path = Field(description="File of the published tuning table, which jobs name in CHORALE_TABLE.")
+    collectives: list[str] = Field(default=["allreduce"], min_length=1, description="What the table has programs for.")
+    sizes: Sizes = Field(default=[65536, 1048576], description="Sizes at which methods are chosen and tables compared.")
+    methods: list[str] = Field(
+        default=["bfb", "forest"], min_length=1, description="Methods that compete at each size."
+    )
+    alpha_us: float = Field(default=100.0, ge=0, description="Predicted microseconds of a step besides its bytes.")
+    reroute: bool = Field(
+        default=True, description="Whether an emulated fabric sends what would cross a dead link over others."
+    )
+    plan_failures: bool = Field(default=True, description="Whether tables for single failures are made ahead.")
+    look_s: float = Field(default=0.25, ge=0.01, le=60, description="Seconds between two looks at the links.")
+    canary: CanarySection = CanarySection()
+    publish: PublishSection = PublishSection()
+    jobs: list[Path] = Field(default=[], description="Files that jobs keep in CHORALE_STATUS.")
+
+    @field_validator("collectives")
+    @classmethod
+    def _are_collectives(cls, names: list[str]) -> list[str]:
+        return [parse_collective(name).name.value for name in names]
+
+
+def read_watch_config(path: Path) -> WatchConfig:
+    """Return the file at `path`. InvalidInput that names the first wrong key, its value and the way out."""
+    document = read_document(str(path))
+    try:
+        return WatchConfig.model_validate(document)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"])) or "the file"
+        rule = f"key `{key}` of {path}: {fault['msg'].replace('Input should', 'the value should', 1)}"
+        raise InvalidInput(rule, repr(fault["input"]), "see `chorale watch --schema`") from None
+
+
+def watch_folder(home: Home, name: str) -> Path:
+    """Return the folder of the watch called `name`: its state, and what it goes on with."""
+    return home.root / "watch" / name
+
+
+def open_watch(config: WatchConfig) -> Watch:
+    """Return the watch of `config`, whose fabric must be up. Unavailable where it is not."""
+    topology = load_topology(config.topology)
+    fabric = find_fabric(topology.id, config.fabric)
+    if fabric is None:
+        way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
+        raise Unavailable("a watch needs its fabric", f"none is up for {config.topology}", way_out)
+    table = config.table.absolute()
+    if not table.parent.is_dir():
+        raise InvalidInput("the folder of the table must exist", table.parent, "create it")
+    home = Home.from_environment()
+    folder = home.create(watch_folder(home, config.name))
+    publisher = Publisher(table, _receivers(config, home), PublicationFiles(folder))
+    sizes, collectives = tuple(sorted(config.sizes)), tuple(config.collectives)
+    model = NetworkModel.of(config.alpha_us, 0, 0, fabric.link_mbps / 1000)
+    planner = Planner(PlanRequest(collectives, sizes, tuple(config.methods), model))
+    jobs = partial(read_jobs, [path.absolute() for path in config.jobs])
+    rule, way_out = "a fabric must have one watch of a name", "end it first, or choose another name"
+    with ExitStack() as opened:
+        lock = acquire_lock(folder / "lock", _PATIENCE_S, Unavailable(rule, f"{config.name} is running", way_out))
+        opened.callback(lock.release)
+        canary = None
+        if config.canary.seconds:
+            runner = create_runner("local", {"fabric": fabric.name, "where": "fabric"}, home.root)
+            opened.callback(runner.close)
+            canary = Canary(topology, runner.submit, sizes, config.canary.repeats, config.canary.seconds)
+        source = KernelLinks(topology, fabric, config.look_s)
+        close = opened.pop_all().close
+    around = partial(_reroute, fabric, topology) if config.reroute else None
+    renewal = Renewal(topology, collectives, planner, canary, publisher, jobs)
+    return Watch(source, renewal, WatchRecords(folder, config.name), around, config.plan_failures, close=close)
+
+
+def _reroute(fabric: EmulatedFabric, whole: Topology, state: FabricState) -> None:
+    remaining = parse_topology(state.spec(whole))
+    numbers = {name: node for node, name in enumerate(whole.node_ids)}
+    switches = [numbers[name] for name in remaining.node_ids[remaining.compute_count :]]
+    reroute(fabric, whole, remaining, (*state.ranks(whole), *switches))
+
+
+def _receivers(config: WatchConfig, home: Home) -> dict[str, Receiver]:
+    receivers: dict[str, Receiver] = {}
+    if config.publish.webhook is not None:
+        name = config.publish.secret_variable
+        secret = os.environ.get(name)
+        if not secret:
+            rule = f"set {name}: messages to a webhook are signed with it"
+            raise InvalidInput(rule, f"no {name}", "set it to the key that the receiver knows")
+        receivers["webhook"] = webhook(config.publish.webhook, secret.encode())
+    if config.publish.mlflow:
+        uri = config.publish.mlflow_uri or home.mlflow_uri
+        receivers["mlflow"] = MlflowTables(uri, home.artifacts, config.name).register
+    return receivers

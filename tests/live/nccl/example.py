@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv
+from chorale.tuner.reports.library_files import nccl_table_csv
 from tests.live.nccl.tuner import RANKS
 
 

@@ -33,7 +33,7 @@ from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.runners.measurement.machine import load_average
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.home import Home
-from chorale.tuner.watch.config import watch_folder
+from chorale.tuner.watch.watcher import watch_folder
 
 _MBPS = 100
 _SEQUENCE_LIMIT_S = 240.0

@@ -23,11 +23,9 @@ from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, load_access, status_of
-from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
+from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
-from chorale.tuner.service.http.audit import CONTENT_TYPE, AccessLog, AuditLog, Metrics
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
-from chorale.tuner.service.http.dependencies import CurrentCaller
 from chorale.tuner.service.http.events import EventStreams, event_router
 from chorale.tuner.service.http.job_routes import (
     fabric_router,
@@ -36,8 +34,16 @@ from chorale.tuner.service.http.job_routes import (
     submission_router,
     topology_router,
 )
-from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits, refusal
-from chorale.tuner.service.http.responses import REFUSALS, HealthView
+from chorale.tuner.service.http.middleware import (
+    CONTENT_TYPE,
+    AccessLog,
+    AuditLog,
+    BodyLimits,
+    Metrics,
+    RequestLimits,
+    refusal,
+)
+from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller, HealthView
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner

@@ -12,16 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.service.access import Caller, NotFound
-from chorale.tuner.service.campaigns.campaigns import Campaigns
-from chorale.tuner.service.campaigns.requested import public_campaign
-from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns, CurrentPlanner, note_campaign
-from chorale.tuner.service.http.responses import (
+from chorale.tuner.service.campaigns import Campaigns, public_campaign
+from chorale.tuner.service.http.schema import (
     BestView,
     CampaignsView,
     CampaignView,
     CheckedView,
+    CurrentCaller,
+    CurrentCampaigns,
+    CurrentPlanner,
     ImportancesView,
     LaunchedView,
+    note_campaign,
 )
 from chorale.tuner.service.jobs.job_specs import CollectiveText
 from chorale.tuner.service.settings import redacted

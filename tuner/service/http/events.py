@@ -18,9 +18,9 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.tuner.service.access import Caller, TooManyRequests, status_of
-from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.campaign_routes import campaign_document, campaign_rows
-from chorale.tuner.service.http.dependencies import CurrentCaller
+from chorale.tuner.service.http.schema import CurrentCaller
 from chorale.tuner.service.settings import redacted
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.1, 3, 300.0

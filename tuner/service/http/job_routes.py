@@ -14,17 +14,14 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
 from chorale.tuner.service.access import CallerRole, NotFound
-from chorale.tuner.service.campaigns.requested import open_runners
-from chorale.tuner.service.http.dependencies import (
+from chorale.tuner.service.campaigns import open_runners
+from chorale.tuner.service.http.schema import (
+    CatalogView,
     CurrentCaller,
     CurrentCampaigns,
     CurrentFabrics,
     CurrentPlanner,
     CurrentScheduler,
-)
-from chorale.tuner.service.http.pictures import schedule_view, simulated_trace, topology_view
-from chorale.tuner.service.http.responses import (
-    CatalogView,
     FabricsView,
     FabricView,
     JobsView,
@@ -43,6 +40,7 @@ from chorale.tuner.service.jobs.job_specs import (
 from chorale.tuner.service.jobs.job_store import Job, JobState, StoredResult
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE
+from chorale.tuner.service.views import schedule_view, simulated_trace, topology_view
 
 _STORED: dict[int | str, dict[str, Any]] = {200: {"model": Job, "description": "The result was known already."}}
 _ACCEPTED: dict[str, Any] = {"response_model": Job, "status_code": status.HTTP_202_ACCEPTED}

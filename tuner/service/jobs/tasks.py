@@ -24,8 +24,8 @@ from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
-from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.synthesis import proved_document
+from chorale.tuner.reports.tables import Stopwatch
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.limits import NetworkSource, network_of
 

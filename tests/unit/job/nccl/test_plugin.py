@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chorale.job.nccl.plugin import tuner_plugin
 from chorale.runners.engine.build import has_compiler
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv
+from chorale.tuner.reports.library_files import nccl_table_csv
 from tests.unit.job.nccl.library import ALGORITHMS, COLLECTIVES, PROTOCOLS, VERSIONS, Plugin
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 

@@ -12,7 +12,7 @@ from chorale.synth.collective import ALLREDUCE
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.table_writing import schedule_certificate
+from chorale.tuner.reports.job_tables import schedule_certificate
 from tests.command import chorale
 
 NO_GAIN = "able(switch:4,450;multicast=no)"  # of one ability there is no use, so that ranks alone win

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.cli.signals import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
+from chorale.tuner.cli.process import STOP_SIGNALS, stop_before_the_job_ends, stopping_in_order
 from chorale.tuner.launch.plan import budget_within
 from tests.campaigns import small_campaign
 

@@ -14,8 +14,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.layout import node_positions
-from chorale.tuner.plots.network_canvas import DrawnConnection, connections_of, curves_of
-from chorale.tuner.plots.topology_plot import plot_topology
+from chorale.tuner.plots.network_plots import DrawnConnection, connections_of, curves_of, plot_topology
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
 ONE, TWO = Fraction(1), Fraction(2)

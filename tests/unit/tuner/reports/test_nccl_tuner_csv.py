@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import CheckFailed
-from chorale.tuner.reports.library_files.nccl import (
+from chorale.tuner.reports.library_files import (
     ALGORITHMS,
     COLLECTIVES,
     NcclTableEntry,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.tuner.reports.quantities import seconds_text
+from chorale.tuner.reports.tables import seconds_text
 
 
 @pytest.mark.parametrize(

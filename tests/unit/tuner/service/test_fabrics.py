@@ -11,8 +11,8 @@ import pytest
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.service import fabrics
-from chorale.tuner.watch import records
-from chorale.tuner.watch.config import watch_folder
+from chorale.tuner.watch import watcher
+from chorale.tuner.watch.watcher import watch_folder
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.service.test_api import TOKENS, access_of
@@ -97,5 +97,5 @@ def test_planners_look_and_operators_hold(tmp_path: Path):
 
 
 def test_names_of_files_are_those_of_the_watch():
-    assert (fabrics.FORMAT, fabrics.HOLD, fabrics.ROLL_BACK) == (records.FORMAT, records.HOLD, records.ROLL_BACK)
+    assert (fabrics.FORMAT, fabrics.HOLD, fabrics.ROLL_BACK) == (watcher.FORMAT, watcher.HOLD, watcher.ROLL_BACK)
     assert watch_folder(Home(Path("/data")), "pair") == Path("/data/watch/pair")

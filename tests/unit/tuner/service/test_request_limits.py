@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
+from chorale.tuner.service.http.middleware import BodyLimits, RequestLimits
 
 LIMITS = BodyLimits(body_bytes=100, body_s=0.2)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chorale.job.report import JobReport
-from chorale.tuner.watch.job_times import CallTimes, Snapshot, read_jobs, slowdowns
+from chorale.tuner.watch.canary import CallTimes, Snapshot, read_jobs, slowdowns
 
 _OLD, _NEW = ("old", "allreduce", 1024), ("new", "allreduce", 1024)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chorale.runners.api.link_reports import LinkReport
 from chorale.tuner.watch.links import LinkTracker
-from chorale.tuner.watch.records import WatchRecords
+from chorale.tuner.watch.watcher import WatchRecords
 
 _LINK = (0, 1)
 

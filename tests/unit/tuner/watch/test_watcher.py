@@ -15,14 +15,12 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.link_reports import Link, LinkReport
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary
-from chorale.tuner.watch.job_times import CallTimes, Key, Snapshot
+from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Key, Snapshot
 from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.publishing import Publication, PublicationFiles, Publisher, Receiver
-from chorale.tuner.watch.records import WatchRecords
 from chorale.tuner.watch.renewal import Event, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
-from chorale.tuner.watch.watcher import Watch
+from chorale.tuner.watch.watcher import Watch, WatchRecords
 
 _RATE, _SIZE = 1e8, 1 << 20
 _NET = parse_topology("complete:4")

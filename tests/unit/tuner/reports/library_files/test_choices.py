@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from chorale.job.table.model import Table
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
-from chorale.tuner.reports.library_files.mpich import default_tree, mpich_selection
-from chorale.tuner.reports.library_files.nccl import nccl_table_csv, rccl_table_csv
-from chorale.tuner.reports.library_files.open_mpi import ALGORITHM_IDS, open_mpi_json, open_mpi_rules
+from chorale.tuner.reports.library_files import (
+    ALGORITHM_IDS,
+    default_tree,
+    mpich_selection,
+    nccl_table_csv,
+    open_mpi_json,
+    open_mpi_rules,
+)
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
 
@@ -154,8 +159,8 @@ def table_for(found: list[tuple[int, int | None, str]], collective: str = "allre
 
 @given(ranges(("tree", "ring", "nvls")))
 def test_rccl_and_nccl_choose_what_the_table_says(found):
-    for write, own_channels in ((nccl_table_csv, 0), (rccl_table_csv, -1)):
-        text = write(table_for(found))
+    for own_channels in (0, -1):
+        text = nccl_table_csv(table_for(found), own_channels=own_channels)
         for size in sizes_of(found):
             name = wanted(found, size)
             chosen = None if name is None else (name, "simple", own_channels)

@@ -13,7 +13,7 @@ import pytest
 from chorale.synth.errors import CheckFailed
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.tuner.reports.library_files.mscclpp import MODULE, mscclpp_files
+from chorale.tuner.reports.library_files import MODULE, mscclpp_files
 from tests.unit.tuner.reports.library_files.stand_in import StandInBuilder, StandInRequest, stand_in_modules
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 

@@ -1,13 +1,17 @@
-"""Signals that ask a command to stop in order, as ctrl-C does, and the end of the Slurm job that it runs in."""
+"""The process of the command: signals that stop it in order, the end of its Slurm job, passwords in arguments."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chorale.synth.redaction import redacted
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 STOP_VARIABLE = "CHORALE_STOP_S"
@@ -76,3 +80,33 @@ def stop_before_the_job_ends() -> float | None:
 def _reserve_s() -> float:
     text = os.environ.get(STOP_VARIABLE, "")
     return float(text) if text.replace(".", "", 1).isdigit() else DEFAULT_STOP_S
+
+
+_ARGUMENTS_START, _ARGUMENTS_END = 47, 48
+"""Fields of /proc/self/stat, the first of them 0, between which the system reads what `ps` shows."""
+
+
+def hide_passwords() -> None:
+    """Overwrite passwords of addresses in this process's own arguments; what Python has read of them stays.
+
+    Linux only. Other users saw them until now, for the tenths of a second in which Python started: MLFLOW_TRACKING_URI
+    and CHORALE_STORAGE, or the campaign file, are never seen.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        shown = Path("/proc/self/cmdline").read_bytes()
+        hidden = b"\0".join(_masked(word) for word in shown.split(b"\0"))
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[_ARGUMENTS_START - 2]), int(fields[_ARGUMENTS_END - 2])
+        if hidden != shown and start and end - start == len(shown) == len(hidden):
+            ctypes.memmove(start, hidden, len(hidden))
+
+
+def _masked(word: bytes) -> bytes:
+    """Return an argument with its password masked, as long as it was: filled up with `*`."""
+    text = os.fsdecode(word)
+    clean = os.fsencode(redacted(text))
+    if clean == word:
+        return word
+    head, _, tail = clean.partition(b"***")
+    room = len(word) - len(head) - len(tail)
+    return head + b"*" * room + tail if room >= 0 else b"*" * len(word)

@@ -1,7 +1,8 @@
-"""What a page needs to draw networks and schedules: positions, loads of links step by step, the tree of a root."""
+"""What a process beside the service works out for a request: pictures, registered versions, importances."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,16 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
+from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.plots.trace_events import schedule_trace
-from chorale.tuner.reports.topology import able_text, describe_topology
+from chorale.tuner.reports.synthesis import able_text, describe_topology
 from chorale.tuner.service.jobs.limits import JobLimits, NetworkSource, built_network
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry import load_best
+from chorale.tuner.trials.records import CompleteTrial
+from chorale.tuner.trials.tuning_table import SizeClass
 
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"
@@ -169,3 +175,35 @@ def _tree(schedule: Schedule, root: int) -> list[dict[str, int]]:
         for hop, link in enumerate(hops):
             edges[int(rows.step[row]), hop, int(links.src[link]), int(links.dst[link])] = None
     return [{"step": step, "hop": hop, "src": src, "dst": dst} for step, hop, src, dst in sorted(edges)]
+
+
+def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
+    """Return how much each parameter decided; Optuna is imported where this is called, not in the service."""
+    from chorale.tuner.search.study import importances  # noqa: PLC0415 - a second to import
+
+    return importances(trials)
+
+
+def registered(
+    home: Home, topology: Topology, collective: str, size_bytes: int, alias: str, kind: str | None
+) -> dict[str, Any] | bytes:
+    """Return the facts of the registered version, or with the `kind` "schedule" or "program" that file, verified.
+
+    CheckFailed where nothing is registered, nothing that verifies, or no program but the library's own algorithm.
+    """
+    entry = load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology, collective, size_bytes, alias)
+    if kind is not None:
+        content = entry.program.schedule if kind == "schedule" else entry.program.program
+        if content is None:
+            value, way_out = "a program that was adopted from a file", "ask for the program"
+            raise CheckFailed("a registered version must have a schedule to give it out", value, way_out)
+        return content
+    return {
+        "model": entry.version.name,
+        "version": entry.version.version,
+        "size_range_bytes": [entry.size_class.min_bytes, entry.size_class.max_bytes],
+        "exact": entry.size_class == SizeClass.of(size_bytes),
+        "library": entry.library,
+        "measured": dict(entry.measured),
+        "manifest": dict(entry.manifest),
+    }

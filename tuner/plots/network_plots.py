@@ -1,0 +1,445 @@
+"""Drawings of networks, and of schedules on them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.traffic import DataPath, data_paths, traffic_of
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.plots.charts import write_figure
+from chorale.tuner.plots.layout import Positions, node_positions
+
+_CURVE_POINTS = 25
+_CLEARANCE = 0.25
+_FAN = 0.22
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnConnection:
+    """`count` links of one bandwidth between two nodes: from src to dst only if `one_way`, else as many back."""
+
+    src: int
+    dst: int
+    bandwidth: Fraction
+    count: int
+    one_way: bool
+
+
+def connections_of(topology: Topology) -> list[DrawnConnection]:
+    """Return what to draw: links there and back become one connection, the rest stays one-way. No self-loops."""
+    counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
+    for link in topology.links:
+        if link.src != link.dst:
+            counts[link.src, link.dst, link.bandwidth] += 1
+    connections: list[DrawnConnection] = []
+    for (src, dst, bandwidth), count in counts.items():
+        back = counts.get((dst, src, bandwidth), 0)
+        if src < dst and back:
+            connections.append(DrawnConnection(src, dst, bandwidth, min(count, back), one_way=False))
+        if count > back:
+            connections.append(DrawnConnection(src, dst, bandwidth, count - back, one_way=True))
+    return connections
+
+
+def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
+    """Return float64[points, 2] for each connection, from src to dst.
+
+    Straight, but bent around nodes in between and fanned out where one pair has several connections.
+    """
+    bends = _fanned(connections) + np.where(_blocked(connections, positions), 1.0, 0.0)
+    return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
+
+
+def _fanned(connections: list[DrawnConnection]) -> Positions:
+    """Return a bend to the left of the line from the lower to the higher node; 0 where a pair has one connection."""
+    groups: dict[frozenset[int], list[int]] = defaultdict(list)
+    for index, connection in enumerate(connections):
+        groups[frozenset((connection.src, connection.dst))].append(index)
+    bends = np.zeros(len(connections))
+    for members in groups.values():
+        bends[members] = 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
+    return bends
+
+
+def _blocked(connections: list[DrawnConnection], places: Positions) -> Positions:
+    """Return whether a third node stands close to the straight line of each connection."""
+    ends = np.array([(connection.src, connection.dst) for connection in connections])
+    share = np.linspace(0.05, 0.95, 40)[None, :, None]
+    points = places[ends[:, 0]][:, None, :] * (1 - share) + places[ends[:, 1]][:, None, :] * share
+    distance, node = KDTree(places).query(points, k=min(3, len(places)))
+    third = (node != ends[:, 0][:, None, None]) & (node != ends[:, 1][:, None, None])
+    blocked: Positions = np.any(third & (distance < _CLEARANCE), axis=(1, 2))
+    return blocked
+
+
+def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
+    """Return a parabola; `bend` counts in the height that a curve of this length has to clear a row of nodes."""
+    start, end = places[connection.src], places[connection.dst]
+    if bend == 0:
+        return np.stack([start, end])
+    along = end - start if connection.src < connection.dst else start - end
+    length = float(np.hypot(*along))
+    height = bend * min(0.32 + 0.03 * length, 0.4 * length)
+    left = np.array([-along[1], along[0]]) / length
+    share = np.linspace(0.0, 1.0, _CURVE_POINTS)[:, None]
+    curve: Positions = start * (1 - share) + end * share + 4 * share * (1 - share) * height * left
+    return curve
+
+
+def along(curve: Positions, share: float) -> Positions:
+    """Return the point at `share` of the way along `curve`, whose points are evenly spaced."""
+    position = share * (len(curve) - 1)
+    before = min(int(position), len(curve) - 2)
+    point: Positions = curve[before] + (position - before) * (curve[before + 1] - curve[before])
+    return point
+
+
+def arrow_head(curve: Positions, length: float = 0.2, width: float = 0.14) -> Positions:
+    """Return the triangle of an arrow at two thirds of `curve`."""
+    tip = along(curve, 0.66)
+    direction = tip - along(curve, 0.6)
+    direction = direction / np.hypot(*direction)
+    side = np.array([-direction[1], direction[0]]) * width / 2
+    return np.stack(
+        [tip + direction * length / 2, tip - direction * length / 2 + side, tip - direction * length / 2 - side]
+    )
+
+
+COMPUTE_COLOUR = "#2b6cb0"
+SWITCH_COLOUR = "#c05621"
+ABLE_COLOUR = "#7b341e"
+BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+_NODE_SHARE = 0.46  # of the distance to the nearest node
+
+
+def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
+    """Draw compute nodes as discs and switches as squares, with their names where these can be read.
+
+    Switches that multicast or add are diamonds. `unit_in`: inches of a unit of `positions`.
+    """
+    diameter_pt = _NODE_SHARE * unit_in * 72
+    compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
+    style = {"s": diameter_pt**2, "linewidths": 0.08 * diameter_pt, "edgecolors": "white", "zorder": 4}
+    axes.scatter(*compute.T, color=COMPUTE_COLOUR, **style)
+    able = np.isin(np.arange(topology.compute_count, topology.node_count), list(topology.abilities))
+    axes.scatter(*switches[~able].T, color=SWITCH_COLOUR, marker="s", **style)
+    if able.any():
+        axes.scatter(*switches[able].T, color=ABLE_COLOUR, marker="D", **style)
+    axes.update_datalim(np.concatenate([positions.min(axis=0) - 0.4, positions.max(axis=0) + 0.4]).reshape(2, 2))
+    axes.autoscale_view()
+    if diameter_pt >= 9:
+        _draw_names(axes, topology, positions, diameter_pt)
+
+
+def _draw_names(axes: Any, topology: Topology, places: Positions, diameter_pt: float) -> None:
+    """Write short names into the nodes, long ones below."""
+    for name, (x, y) in zip(topology.node_ids, places, strict=True):
+        if len(name) <= 4:
+            inside = {"ha": "center", "va": "center_baseline", "color": "white", "in_layout": False, "zorder": 5}
+            axes.text(x, y, name, fontsize=min(9.0, diameter_pt * 0.95 / max(2, len(name))), **inside)
+        else:
+            below = {"ha": "center", "va": "top", "bbox": BEHIND_TEXT, "zorder": 5}
+            axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
+
+
+MAX_ARCS = 20_000
+IDLE_COLOUR = "0.86"
+_WIDEST_IN, _NARROWEST_IN = 7.5, 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkCanvas:
+    """A network whose links from one node to another are one arc.
+
+    arc_of_link: int64[links], the arc of each link, -1 for a self-loop
+    curves:      float64[points, 2] of each arc, in its direction; arcs there and back lie side by side
+    unit_in:     inches of a unit of the positions
+    """
+
+    topology: Topology
+    positions: Positions
+    arc_of_link: NDArray[np.int64]
+    curves: list[Positions]
+    unit_in: float
+
+    @staticmethod
+    def of(topology: Topology) -> NetworkCanvas:
+        """Return the canvas of `topology`; InvalidInput for more than `MAX_ARCS` arcs."""
+        links = topology.links
+        key = links.src.astype(np.int64) * topology.node_count + links.dst
+        pairs = np.unique(key[links.src != links.dst])
+        if len(pairs) > MAX_ARCS:
+            value = f"{len(pairs)} in {topology.spec}"
+            raise InvalidInput(f"a drawing must have at most {MAX_ARCS} pairs of linked nodes", value, "draw a part")
+        of_link = np.where(links.src == links.dst, -1, np.searchsorted(pairs, key))
+        places = node_positions(topology)
+        ends = (divmod(pair, topology.node_count) for pair in pairs.tolist())
+        arcs = [DrawnConnection(src, dst, Fraction(1), 1, one_way=True) for src, dst in ends]
+        curves = curves_of(arcs, places)
+        spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
+        return NetworkCanvas(topology, places, of_link, curves, float(np.clip(_WIDEST_IN / spread.max(), 0.05, 0.75)))
+
+    @property
+    def size_in(self) -> tuple[float, float]:
+        """Width and height of the picture."""
+        spread = np.ptp(np.concatenate([self.positions, *self.curves]), axis=0) + 1.0
+        width, height = np.clip(spread * self.unit_in, _NARROWEST_IN, None)
+        return float(width), float(height)
+
+    def busiest_of_arcs(self, of_links: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return for each arc the largest value of its parallel links."""
+        largest = np.zeros(len(self.curves))
+        real = self.arc_of_link >= 0
+        np.maximum.at(largest, self.arc_of_link[real], of_links[real])
+        return largest
+
+    def draw(self, axes: Any, colours: Sequence[Any] | NDArray[Any], used: NDArray[np.bool_]) -> None:
+        """Draw all arcs: those in use in their colour with an arrow head, the others thin and grey; then the nodes."""
+        axes.set_aspect("equal")
+        axes.axis("off")
+        wide = float(np.clip(3.2 * self.unit_in, 0.6, 2.4))
+        order = np.argsort(used, kind="stable").tolist()
+        lines = LineCollection(
+            [self.curves[arc] for arc in order],
+            colors=[colours[arc] if used[arc] else IDLE_COLOUR for arc in order],
+            linewidths=[wide if used[arc] else 0.5 * wide for arc in order],
+            zorder=1,
+        )
+        axes.add_collection(lines, autolim=True)
+        busy = np.flatnonzero(used).tolist()
+        heads = [arrow_head(self.curves[arc], 0.26, 0.2) for arc in busy]
+        axes.add_collection(PolyCollection(heads, facecolors=[colours[arc] for arc in busy], zorder=2), autolim=False)
+        draw_nodes(axes, self.topology, self.positions, self.unit_in)
+
+
+MAX_DRAWN_LINKS = 50_000
+
+_LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
+_WIDEST_PLOT_IN, _NARROWEST_PLOT_IN = 15.0, 3.2
+
+
+def plot_topology(topology: Topology, path: Path) -> None:
+    """Draw `topology` into `path`; its extension chooses the format. The same topology gives the same bytes.
+
+    Raises InvalidInput for another extension, a folder that does not exist, or more than 50,000 links.
+    """
+    require_plot_format(path)
+    if len(topology.links) > MAX_DRAWN_LINKS:
+        value = f"{len(topology.links)} in {topology.spec}"
+        raise InvalidInput(f"a drawing must have at most {MAX_DRAWN_LINKS} links", value, "draw a smaller network")
+    with mpl.rc_context({"font.size": 9}):
+        write_figure(_figure(topology), path, topology.id, dpi=150)
+
+
+def _figure(topology: Topology) -> Figure:
+    places = node_positions(topology)
+    connections = connections_of(topology)
+    curves = curves_of(connections, places)
+    spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
+    unit_in = float(np.clip(_WIDEST_PLOT_IN / spread.max(), 0.05, 0.8))
+    width_in, height_in = np.clip(spread * unit_in, _NARROWEST_PLOT_IN, None)
+    title_pt = max(10.0, 1.2 * width_in)
+    around_in = (3 * title_pt + 16 * (len(_legend(topology)) // 2)) / 72 + 0.3
+    figure = Figure(figsize=(width_in, height_in + around_in), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_aspect("equal")
+    axes.axis("off")
+    axes.set_title(_title(topology), fontsize=title_pt)
+    _draw_links(axes, topology, connections, curves, unit_in)
+    draw_nodes(axes, topology, places, unit_in)
+    _draw_legend(axes, topology)
+    return figure
+
+
+def _title(topology: Topology) -> str:
+    spec = topology.spec if len(topology.spec) <= 50 else topology.spec[:47] + "…"
+    count = topology.switch_count
+    switches = f", {count} switch{'es' if count > 1 else ''}" if count else ""
+    return f"{spec}\n{topology.compute_count} nodes{switches}, {len(topology.links)} links"
+
+
+def _draw_links(
+    axes: Any, topology: Topology, connections: list[DrawnConnection], curves: list[Positions], unit_in: float
+) -> None:
+    colours = _colours(topology)
+    thin = float(np.clip(2.0 * unit_in, 0.3, 1.4))
+    lines = LineCollection(
+        curves,
+        colors=[colours[connection.bandwidth] for connection in connections],
+        linewidths=[thin * min(connection.count, 5) ** 0.8 for connection in connections],
+        zorder=1,
+    )
+    axes.add_collection(lines, autolim=True)
+    one_way = [index for index, connection in enumerate(connections) if connection.one_way]
+    heads = [arrow_head(curves[index]) for index in one_way]
+    head_colours = [colours[connections[index].bandwidth] for index in one_way]
+    axes.add_collection(PolyCollection(heads, facecolors=head_colours, zorder=2), autolim=False)
+    if unit_in >= 0.4:
+        _draw_counts(axes, connections, curves)
+
+
+def _draw_counts(axes: Any, connections: list[DrawnConnection], curves: list[Positions]) -> None:
+    for connection, curve in zip(connections, curves, strict=True):
+        if connection.count > 1:
+            label = f"{connection.count}\N{MULTIPLICATION SIGN}"
+            axes.text(*along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
+
+
+def _draw_legend(axes: Any, topology: Topology) -> None:
+    if entries := _legend(topology):
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
+        axes.legend(handles=entries, frameon=False, fontsize=8, **place)
+
+
+def _legend(topology: Topology) -> list[Line2D]:
+    entries = []
+    if topology.switch_count:
+        entries.append(Line2D([], [], marker="o", ls="none", ms=8, color=COMPUTE_COLOUR, label="compute node"))
+        entries.append(Line2D([], [], marker="s", ls="none", ms=8, color=SWITCH_COLOUR, label="switch"))
+    if topology.abilities:
+        label = "switch that multicasts or adds"
+        entries.append(Line2D([], [], marker="D", ls="none", ms=7, color=ABLE_COLOUR, label=label))
+    colours = _colours(topology)
+    if len(colours) > 1 or topology.bandwidth_unit != "link":
+        unit = "link capacities" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
+        for bandwidth, colour in list(colours.items())[: len(_LINK_COLOURS)]:
+            entries.append(Line2D([], [], color=colour, linewidth=2, label=f"{rational_text(bandwidth)} {unit}"))
+    return entries
+
+
+def _colours(topology: Topology) -> dict[Fraction, str]:
+    """Return a colour per bandwidth; beyond eight bandwidths the last colour stands for all larger ones."""
+    last = len(_LINK_COLOURS) - 1
+    return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
+
+
+MAX_PATHS = 7
+_SHAPE = 1.5  # width over height of a picture that fits a screen
+_AROUND_IN = 0.5  # title of a panel
+_LOAD_COLOURS = "plasma_r"
+_STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207", "#dc2626", "#4b5563")
+
+
+def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
+    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the paths of the data
+    of `rank`.
+
+    The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
+    """
+    canvas, busy, paths = NetworkCanvas.of(schedule.topology), _busy(schedule), data_paths(schedule, rank)
+    shown = paths[:MAX_PATHS]
+    has_steps = schedule.kind == "stepped" and len(busy) > 1
+    count = 1 + has_steps + len(shown)
+    width, height = canvas.size_in
+    columns = _columns(count, width, height + _AROUND_IN)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(columns * width, rows * (height + _AROUND_IN) + 1.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{schedule.collective.name.value} {schedule.method} on {schedule.topology.spec}", fontsize=13)
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in all_axes[count:]:
+        axes.axis("off")
+    _draw_loads(all_axes[0], canvas, busy.sum(axis=0))
+    if has_steps:
+        _draw_steps(all_axes[1], busy)
+    for axes, data_path, title in zip(all_axes[1 + has_steps :], shown, _titles(schedule, paths, rank), strict=False):
+        _draw_path(axes, canvas, schedule, data_path, title)
+    _explain(figure, all_axes.tolist(), schedule, shown)
+    write_figure(figure, path, schedule.id)
+
+
+def _columns(panels: int, width: float, height: float) -> int:
+    """Return into how many columns to put the panels, so that the picture has about the shape of a screen."""
+
+    def distance(columns: int) -> float:
+        shape = columns * width / (-(-panels // columns) * height)
+        return abs(float(np.log(shape / _SHAPE)))
+
+    return min(range(1, panels + 1), key=distance)
+
+
+def _busy(schedule: Schedule) -> NDArray[np.float64]:
+    """Return float64[steps, links]: for how long each link is busy, per byte of the vector."""
+    traffic, links = traffic_of(schedule), schedule.topology.links
+    bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
+    amounts = np.array([traffic.link_amounts(step) for step in traffic.steps]).reshape(-1, len(links))
+    return np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
+
+
+def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> None:
+    part = busy / max(float(busy.max(initial=0.0)), 1e-300)
+    idle = int((part == 0).sum())
+    least = float(part[part > 0].min(initial=1.0))
+    evenness = (
+        "all links equally loaded" if least > 1 - 1e-9 else f"links: the least loaded has {least:.0%} of the most"
+    )
+    axes.set_title(f"{evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
+    of_arcs = canvas.busiest_of_arcs(part)
+    canvas.draw(axes, mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs), of_arcs > 0)
+
+
+def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
+    """Draw how much of the bandwidth time each step takes, and how busy links are in it on average."""
+    steps, whole = np.arange(1, len(busy) + 1), busy.max(axis=1).sum()
+    axes.bar(steps, busy.max(axis=1) / whole, width=0.75, color="#c7d2fe", label="busiest link")
+    axes.bar(steps, busy.mean(axis=1) / whole, width=0.4, color="#3730a3", label="mean of all links")
+    axes.set_title("share of each step in the bandwidth time", fontsize=10)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.margins(y=0.25)
+    axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
+
+
+def _titles(schedule: Schedule, paths: Sequence[DataPath], rank: int) -> Iterator[str]:
+    whose = schedule.collective.root if schedule.collective.is_rooted else rank
+    for number, data_path in enumerate(paths, 1):
+        what = f"sums for rank {whose}" if data_path.reduces else f"data of rank {whose}"
+        if schedule.kind == "stepped":
+            yield f"{what}, by step"
+        else:
+            yield f"tree {number} of {len(paths)}: {'all' if data_path.share == 1 else data_path.share} of the {what}"
+
+
+def _draw_path(axes: Any, canvas: NetworkCanvas, schedule: Schedule, data_path: DataPath, title: str) -> None:
+    axes.set_title(title, fontsize=10)
+    step = np.full(len(canvas.curves), -1)
+    for edge, route in zip(data_path.step.tolist()[::-1], data_path.route.tolist()[::-1], strict=True):
+        step[canvas.arc_of_link[schedule.routes.path(route)]] = edge
+    canvas.draw(axes, [_colour(depth) for depth in step.tolist()], step >= 0)
+
+
+def _colour(step: int) -> str:
+    return _STEP_COLOURS[step % len(_STEP_COLOURS)]
+
+
+def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, paths: Sequence[DataPath]) -> None:
+    """Add a legend of the colours of steps and a colour bar for loads."""
+    scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
+    bar = figure.colorbar(scale, ax=all_axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    bar.ax.set_xlim(0, 1)
+    bar.set_label("time for which a link is busy, as a part of that of the busiest", fontsize=9)
+    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(data_path.step for data_path in paths)])).tolist()
+    word = "step" if schedule.kind == "stepped" else "depth"
+    lines = [Line2D([], [], color=_colour(step), lw=2, label=f"{word} {step + 1}") for step in used]
+    figure.legend(handles=lines[: 2 * len(_STEP_COLOURS)], loc="outside lower center", ncols=8, frameon=False)

@@ -1,0 +1,572 @@
+"""Tuning tables for jobs, of program files, campaigns or the registry; as documents and for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
+from typing import Any
+
+from rich.table import Table as RichTable
+
+from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
+from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
+from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
+from chorale.runners.api.units import format_us
+from chorale.runners.engine.library import DataType
+from chorale.runners.measurement.precision import median_interval
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
+from chorale.synth.bounds.optimum import Bound
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.names import unknown_name
+from chorale.synth.programs.program import Program
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.targets.judge import reachability
+from chorale.synth.targets.lift import lift
+from chorale.synth.targets.mscclpp_reading import is_plan_text
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from chorale.tuner.costs.pricing import program_time_per_byte
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.program_files import load_unchecked
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.topology_specs import absolute_spec, load_topology
+from chorale.tuner.reports.synthesis import describe_topology
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, RegistryEntry, load_best
+from chorale.tuner.trials.journal import launch_folders
+from chorale.tuner.trials.store import LaunchSnapshot, is_begun, read_snapshot
+from chorale.tuner.trials.tuning_table import SizeClass, TableEntry, TableRange, table_ranges, tuning_table
+
+DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRow:
+    """What runs in a range of sizes, whatever the type of elements; see `JobEntry` for the fields."""
+
+    collective: str
+    root: int | None
+    sizes: SizeRange
+    program: TableProgram | None
+    measured: Mapping[str, Any] | None = None
+    certificate: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobGroup:
+    """Which ranks of a job a table is for.
+
+    ranks:   in the order of the program's ranks; None for all in their order
+    of_job:  how many ranks the job has; None for as many as the network has
+    """
+
+    ranks: tuple[int, ...] | None = None
+    of_job: int | None = None
+
+    def job_ranks(self, otherwise: int) -> int:
+        """Return how many ranks the job has, where its network or its program has `otherwise`."""
+        return otherwise if self.of_job is None else self.of_job
+
+    def check(self, program_ranks: int, job_ranks: int) -> None:
+        """Raise InvalidInput unless the group is one of a job of `job_ranks`, and as large as its programs."""
+        ranks = range(job_ranks) if self.ranks is None else self.ranks
+        if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
+            value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
+            way_out = "name each rank once, and the number of ranks of the job with --ranks"
+            raise InvalidInput("a group must be of ranks of the job", value, way_out)
+        if len(ranks) != program_ranks:
+            value = f"{len(ranks)} ranks for programs of {program_ranks}"
+            way_out = "name the ranks that run them with --group, and those of the job with --ranks"
+            raise InvalidInput("a group must have as many ranks as its programs", value, way_out)
+
+
+def parse_group(text: str) -> tuple[int, ...]:
+    """Return the ranks in a list such as 0,2,4,6."""
+    if not text or not all(part.strip().isdecimal() for part in text.split(",")):
+        raise InvalidInput("a group must be a list of ranks", text, "write them with commas, such as 0,2,4,6")
+    return tuple(int(part) for part in text.split(","))
+
+
+def parse_dtypes(text: str) -> tuple[str, ...]:
+    """Return the element types in a list such as float32,bfloat16; `any` stands for all of them."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in DTYPES:
+            raise unknown_name("element type", name, DTYPES)
+    return names
+
+
+def assemble(
+    rows: Sequence[RangeRow],
+    network: Topology | None,
+    group: JobGroup,
+    dtypes: Sequence[str],
+    provenance: Mapping[str, Any],
+    *,
+    network_is_of_job: bool | None = None,
+) -> Table:
+    """Return the table of `rows` (at least one), with an entry per row and type.
+
+    network:           None for one that is not known
+    network_is_of_job: whether its ranks are those of the job rather than of the programs; by default it is if the
+                       group has all ranks in their order
+
+    InvalidInput for entries of the same sizes and for a group that does not fit.
+    """
+    sizes = [row.program.ranks for row in rows if row.program is not None]
+    program_ranks = sizes[0] if sizes else 0 if network is None else network.compute_count
+    job_ranks = group.job_ranks(program_ranks if network is None else network.compute_count)
+    for size in set(sizes) or {program_ranks}:
+        group.check(size, job_ranks)
+    ranks = None if group.ranks == tuple(range(job_ranks)) else group.ranks
+    entries = [
+        JobEntry(
+            row.collective,
+            dtype,
+            ranks,
+            row.root,
+            row.sizes.first,
+            row.sizes.last,
+            None if row.program is None else row.program.digest,
+            row.measured,
+            row.certificate,
+            dict(row.provenance),
+        )
+        for row in rows
+        for dtype in dtypes
+    ]
+    require_disjoint(entries, "write a table for each, and join them with `chorale table merge --prefer`")
+    of_job = ranks is None if network_is_of_job is None else network_is_of_job
+    return Table(
+        {} if network is None or not of_job else network_document(network),
+        job_ranks,
+        tuple(sorted(entries, key=sort_key)),
+        {row.program.digest: row.program for row in sorted(rows, key=_digest) if row.program is not None},
+        {**provenance, "code_version": version("chorale-collectives")},
+    )
+
+
+def network_document(network: Topology) -> dict[str, Any]:
+    """Return the facts of a network that a table holds."""
+    return {**describe_topology(network), "spec": absolute_spec(network.spec)}
+
+
+def checked_program(
+    text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
+) -> tuple[Program, TableProgram]:
+    """Return the program in `text` after checking it, and the same as a table has it.
+
+    method, parameters: how it was made; by default what the program says itself
+
+    InvalidInput for what the engine does not execute, CheckFailed for a program that does not do what its collective
+    says; both name it by `name`.
+    """
+    if is_plan_text(text):
+        value, way_out = f"{name}: a plan for MSCCL++", "lower the schedule with --target oneccl-xml or msccl-xml"
+        raise InvalidInput("jobs execute XML programs", value, way_out)
+    for rule, message in text_violations(text):
+        if rule == SWITCHES:
+            way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
+            raise InvalidInput("jobs have processes for ranks only", f"{name}: {message}", way_out)
+        raise CheckFailed(
+            f"a program must do what its collective says ({rule})", f"{name}: {message}", "lower it again"
+        )
+    program = lift(text)
+    making = method or _method_of(program), parameters or _shape(program)
+    return program, table_program(text, program.target, *making)
+
+
+def _method_of(program: Program) -> str:
+    """Return the method in a name such as `allgather bfb torus:4x4`, or else nothing."""
+    words = program.name.split()
+    return words[1] if len(words) == 3 and words[1] in METHODS else ""
+
+
+def _shape(program: Program) -> dict[str, Any]:
+    return {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")}
+
+
+def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
+    """Return how far a schedule is from a bound on all schedules, with the bound's certificate, checked."""
+    schedule = verified.schedule
+    bound = bound_of_schedule(schedule, verified.cost.time_per_byte)
+    return _gap_document(schedule.topology, schedule.collective, verified.cost.time_per_byte, bound) | {
+        "schedule_id": schedule.id
+    }
+
+
+def program_certificate(program: Program, network: Topology) -> dict[str, Any]:
+    """Return how far a program is from a bound on all schedules, with the bound's certificate, checked."""
+    return bound_certificate(network, program.collective, program_time_per_byte(program, network))
+
+
+def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
+    """Return how far `achieved`, a time per byte of ranks alone, is from the bound, with the checked certificate."""
+    return _gap_document(network, collective, achieved, bound_of_ranks(network, collective, achieved))
+
+
+def _gap_document(network: Topology, collective: Any, achieved: Any, bound: Bound) -> dict[str, Any]:
+    certificate = bound.to_json(network)
+    check_certificate(network, collective, certificate)
+    return {
+        "lower_bound": str(bound.value),
+        "achieved": str(achieved),
+        "gap": str(achieved / bound.value - 1),
+        "certificate": dict(certificate),
+    }
+
+
+def table_of_files(
+    files: Sequence[str], sizes: SizeRange, spec: str | None, group: JobGroup, dtypes: Sequence[str]
+) -> Table:
+    """Return the table of program files, each for all of `sizes`.
+
+    spec: the network, of the job or of the group; by default the one in the names that `chorale lower` gives
+    """
+    given = None if spec is None else load_topology(spec)
+    rows, network = [], given
+    for file in files:
+        row, network = _row_of_file(file, sizes, given, group)
+        rows.append(row)
+    of_job = network is not None and network.compute_count == group.job_ranks(network.compute_count)
+    whole = of_job and (group.ranks is None or given is not None)
+    return assemble(rows, network, group, dtypes, {"source": "programs"}, network_is_of_job=whole)
+
+
+def _row_of_file(
+    file: str, sizes: SizeRange, given: Topology | None, group: JobGroup
+) -> tuple[RangeRow, Topology | None]:
+    text = read_file(file, MAX_TEXT_BYTES)
+    lifted, program = checked_program(text, file)
+    network = given or _named_network(file, program)
+    _require_within(file, lifted, sizes)
+    certificate = None
+    if network is not None:
+        job_ranks = group.job_ranks(network.compute_count)
+        group.check(program.ranks, job_ranks)
+        of_job = given is not None and network.compute_count == job_ranks
+        ranks = group.ranks if of_job and group.ranks is not None else tuple(range(program.ranks))
+        require_links(file, text, ranks, network)
+        if ranks == tuple(range(network.compute_count)):
+            certificate = program_certificate(lifted, network)
+            certificate |= {"schedule_id": lifted.origin} if lifted.origin else {}
+    origin = {"name": lifted.name} | ({} if network is None else {"topology": {"spec": network.spec, "id": network.id}})
+    row = RangeRow(program.collective, program.root, sizes, program, None, certificate, origin)
+    return row, network
+
+
+def _named_network(file: str, program: TableProgram) -> Topology | None:
+    """Return the network that the name of a program says, None where it says none."""
+    try:
+        network, _ = load_unchecked(file, None)
+    except InvalidInput:
+        return None
+    return network if network.compute_count == program.ranks else None
+
+
+def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
+    """Raise CheckFailed if a program sends between `ranks` that no path of links joins, InvalidInput if the network
+    lacks one of them."""
+    if any(rank >= network.compute_count for rank in ranks):
+        value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
+        raise InvalidInput("the network must have the ranks that run a program", value, "name another with --topology")
+    for src, dst in unlinked(text, ranks, reachability(network)):
+        value = f"{name}: rank {ranks[src]} sends to rank {ranks[dst]}"
+        raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
+
+
+def _require_within(file: str, program: Program, sizes: SizeRange) -> None:
+    """Raise InvalidInput if the program says itself that some of the sizes are not for it."""
+    own = SizeRange(program.min_bytes, program.max_bytes or None)
+    if sizes.without([own]):
+        raise InvalidInput("the sizes must be those that the program is for", f"{file}: {own}", "give --sizes within")
+
+
+def _digest(row: RangeRow) -> str:
+    return "" if row.program is None else row.program.digest
+
+
+_log = logging.getLogger("chorale.table")
+
+LAUNCH_ID = "chorale.launch_id"
+MEASURED_DTYPE = "float32"
+"""The type of elements that campaigns measure."""
+
+
+def table_of_campaign(
+    home: Home, name: str, group: JobGroup, dtypes: Sequence[str], beyond: bool, with_mlflow: bool = True
+) -> Table:
+    """Return the table of the newest launch of campaign `name` that measured something.
+
+    It covers the size classes from the smallest to the largest measured size, with `beyond` all sizes; where a
+    baseline won, the library's own runs. CheckFailed where no launch measured anything, or for a program that is wrong.
+    """
+    snapshot = _newest_launch(home, name)
+    campaign = snapshot.launch.campaign
+    network = load_topology(campaign["topology"])
+    chosen = tuning_table(snapshot.ranked_trials, campaign["objective"] == "geomean_speedup")
+    origin = {"campaign": name, "launch": snapshot.launch.number, "launch_id": snapshot.launch.launch_id}
+    versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
+    rows = []
+    for item in _bounded(table_ranges(chosen), chosen, beyond):
+        among = [entry for entry in chosen if _within(entry.size_bytes, item)]
+        registered = versions.get(item.entry.trial.program_id) if item.entry.trial else None
+        rows.append(_campaign_row(snapshot, network, item, among, origin | (registered or {})))
+    return assemble(
+        rows, network, group, dtypes, {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
+    )
+
+
+def _newest_launch(home: Home, name: str) -> LaunchSnapshot:
+    folders = launch_folders(home, name)
+    for folder in reversed([folder for folder in folders if is_begun(folder)]):
+        snapshot = read_snapshot(folder)
+        if snapshot.ranked_trials:
+            return snapshot
+    if not folders:
+        known = ", ".join(sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())) or "none"
+        raise InvalidInput("the campaign must have been launched here", name, f"there are: {known}; see CHORALE_HOME")
+    rule, way_out = "a campaign must have a complete trial to give a table", "run it again with `chorale tune`"
+    raise CheckFailed(rule, name, way_out)
+
+
+def _bounded(ranges: Sequence[TableRange], chosen: Sequence[TableEntry], beyond: bool) -> list[TableRange]:
+    """Return the ranges cut to the classes of measured sizes, or as they are from the smallest size on."""
+    if beyond:
+        return [replace(ranges[0], first_bytes=0), *ranges[1:]]
+    smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
+    largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
+    last = replace(ranges[-1], last_bytes=largest)
+    cut = [*ranges[:-1], last]
+    return [replace(cut[0], first_bytes=smallest), *cut[1:]]
+
+
+def _within(size_bytes: int, item: TableRange) -> bool:
+    return item.first_bytes <= size_bytes and (item.last_bytes is None or size_bytes <= item.last_bytes)
+
+
+def _campaign_row(
+    snapshot: LaunchSnapshot,
+    network: Topology,
+    item: TableRange,
+    among: Sequence[TableEntry],
+    origin: Mapping[str, Any],
+) -> RangeRow:
+    campaign, trial = snapshot.launch.campaign, item.entry.trial
+    collective = parse_collective(campaign["collective"])
+    sizes = SizeRange(item.first_bytes, item.last_bytes)
+    measured = {"runner": campaign["runner"]["kind"], "sizes": [_measured(entry) for entry in among]}
+    make = partial(RangeRow, collective.name.value, collective.root, sizes)
+    if trial is None:
+        return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
+    text = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml"))
+    lifted, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
+    require_links(f"trial {trial.number}", text, tuple(range(network.compute_count)), network)
+    if not trial.schedule_id:  # a program from a file
+        return make(program, measured, program_certificate(lifted, network), {**origin, "trial_id": trial.trial_id})
+    schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
+    verified = verify(from_parquet(schedule, load_topology))
+    if verified.schedule.topology.id != network.id:
+        value, way_out = f"another {network.spec}", "write the table where the campaign ran"
+        raise CheckFailed("the network must be the one that the campaign was for", value, way_out)
+    certificate = schedule_certificate(verified)
+    return make(program, measured, certificate, {**origin, "trial_id": trial.trial_id})
+
+
+def _measured(entry: TableEntry) -> dict[str, Any]:
+    """Return what was measured at a size of what runs there: the program, or the baseline that nothing beat."""
+    result = entry.result
+    times = result.baseline_times_s[entry.baseline] if entry.trial is None else result.times_s
+    interval = median_interval(times)
+    return {
+        "size_bytes": result.measured_bytes,
+        "time_us": interval.median * 1e6,
+        "time_us_interval": [interval.low * 1e6, interval.high * 1e6],
+        "confidence": interval.confidence,
+        "repeats": interval.samples,
+        "baseline": entry.baseline,
+        "baseline_time_us": result.baseline_median_s * 1e6,
+        "speedup_vs_baseline": entry.speedup,
+    }
+
+
+def _registered(
+    home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
+) -> dict[str, dict[str, Any]]:
+    """Return where MLflow has the programs of a launch, by program id; empty where it has none or is not reached."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
+        for model in sorted(mlflow.models({TOPOLOGY_ID: network.id, COLLECTIVE: campaign["collective"]})):
+            for version in mlflow.versions(model):
+                if version.tags.get(LAUNCH_ID) == launch_id and version.tags.get(PROGRAM_ID):
+                    found.setdefault(version.tags[PROGRAM_ID], _version_facts(version))
+    except ChoraleError as error:
+        _log.warning("the table does not name runs and versions of MLflow: %s", error)
+    return found
+
+
+def _version_facts(version: ModelVersion) -> dict[str, Any]:
+    return {"model": version.name, "version": version.version, "run_id": version.run_id}
+
+
+def table_of_registry(
+    mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
+) -> Table:
+    """Return the table of all champions for `network`: of each collective, and in each size class that has one.
+
+    CheckFailed where there is none, or for one that does not verify.
+    """
+    classes = {
+        (tags[COLLECTIVE], SizeClass(int(tags[SIZE_CLASS])))
+        for name, tags in mlflow.models({TOPOLOGY_ID: network.id}).items()
+        if mlflow.aliased(name, alias) is not None
+    }
+    if not classes:
+        value, way_out = f"none for {network.spec}", "run `chorale tune` with a campaign for it first"
+        raise CheckFailed("the registry must know a schedule for the network", value, way_out)
+    rows = [
+        row
+        for collective, size_class in sorted(classes)
+        for row in _class_rows(mlflow, network, collective, size_class, alias)
+    ]
+    return assemble(rows, network, group, dtypes, {"source": "registry", "alias": alias})
+
+
+def _class_rows(
+    mlflow: MlflowStore, network: Topology, collective: str, size_class: SizeClass, alias: str
+) -> Iterator[RangeRow]:
+    """Yield what runs in a size class; the library may be faster at some of its sizes."""
+    best = load_best(mlflow, network, collective, size_class.min_bytes, alias)
+    sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
+    runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]
+    firsts = [size_class.min_bytes, *(int(run[0]["size_bytes"]) for run in runs[1:])]
+    lasts = [*(first - 1 for first in firsts[1:]), size_class.max_bytes]
+    for run, first, last in zip(runs, firsts, lasts, strict=True):
+        entry = load_best(mlflow, network, collective, int(run[0]["size_bytes"]), alias)
+        yield _registry_row(network, entry, SizeRange(first, last), run)
+
+
+def _registry_row(
+    network: Topology, entry: RegistryEntry, sizes: SizeRange, measured: Sequence[Mapping[str, Any]]
+) -> RangeRow:
+    manifest, version = entry.manifest, entry.version
+    collective = parse_collective(manifest["collective"])
+    facts = {"runner": manifest["runner"], "sizes": [dict(size) for size in measured]}
+    lineage = manifest.get("lineage", {})
+    origin = _version_facts(version) | {name: lineage[name] for name in ("campaign", "launch_id") if name in lineage}
+    make = partial(RangeRow, collective.name.value, collective.root, sizes)
+    if entry.registered is None:
+        return make(None, facts, None, {**origin, "baseline": measured[0]["baseline"]})
+    text = entry.registered.program
+    parameters = manifest["parameters"]
+    lifted, program = checked_program(text, f"{version.name} {version.version}", parameters["method"], parameters)
+    require_links(version.name, text, tuple(range(network.compute_count)), network)
+    verified = entry.registered.verified
+    certificate = program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
+    return make(program, facts, certificate, origin)
+
+
+SHOWN_DIGITS = 12
+
+
+def table_document(table: Table, digest: str) -> dict[str, Any]:
+    """Return what `chorale table show --json` prints."""
+    return {
+        "format": FORMAT,
+        "digest": digest,
+        "topology": dict(table.topology),
+        "ranks": table.ranks,
+        "provenance": dict(table.provenance),
+        "entries": [_entry_document(entry) for entry in table.entries],
+        "programs": {
+            program.digest: {
+                "target": program.target,
+                "method": program.method,
+                "parameters": dict(program.parameters),
+                "collective": program.collective,
+                "root": program.root,
+                "ranks": program.ranks,
+                "order_of_additions": program.order_of_additions,
+                "bytes": len(program.text),
+            }
+            for _, program in sorted(table.programs.items())
+        },
+    }
+
+
+def _entry_document(entry: JobEntry) -> dict[str, Any]:
+    return {
+        "collective": entry.collective,
+        "dtype": entry.dtype,
+        "group": None if entry.group is None else list(entry.group),
+        "root": entry.root,
+        "min_bytes": entry.min_bytes,
+        "max_bytes": entry.max_bytes,
+        "program": entry.program,
+        "measured": None if entry.measured is None else dict(entry.measured),
+        "certificate": None if entry.certificate is None else dict(entry.certificate),
+        "provenance": dict(entry.provenance),
+    }
+
+
+def table_lines(table: Table, digest: str, name: str) -> RichTable:
+    """Return the entries for the terminal."""
+    network = table.topology.get("spec", "a network that it does not name")
+    title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
+    rows = RichTable("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from", title=title)
+    for entry in table.entries:
+        rows.add_row(
+            entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
+            entry.dtype,
+            "all" if entry.group is None else ",".join(map(str, entry.group)),
+            str(SizeRange.of(entry)),
+            _what_runs(table, entry),
+            _medians(entry),
+            "" if entry.certificate is None else str(entry.certificate.get("gap", "")),
+            str(entry.provenance.get("campaign", "")),
+        )
+    return rows
+
+
+def _what_runs(table: Table, entry: JobEntry) -> str:
+    if entry.program is None:
+        return "the library's own"
+    return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
+
+
+def _medians(entry: JobEntry) -> str:
+    """Return the median times of the smallest and the largest size."""
+    sizes = [] if entry.measured is None else entry.measured.get("sizes", [])
+    times = [format_us(size["time_us"] / 1e6) for size in sizes]
+    return " to ".join(dict.fromkeys([*times[:1], *times[-1:]]))
+
+
+def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTable:
+    """Return the differences in `document` for the terminal."""
+    rows = RichTable("collective", "type", "ranks", "sizes", before, after, title="What differs")
+    for name, (old, new) in document["facts"].items():
+        texts = (str(value.get("spec") if name == "topology" else value) for value in (old, new))
+        rows.add_row(name, "", "", "", *texts)
+    for change in document["changes"]:
+        rows.add_row(
+            change["collective"] if change["root"] is None else f"{change['collective']} from {change['root']}",
+            change["dtype"],
+            "all" if change["group"] is None else ",".join(map(str, change["group"])),
+            str(SizeRange(change["min_bytes"], change["max_bytes"])),
+            change["before"][:SHOWN_DIGITS],
+            change["after"][:SHOWN_DIGITS],
+        )
+    if not document["facts"] and not document["changes"]:
+        rows.add_row("all", "", "", "", "the same runs;", "what is said of it differs")
+    return rows

@@ -1,1 +1,0 @@
-"""Files by which other libraries choose: among their own algorithms, or programs of a tuning table."""
