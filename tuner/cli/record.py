@@ -17,20 +17,31 @@ from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.options import FileOutput
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.files.job_traces import UNKNOWN, load_record
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import Result, numbers_table
 
 
 def record(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What starts the job.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…|TRACE", help="What starts the job, or its trace.")],
     output: FileOutput = Path("job-record.json"),
+    ranks: Annotated[int | None, typer.Option(min=2, help="Ranks of the job of a Chakra .et file.")] = None,
 ) -> Result:
     """Run a job and write down which collectives it calls: at which sizes, how often, how long.
 
     The job must use the backend `chorale` of torch.distributed; CHORALE_RECORD names the file to its rank 0, which must
     see it. Ends with the job's exit code if that is not 0.
 
+    With a file instead of a command, reads what its job called: a dump of PyTorch's flight recorder or a Chakra trace,
+    of rank 0.
+
     Example: chorale record -o job.json -- torchrun --nproc-per-node 4 train.py
     """
+    trace = Path(command[0])
+    if len(command) == 1 and trace.is_file() and not os.access(trace, os.X_OK):
+        recorded = load_record(trace, ranks)
+        write_file(output, record_bytes(recorded))
+        return _reported(recorded, output)
     file = output.resolve()
     file.unlink(missing_ok=True)
     done = subprocess.run(command, env={**os.environ, VARIABLE: str(file)}, check=False)  # noqa: S603 - the user's own
@@ -39,8 +50,16 @@ def record(
     if not file.exists():
         way_out = 'have it call init_process_group("chorale") and end by itself'
         raise CheckFailed("a recorded job must use the backend chorale", f"no record in {output}", way_out)
-    recorded = read_record(file)
-    people.print(f"{RecordedJob.of(recorded).covered:.0%} of the time is in collectives that `chorale tune` can make")
+    return _reported(read_record(file), output)
+
+
+def _reported(recorded: Record, output: Path) -> Result:
+    """Say how much of a record can be tuned; return it."""
+    job = RecordedJob.of(recorded)
+    what = "time" if job.timed else "bytes"
+    people.print(f"{job.covered:.0%} of the {what} is in collectives that `chorale tune` can make")
+    if any(key.dtype == UNKNOWN for key in recorded.calls):
+        people.print("the trace names no element types for some calls: their elements count 4 bytes")
     notice(f"next: chorale tune --from-record {output} --topology SPEC")
     return Result(json.loads(record_bytes(recorded)), _table(recorded))
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.job.record import read_record
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import AsJson
@@ -32,6 +31,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign, read_document
 from chorale.tuner.config.recorded_job import RecordedJob, coverage_lines, recorded_campaigns
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.adopted_programs import adopted_programs
@@ -189,7 +189,7 @@ class _RecordedWork:
 
     def tune(self, resume: bool, dry_run: bool, address: str | None, as_json: bool) -> None:
         """Run the campaigns one after the other, or with `dry_run` only show what they would do."""
-        job = RecordedJob.of(read_record(self.record))
+        job = RecordedJob.of(load_record(self.record))
         campaigns = self.campaigns(job)
         checked = [(campaign, _network(campaign, job)) for campaign in campaigns]
         if not as_json:

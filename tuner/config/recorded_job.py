@@ -27,25 +27,29 @@ class RecordedJob:
 
     seconds: collective -> size in bytes -> time spent, of the calls that campaigns cover
     left:    time spent in other calls, by why none covers them
+    timed:   False if the record has no times, as traces of others: then gigabytes stand for seconds
     """
 
     ranks: int
     seconds: Mapping[str, Mapping[int, float]]
     left: Mapping[str, float]
+    timed: bool = True
 
     @staticmethod
     def of(record: Record) -> RecordedJob:
         """Return the work in `record`. Trials move bytes, so that types of elements are put together."""
         seconds: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         left: dict[str, float] = defaultdict(float)
+        timed = record.seconds > 0
         for key, count in record.calls.items():
+            spent = count.seconds if timed else count.calls * key.size_bytes / 1e9
             if key.collective not in TUNED:
-                left[f"{key.collective} is not tuned"] += count.seconds
+                left[f"{key.collective} is not tuned"] += spent
             elif key.group is not None:
-                left[f"a group of {len(key.group)} ranks"] += count.seconds
-            elif count.seconds > 0 and key.size_bytes > 0:
-                seconds[key.collective][key.size_bytes] += count.seconds
-        return RecordedJob(record.ranks, seconds, left)
+                left[f"a group of {len(key.group)} ranks"] += spent
+            elif spent > 0 and key.size_bytes > 0:
+                seconds[key.collective][key.size_bytes] += spent
+        return RecordedJob(record.ranks, seconds, left, timed)
 
     @property
     def covered_s(self) -> float:
@@ -85,7 +89,8 @@ def recorded_campaigns(
 def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[str]:
     """Yield what the campaigns cover, and what they do not."""
     total = job.covered_s + sum(job.left.values())
-    yield f"campaigns cover {job.covered:.0%} of the {total:.4g} s that the job spent in collectives"
+    what = "s that the job spent" if job.timed else "GB that the job moved"
+    yield f"campaigns cover {job.covered:.0%} of the {total:.4g} {what} in collectives"
     for campaign in campaigns:
         weights = campaign.size_weights or dict.fromkeys(campaign.sizes, 1 / len(campaign.sizes))
         sizes = ", ".join(f"{format_size(size)} {weight:.0%}" for size, weight in weights.items())

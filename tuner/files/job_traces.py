@@ -1,0 +1,276 @@
+"""Reads what a job calls from traces of others: PyTorch's flight recorder and Chakra execution traces.
+
+Such traces are those of one rank. The flight recorder writes JSON or a pickle; PyTorch's execution trace observer
+writes Chakra's host traces as JSON; Chakra's converter writes protocol buffers (`et_def.proto`), one after another.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chorale.job.record import CallCount, CallKey, Record, parse_record
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files.read_write import read_file
+
+MAX_BYTES = 2**28
+_WAY_OUT = "give a record of `chorale record`, a dump of PyTorch's flight recorder, or a Chakra trace"
+_DTYPES = {
+    "float": ("float32", 4), "double": ("float64", 8), "half": ("float16", 2), "bfloat16": ("bfloat16", 2),
+    "long": ("int64", 8), "int": ("int32", 4), "short": ("int16", 2), "char": ("int8", 1), "byte": ("uint8", 1),
+    "bool": ("bool", 1), "complexfloat": ("complex64", 8), "complexdouble": ("complex128", 16),
+    "uint16": ("uint16", 2), "uint32": ("uint32", 4), "uint64": ("uint64", 8),
+}  # fmt: skip
+"""PyTorch's name of an element type -> its name here, and bytes; names with `float8` are one byte."""
+UNKNOWN = "unknown"
+"""Element type of calls whose trace names none; they count 4 bytes an element."""
+
+
+class _Call(NamedTuple):
+    """A call: elements of the longer of input and output, ranks of the group (None: all)."""
+
+    collective: str
+    dtype: str
+    group: tuple[int, ...] | None
+    size_bytes: int
+    seconds: float
+
+
+def load_record(path: Path, ranks: int | None = None) -> Record:
+    """Return what a job calls, from a record or a trace of rank 0.
+
+    ranks: of the job, for Chakra's .et files, which do not say it; default: as many as there are such files beside it
+
+    InvalidInput for a file that is none of these, or has no collectives.
+    """
+    content = read_file(str(path), MAX_BYTES)
+    try:
+        if content[:1] == b"\x80":
+            return _from_flight_recorder(_SafeUnpickler(io.BytesIO(content)).load())
+        if content.lstrip()[:1] == b"{":
+            document = json.loads(content)
+            if "entries" in document:
+                return _from_flight_recorder(document)
+            if "nodes" in document and "schema" in document:
+                return _from_host_trace(document)
+            return parse_record(content)
+        if path.suffix == ".et":
+            return _from_chakra(content, ranks or _files_beside(path), path)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError, struct.error,
+            pickle.UnpicklingError) as error:  # fmt: skip
+        value = f"{path}: {type(error).__name__}: {error}"
+        raise InvalidInput("a file of a job's calls must be complete and of a known form", value, _WAY_OUT) from error
+    raise InvalidInput("a file of a job's calls must be of a known form", path, _WAY_OUT)
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    """Loads plain values only; a flight recorder writes no others."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no plain value")
+
+
+def collective_of_torch(name: str) -> str | None:
+    """Return the collective by PyTorch's name of a call, None for what is none: barriers, sends, waits.
+
+    >>> collective_of_torch("nccl:_all_gather_base"), collective_of_torch("nccl:send 0->1")
+    ('allgather', None)
+    """
+    plain = re.sub(r"[^a-z]", "", name.rpartition(":")[2].lower())
+    if "barrier" in plain:
+        return None
+    for spelled, collective in (
+        ("allreduce", "allreduce"), ("allgather", "allgather"), ("reducescatter", "reduce_scatter"),
+        ("alltoall", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"),
+    ):  # fmt: skip
+        if spelled in plain:
+            return collective
+    return None
+
+
+def _from_flight_recorder(document: Mapping[str, Any]) -> Record:
+    groups = {str(name): _ranks(config.get("ranks", ())) for name, config in document.get("pg_config", {}).items()}
+    ranks = 1 + max((rank for group in groups.values() for rank in group), default=-1)
+    if ranks < 1:
+        raise ValueError("its pg_config names no ranks")
+    return _record(ranks, (_flight_call(entry, groups, ranks) for entry in document["entries"]), "flight recorder")
+
+
+def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]], ranks: int) -> _Call | None:
+    collective = collective_of_torch(str(entry.get("profiling_name", "")))
+    if entry.get("is_p2p") or collective is None:
+        return None
+    splits = [*(entry.get("input_split_sizes") or ()), *(entry.get("output_split_sizes") or ())]
+    if collective == "alltoall" and len(set(splits)) > 1:
+        collective = "alltoallv"
+    dtype, width = _dtype(next(iter(entry.get("input_dtypes") or ()), None))
+    elements = max(_elements(entry.get("input_sizes")), _elements(entry.get("output_sizes")))
+    named = entry.get("process_group") or (str(entry.get("pg_id", 0)),)
+    group = groups.get(str(named[0]), groups.get(str(entry.get("pg_id")), tuple(range(ranks))))
+    seconds = float(entry.get("duration_ms") or 0) / 1e3
+    if not seconds and entry.get("time_discovered_started_ns") and entry.get("time_discovered_completed_ns"):
+        seconds = max(0.0, (entry["time_discovered_completed_ns"] - entry["time_discovered_started_ns"]) / 1e9)
+    return _Call(collective, dtype, group, elements * width, seconds)
+
+
+def _ranks(value: Any) -> tuple[int, ...]:
+    """Return the ranks of a group, which older versions write as text."""
+    return tuple(int(rank) for rank in (json.loads(value) if isinstance(value, str) and value else value))
+
+
+def _elements(sizes: Any) -> int:
+    """Return the elements of all tensors with these shapes."""
+    total = 0
+    for shape in sizes or ():
+        product = 1
+        for length in shape:
+            product *= int(length)
+        total += product
+    return total
+
+
+def _dtype(name: object) -> tuple[str, int]:
+    plain = str(name or "").lower().removeprefix("torch.")
+    return (plain, 1) if plain.startswith("float8") else _DTYPES.get(plain, (plain or UNKNOWN, 4))
+
+
+def _from_host_trace(document: Mapping[str, Any]) -> Record:
+    """Read the nodes `record_param_comms` of PyTorch's execution trace, and its list of process groups."""
+    groups: dict[str, tuple[int, ...]] = {}
+    calls: list[tuple[str, Mapping[str, Any]]] = []
+    largest = 0
+    for node in document["nodes"]:
+        attributes = {str(each.get("name")): each.get("value") for each in node.get("attrs", ())}
+        if str(node.get("name")).startswith("## process_group:init"):
+            for group in json.loads(node["inputs"]["values"][0]):
+                groups[str(group["pg_name"])] = _ranks(group.get("ranks") or ())
+                largest = max(largest, int(group.get("group_size", 0)))
+        elif node.get("name") == "record_param_comms" and "collective_name" in attributes:
+            largest = max(largest, int(attributes.get("pg_size", attributes.get("group_size", 0)) or 0))
+            calls.append((str(attributes.get("pg_name")), attributes))
+    ranks = max(largest, 1 + max((rank for group in groups.values() for rank in group), default=-1))
+    return _record(ranks, (_host_call(name, attributes, groups) for name, attributes in calls), "Chakra trace")
+
+
+def _host_call(name: str, attributes: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> _Call | None:
+    collective = collective_of_torch(str(attributes["collective_name"]))
+    if collective is None:
+        return None
+    dtype, width = _dtype(attributes.get("dtype"))
+    elements = max(int(attributes.get("in_msg_nelems", 0)), int(attributes.get("out_msg_nelems", 0)))
+    return _Call(collective, dtype, groups.get(name) or None, elements * width, 0.0)
+
+
+_COLLECTIVE_NODE = 7
+_CHAKRA = {
+    0: "allreduce",
+    1: "reduce",
+    2: "allgather",
+    5: "broadcast",
+    6: "alltoall",
+    7: "reduce_scatter",
+    8: "reduce_scatter",
+}
+"""Chakra's `CollectiveCommType`; what is not here is not a collective of programs."""
+_NAME, _TYPE, _DURATION_US, _ATTRIBUTE = 2, 3, 7, 10
+"""Fields of Chakra's `Node`. Of an attribute, field 1 is the name and any other one but 2 the value."""
+
+
+def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
+    if ranks < 2:
+        rule = "a Chakra trace does not say how many ranks the job has"
+        raise InvalidInput(rule, path, "say it with --ranks, or keep the .et files of all ranks in one folder")
+    messages = list(_messages(content))
+    return _record(ranks, (_chakra_call(message) for message in messages[1:]), "Chakra trace")  # the first is metadata
+
+
+def _chakra_call(message: bytes) -> _Call | None:
+    node_type, duration_us, attributes = 0, 0, {}
+    for number, value in _fields(message):
+        if number == _TYPE and isinstance(value, int):
+            node_type = value
+        elif number == _DURATION_US and isinstance(value, int):
+            duration_us = value
+        elif number == _ATTRIBUTE and isinstance(value, bytes):
+            parts = dict(_fields(value))
+            name = parts.get(1, b"")
+            attributes[name.decode() if isinstance(name, bytes) else ""] = next(
+                (part for field, part in parts.items() if field > 2), None
+            )
+    collective = _CHAKRA.get(int(attributes.get("comm_type") or 0))
+    if node_type != _COLLECTIVE_NODE or collective is None:
+        return None
+    return _Call(collective, UNKNOWN, None, int(attributes.get("comm_size") or 0), duration_us / 1e6)
+
+
+def _messages(content: bytes) -> Iterator[bytes]:
+    """Yield messages that follow one another, each after its length."""
+    position = 0
+    while position < len(content):
+        length, position = _varint(content, position)
+        if position + length > len(content):
+            raise ValueError("it ends within a message")
+        yield content[position : position + length]
+        position += length
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of the fields of a message of protocol buffers."""
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        kind = key & 7
+        if kind == 0:
+            value, position = _varint(message, position)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            length, position = _varint(message, position)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"it has a field of wire type {kind}")
+        part = message[position : position + length]
+        yield key >> 3, part if kind == 2 else int.from_bytes(part, "little")
+        position += length
+
+
+def _varint(content: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+        if shift > 63:
+            raise ValueError("it has a number of more than 64 bits")
+
+
+def _files_beside(path: Path) -> int:
+    """Return how many traces of the same job there are: PREFIX.0.et, PREFIX.1.et, …"""
+    match = re.fullmatch(r"(.*?)(\d+)\.et", path.name)
+    if match is None:
+        return 0
+    name = re.compile(re.escape(match[1]) + r"\d+\.et")
+    return sum(name.fullmatch(file.name) is not None for file in path.absolute().parent.iterdir())
+
+
+def _record(ranks: int, calls: Iterable[_Call | None], what: str) -> Record:
+    counts: dict[CallKey, CallCount] = defaultdict(lambda: CallCount(0, 0.0))
+    for call in calls:
+        if call is not None and call.size_bytes > 0:
+            group = None if call.group is None or call.group == tuple(range(ranks)) else call.group
+            root = 0 if call.collective in ("broadcast", "reduce") else None
+            counts[CallKey(call.collective, call.dtype, group, root, call.size_bytes)] += CallCount(1, call.seconds)
+    if not counts:
+        raise InvalidInput(f"a {what} must have calls of collectives", "none", "record more of the job")
+    return Record(ranks, dict(counts))
