@@ -6,13 +6,24 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import CallerRole, digest_of, load_access, local_token, read_tokens, token_file
+from chorale.tuner.service.access import (
+    Caller,
+    CallerRole,
+    digest_of,
+    load_access,
+    local_token,
+    read_tokens,
+    token_file,
+)
+from chorale.tuner.service.http.events import _topic
+from chorale.tuner.trials.journal import launch_folders
 from tests.command import chorale
 from tests.security.service import ROLES, attacked
 
@@ -173,3 +184,46 @@ def test_nobody_without_a_token_writes_into_the_audit_log(tmp_path: Path):
     assert tuple(lines[0][name] for name in facts) == launched
     assert (lines[1]["campaign"], lines[1]["runner"]) == ("attack", "here")
     assert stat.S_IMODE((tmp_path / "service" / "audit.jsonl").stat().st_mode) == 0o600
+
+
+def test_ownership_is_no_side_effect_of_a_refused_launch(tmp_path: Path):
+    """The name of a campaign of the command line, running or ended, is nobody else's to take."""
+    with attacked(tmp_path) as service:
+        service.launches.states["attack"] = ("running", None)
+        assert service.launch("planner").status_code == 422
+        assert service.ask("GET", "/v1/campaigns/attack", "planner").status_code == 404
+        assert service.ask("POST", "/v1/campaigns/attack/stop", "planner", {}).status_code == 404
+        assert service.launches.states["attack"][0] == "running"
+        service.home.create(service.home.campaigns / "ended" / "1")
+        assert service.launch("planner", name="ended").status_code == 422
+        assert service.ask("GET", "/v1/campaigns", "planner").json()["campaigns"] == []
+
+
+def test_a_launch_that_fails_leaves_the_name_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any) -> None:
+        raise CheckFailed("a campaign must have one launch at a time", "attack", "stop it first")
+
+    with attacked(tmp_path) as service:
+        with monkeypatch.context() as patched:
+            patched.setattr(service.launches, "start", refuse)
+            assert service.launch("planner").status_code == 409
+        assert service.ask("GET", "/v1/campaigns/attack", "planner").status_code == 404
+        assert service.launch("operator").status_code == 202
+
+
+@pytest.mark.parametrize("name", ["//etc", "/tmp", "..", "a/../b", "", "x" * 65, "a\nb"])
+def test_names_lead_to_no_other_folder_by_any_route(tmp_path: Path, name: str):
+    with pytest.raises(InvalidInput, match="the name of a campaign"):
+        launch_folders(Home(tmp_path), name)
+
+
+def test_events_of_a_campaign_elsewhere_are_refused(tmp_path: Path):
+    (tmp_path / "elsewhere" / "campaigns" / "theirs" / "1").mkdir(parents=True)
+    with attacked(tmp_path / "served") as service:
+        state = service.client.app.state  # type: ignore[attr-defined]
+        with pytest.raises(InvalidInput, match="the name of a campaign"):
+            _topic(
+                f"campaign/{tmp_path}/elsewhere/campaigns/theirs",
+                Caller("root", 1, None, CallerRole.ADMINISTRATOR),
+                state,
+            ).look()

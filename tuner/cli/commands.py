@@ -31,8 +31,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "alltoall": ("alltoall", "Bound the rate at which every rank can send to every other at once, over any routes."),
     "groups": ("groups", "Plan collectives of several groups of ranks that share a fabric and run at the same time."),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
-    "training": ("training", "Simulate an iteration of data-parallel training, with experts if the profile has them."),
-    "record-training": ("training", "Record how long the layers of a PyTorch model take, as a profile for training."),
+    "training": ("simulate", "Simulate an iteration of data-parallel training, with experts if the profile has them."),
+    "record-training": ("simulate", "Record how long the layers of a PyTorch model take, as a profile for training."),
     "bound": ("bound", "Say how fast a collective can be at best, by which links, and with how many trees per shard."),
     "failures": ("bound", "Plan a verified schedule for the loss of each compute node and each link, one at a time."),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "bench": ("experiment", "Run benchmarks, compare facts such as counts with those expected, and keep the history."),
     "ui": ("ui", "Show campaigns, trials and registered schedules in the browser until interrupted."),
     "serve": ("serve", "Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page."),
-    "token": ("token", "Make, list and revoke tokens of the HTTP service; a running service follows at once."),
+    "token": ("serve", "Make, list and revoke tokens of the HTTP service; a running service follows at once."),
     "doctor": ("doctor", "Say what works on this machine and what is missing; exit 3 if no campaign can run."),
 }  # fmt: skip
 """Name of a command -> its module in this package, and the first paragraph of its help."""

@@ -36,6 +36,7 @@ from chorale.tuner.config.values import (
     collective_text,
     method_text,
 )
+from chorale.tuner.files.home import CAMPAIGN_NAME
 
 USUAL_METHODS = ("bfb", "forest", "ring", "biring")
 """Those that suit most networks; a trial of one that does not suit is infeasible."""
@@ -241,7 +242,7 @@ class Campaign(CampaignSection):
 
     name: str = Field(
         default="campaign",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        pattern=CAMPAIGN_NAME,
         description="Its name, also of its data folder; default: what it tunes.",
     )
     topology: Annotated[str, FROM_REQUESTS] = Field(

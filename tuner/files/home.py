@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,8 @@ from chorale.runners.measurement.private_files import read_secret, why_foreign, 
 from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
+CAMPAIGN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Names of campaigns, which are those of their folders."""
 _OTHERS = 0o077
 
 
@@ -43,6 +46,13 @@ class Home:
     def campaigns(self) -> Path:
         """One folder per campaign, in it one per launch."""
         return self.root / "campaigns"
+
+    def campaign(self, name: str) -> Path:
+        """Return the folder of the campaign `name`. InvalidInput for what is no such name, such as a path."""
+        if re.fullmatch(CAMPAIGN_NAME.rstrip("$"), name) is None:
+            way_out = "take up to 64 letters, digits, dots, dashes and underscores"
+            raise InvalidInput("the name of a campaign must be one that folders have", repr(name[:80]), way_out)
+        return self.campaigns / name
 
     @property
     def mlflow_uri(self) -> str:

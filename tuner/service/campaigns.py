@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from chorale.runners.api.config import Exposure
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
-from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
@@ -252,17 +252,21 @@ class Campaigns:
         TooManyRequests while another campaign of the caller runs.
         """
         campaign, profile, _ = self.checked(document, caller)
-        owner = self._store.campaign_owner(campaign.name)
-        if owner not in (None, caller.name) and not caller.sees_all:
-            raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
+        self._require_own_name(campaign.name, caller)
         self._require_idle(caller)
-        self._store.claim_campaign(campaign.name, caller.name)
-        self._store.save_profile(campaign.name, profile)
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         changes = {"tracking": tracking, "prior": self._visible_prior(campaign.prior, caller)}
         resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
-        self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
+        is_new = self._store.claim_campaign(campaign.name, caller.name)
+        try:
+            self._require_own_name(campaign.name, caller)  # another may have been faster
+            self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
+        except ChoraleError:
+            if is_new:
+                self._store.release_campaign(campaign.name)
+            raise
+        self._store.save_profile(campaign.name, profile)
         return Launched(campaign.name, profile or campaign.runner.kind)
 
     def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
@@ -376,10 +380,16 @@ class Campaigns:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name
 
     def _require_visible(self, name: str, caller: Caller) -> None:
-        if not self._sees(name, caller) or not (
-            (self.home.campaigns / name).is_dir() or self._store.campaign_owner(name) is not None
-        ):
+        known = self.home.campaign(name).is_dir() or self._store.campaign_owner(name) is not None
+        if not (known and self._sees(name, caller)):
             raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
+
+    def _require_own_name(self, name: str, caller: Caller) -> None:
+        """Raise InvalidInput where somebody else has a campaign of that name, if only one that no service launched."""
+        owner = self._store.campaign_owner(name)
+        exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
+        if exists and owner != caller.name and not caller.sees_all:
+            raise InvalidInput("a campaign must have a name of its own", name, "choose another `name`")
 
     def _require_idle(self, caller: Caller) -> None:
         for name in self._store.campaigns_of(caller.name):

@@ -290,7 +290,7 @@ def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
 
 def launch_folders(home: Home, name: str) -> list[Path]:
     """Return the folders of the launches of campaign `name`, oldest first."""
-    folder = home.campaigns / name
+    folder = home.campaign(name)
     numbered = [path for path in folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()]
     return sorted(numbered, key=lambda path: int(path.name))
 

@@ -389,7 +389,7 @@ def open_store(
         )
     document = campaign.model_dump(by_alias=True, mode="json")
     launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
-    return Store(home.create(home.campaigns / campaign.name / str(number)), launch)
+    return Store(home.create(home.campaign(campaign.name) / str(number)), launch)
 
 
 def campaign_rows(home: Home) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from chorale.tuner.config.campaign_file import parsed_document
+from chorale.tuner.files.home import CAMPAIGN_NAME
 from chorale.tuner.service.access import Caller, NotFound
 from chorale.tuner.service.campaigns import Campaigns, public_campaign
 from chorale.tuner.service.http.schema import (
@@ -30,7 +31,7 @@ from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 from chorale.tuner.trials.store import LaunchSnapshot
 
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
+Name = Annotated[str, Path(pattern=CAMPAIGN_NAME, description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
 FileKind = Literal["schedule", "program"]
 

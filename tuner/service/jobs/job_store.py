@@ -215,11 +215,19 @@ class JobStore:
         stored = self.result(key)
         return self._path(key, name) if stored is not None and name in stored.files else None
 
-    def claim_campaign(self, name: str, owner: str) -> None:
-        """Record the owner of the campaign `name`, unless it has one."""
-        if self.campaign_owner(name) is None:
+    def claim_campaign(self, name: str, owner: str) -> bool:
+        """Record the owner of the campaign `name`, unless it has one; return whether it had none."""
+        try:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
+        except sql.exc.IntegrityError:
+            return False
+        return True
+
+    def release_campaign(self, name: str) -> None:
+        """Take back what `claim_campaign` recorded, for a launch that did not begin."""
+        with self._engine.begin() as connection:
+            connection.execute(sql.delete(_campaigns).where(_campaigns.c.name == name))
 
     def campaign_owner(self, name: str) -> str | None:
         """Return the owner of a campaign, None for one that the service did not launch."""

@@ -157,8 +157,8 @@ def test_campaigns_learn_nothing_from_those_of_others(tmp_path: Path, launches: 
     alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
     with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
         service = Service(client, FakeTaskBackend())
-        written(tmp_path).close()
         assert service.post("/v1/campaigns", alice, campaign=DOCUMENT).status_code == 202
+        written(tmp_path).close()
         other = {**DOCUMENT, "name": "other"}
         assert service.post("/v1/campaigns", bob, campaign={**other, "prior": ["small"]}).status_code == 404
         assert service.post("/v1/campaigns", bob, campaign=other).status_code == 202
