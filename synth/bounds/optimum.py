@@ -293,7 +293,26 @@ class Bound:
         if self.prices:
             document["prices"] = list(self.prices)
             document["rate_upper"] = str(1 / (self.value * topology.compute_count))
+        if topology.is_guessed(self._crossing(topology)):
+            document["under"] = "assumptions"
         return document | {"time_per_byte": str(self.value)}
+
+    def _crossing(self, topology: Topology) -> NDArray[np.bool_] | None:
+        """Return which links the bound counts, as bool[links]; None for all of them."""
+        groups = [self.nodes] if self.kind in ("into", "out-of") else self.parts
+        if topology.provenance is None or not topology.provenance.guessed or not groups:
+            return None
+        group_of = np.full(topology.node_count, -1)
+        for number, group in enumerate(groups):
+            group_of[list(group)] = number
+        if self.kind in ("received", "sent"):  # ranks outside of all groups are groups of their own
+            alone = np.flatnonzero(group_of[: topology.compute_count] < 0)
+            group_of[alone] = len(groups) + alone
+        near, far = topology.links.dst, topology.links.src
+        if self.kind in ("out-of", "sent"):
+            near, far = far, near
+        crossing: NDArray[np.bool_] = (group_of[near] >= 0) & (group_of[near] != group_of[far])
+        return crossing
 
     @staticmethod
     def _names(topology: Topology, nodes: tuple[int, ...]) -> list[str]:

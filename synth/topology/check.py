@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple, get_args
 
@@ -13,6 +14,7 @@ from chorale.synth.identity import parse_rational
 from chorale.synth.topology.abilities import SwitchAbility, read_ability
 from chorale.synth.topology.distance import require_strongly_connected
 from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.provenance import Assumption, Provenance
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.symmetry_search import with_symmetries_found
 from chorale.synth.topology.topology import BandwidthUnit, Topology
@@ -88,16 +90,28 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as a file describes it; bandwidth and latency are not read yet. Both directions if `bidirectional`."""
+    """A link as a file describes it; bandwidth and latency are not read yet. Both directions if `bidirectional`.
+
+    expected: bandwidth that the machine's library reckons with, None if that is no other
+    guess:    whether the bandwidth is a guess
+    """
 
     src: str
     dst: str
     bandwidth: object
     latency_s: object = 0
     bidirectional: bool = False
+    expected: object = None
+    guess: bool = False
 
 
-def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links: Sequence[NamedLink]) -> Topology:
+def assemble_topology(
+    spec: str,
+    unit: object,
+    nodes: Sequence[NamedNode],
+    links: Sequence[NamedLink],
+    assumptions: Iterable[Assumption] = (),
+) -> Topology:
     """Return the checked topology; compute nodes are ranked in the order of `nodes`, switches follow in theirs.
 
     Large networks get symmetries that take rank 0 to every rank, where some are found. Raises InvalidInput naming the
@@ -122,7 +136,23 @@ def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links
         bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
         abilities=_abilities(ordered),
     )
-    return with_symmetries_found(check_topology(topology))
+    return _with_provenance(with_symmetries_found(check_topology(topology)), links, position, tuple(assumptions))
+
+
+def _with_provenance(
+    topology: Topology, links: Sequence[NamedLink], position: dict[str, int], assumptions: tuple[Assumption, ...]
+) -> Topology:
+    """Return `topology` with what `links` and `assumptions` say about the origin of its rates."""
+    guessed = [(link.src, link.dst) for link in links if link.guess]
+    guessed += [(link.dst, link.src) for link in links if link.guess and link.bidirectional]
+    expected = None
+    if any(link.expected is not None for link in links):
+        slower = (link if link.expected is None else link._replace(bandwidth=link.expected) for link in links)
+        expected = Links.build([each for link in slower for each in _directed(link, position)])
+        _check_rates(expected.bandwidths, expected.latencies_s)
+    if not guessed and not assumptions and expected is None:
+        return topology
+    return replace(topology, provenance=Provenance(assumptions, frozenset(guessed), expected, topology.id))
 
 
 def _abilities(nodes: Sequence[NamedNode]) -> dict[int, SwitchAbility]:

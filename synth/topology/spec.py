@@ -6,6 +6,8 @@ Also all families and functions of specs by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput, UnknownName
@@ -19,6 +21,7 @@ from chorale.synth.topology.families.grids import BASELINE_FAMILIES, GRID_FAMILI
 from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
 from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.provenance import merged
 from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Topology
 
@@ -51,7 +54,11 @@ FILE_FORM = SpecForm(
 )
 
 
+_KEEP_IDS = frozenset({"without", "scaled", "able", "usable", "processes"})
+"""Functions after which a link of the same ends is the same link."""
+
 ReadFile = Callable[[str], bytes]
+LoadFile = Callable[[FileCall], Topology]
 SpecFormT = TypeVar("SpecFormT", Family, Function)
 
 
@@ -70,24 +77,59 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
 
 def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
     """Return how large the network of `spec` is, and how to build it. TooLarge (InvalidInput) beyond the limits."""
-    return _plan(parse_spec(spec), read_file)
+
+    @cache
+    def load(call: FileCall) -> Topology:
+        if read_file is None:
+            raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
+        from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
+
+        return from_bytes(read_file(call.path), str(call))
+
+    return _plan(parse_spec(spec), load)
 
 
-def _plan(tree: SpecTree, read_file: ReadFile | None) -> TopologyPlan:
+def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
     if isinstance(tree, FamilyCall):
         return _entry(tree.name, FAMILIES, "family").plan(tree)
     if isinstance(tree, FunctionCall):
-        return _entry(tree.name, FUNCTIONS, "function").plan(tree, lambda inner: _plan(inner, read_file))
-    return _plan_file(tree, read_file)
+        function = _entry(tree.name, FUNCTIONS, "function")
+        plan = function.plan(tree, lambda inner: _plan(inner, load))
+        if not str(tree).count(FILE_PREFIX):
+            return plan
+        return replace(plan, build=lambda: _apply(function, tree, load))
+    topology = load(tree)
+    return TopologyPlan(str(tree), topology.node_count, len(topology.links), lambda: topology)
 
 
-def _plan_file(call: FileCall, read_file: ReadFile | None) -> TopologyPlan:
-    if read_file is None:
-        raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
-    from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
+def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
+    """Return `function` of networks from files, which keeps what is known of their machines.
 
-    topology = from_bytes(read_file(call.path), str(call))
-    return TopologyPlan(str(call), topology.node_count, len(topology.links), lambda: topology)
+    The function is applied twice: to the networks, and to those at the rates that the machine's library reckons with.
+    """
+    inner: dict[str, Topology] = {}
+
+    def build(plan: TopologyPlan) -> Topology:
+        if plan.spec not in inner:
+            inner[plan.spec] = plan.build()
+        return inner[plan.spec]
+
+    def planned(tree: SpecTree, expected: bool) -> TopologyPlan:
+        plan = _plan(tree, load)
+        return replace(plan, build=lambda: (build(plan).expected if expected else None) or build(plan))
+
+    topology = function.plan(call, lambda tree: planned(tree, False)).build()
+    known = [part.provenance for part in inner.values() if part.provenance is not None]
+    if not known:
+        return topology
+    has_expected = any(part.expected is not None for part in inner.values())
+    slower = function.plan(call, lambda tree: planned(tree, True)).build().links if has_expected else None
+    provenance = merged(known, slower, topology.id)
+    if provenance.guessed and call.name not in _KEEP_IDS:
+        ids, links = topology.node_ids, topology.links
+        ends = zip(links.src.tolist(), links.dst.tolist(), strict=True)
+        provenance = replace(provenance, guessed=frozenset((ids[src], ids[dst]) for src, dst in ends))
+    return replace(topology, provenance=provenance)
 
 
 def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:

@@ -17,6 +17,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.topology.abilities import Abilities
 from chorale.synth.topology.links import Links
+from chorale.synth.topology.provenance import Assumption, Provenance
 
 BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
 
@@ -34,6 +35,7 @@ class Topology:
     links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
     network share it.
     `abilities` says which switches multicast and add; all others only pass on what they get.
+    `provenance` is known of networks that were read from a machine; it is no part of the identity.
     """
 
     spec: str
@@ -43,6 +45,7 @@ class Topology:
     bandwidth_unit: BandwidthUnit = "link"
     automorphisms: tuple[NDArray[np.int32], ...] = ()
     abilities: Abilities = field(default_factory=dict)
+    provenance: Provenance | None = None
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +82,28 @@ class Topology:
         np.add.at(balance, self.links.dst, integer.astype(object))
         np.subtract.at(balance, self.links.src, integer.astype(object))
         return not np.any(balance)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What a network that was read from a machine relies on; empty for others."""
+        return () if self.provenance is None else self.provenance.assumptions
+
+    @property
+    def expected(self) -> Topology | None:
+        """The same network at the rates that the machine's library reckons with; None if these are not known."""
+        known = self.provenance
+        if known is None or known.expected is None or known.network != self.id:
+            return None
+        return replace(self, links=known.expected, automorphisms=(), provenance=None)
+
+    def is_guessed(self, crossing: NDArray[np.bool_] | None = None) -> bool:
+        """Return whether the rate of a link is a guess, of one of the `crossing` links if they are given."""
+        guessed = self.provenance.guessed if self.provenance is not None else frozenset()
+        if not guessed:
+            return False
+        ends = zip(self.links.src.tolist(), self.links.dst.tolist(), strict=True)
+        found = np.array([(self.node_ids[src], self.node_ids[dst]) in guessed for src, dst in ends], dtype=bool)
+        return bool((found if crossing is None else found & crossing).any())
 
     def node_kind(self, node: int) -> Literal["compute", "switch"]:
         return "compute" if node < self.compute_count else "switch"

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.synth.errors import ChoraleError
-from chorale.synth.topology.formats.tool_outputs import from_gpu_matrix, from_ibnetdiscover
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.gpu_matrices import read_gpu_matrix
+from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.topology_specs import load_topology
 
 EMULATED = "hypercube:3"
@@ -39,15 +42,18 @@ class DiscoveredFabric:
     skipped: tuple[str, ...] = ()
 
 
-def discover(spec: str | None, dump: str | None) -> DiscoveredFabric:
+def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
     """Return the fabric of `spec` or of the file `dump`, else that of this node or cluster.
+
+    `model` names the GPUs of a file that holds a matrix of them.
 
     Raises InvalidInput for a spec or dump that is none.
     """
     if spec is not None:
         return DiscoveredFabric(load_topology(spec), f"the spec {spec}", _are_gpus(spec))
     if dump is not None:
-        return DiscoveredFabric(load_topology(f"file:{dump}"), f"the file {dump}", has_accelerators=True)
+        network = read_network(dump, MachineOptions(model=model)).topology
+        return DiscoveredFabric(network, f"the file {dump}", has_accelerators=True)
     if (named := os.environ.get("NCCL_TOPO_DUMP_FILE")) and Path(named).is_file():
         return DiscoveredFabric(load_topology(f"file:{named}"), f"NCCL's dump {named}", has_accelerators=True)
     skipped: list[str] = []
@@ -73,14 +79,18 @@ def _tools() -> Iterator[tuple[list[str], Reader, bool]]:
     if shutil.which("nvidia-smi"):
         yield ["nvidia-smi", "topo", "-m"], _with_model, True
     if shutil.which("rocm-smi"):
-        yield ["rocm-smi", "--showtopo"], from_gpu_matrix, True
+        yield ["rocm-smi", "--showtopo", "--showproductname"], _of_matrix, True
     if shutil.which("ibnetdiscover"):
-        yield ["ibnetdiscover"], from_ibnetdiscover, False
+        yield ["ibnetdiscover"], lambda text, spec: from_bytes(text.encode(), spec), False
 
 
 def _with_model(text: str, spec: str) -> Topology:
     """Read NVIDIA's matrix with the name of the GPUs, which tells the rate of their links."""
-    return from_gpu_matrix(text, spec, _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]))
+    return _of_matrix(f"{_output(['nvidia-smi', '-L'])}\n{text}", spec)
+
+
+def _of_matrix(text: str, spec: str) -> Topology:
+    return boxes_topology(read_gpu_matrix(text), BoxNetwork(), spec)
 
 
 def _output(command: list[str]) -> str:

@@ -39,6 +39,7 @@ from chorale.tuner.costs.library_model import (
     library_schedule,
     unit_bytes_per_s,
 )
+from chorale.tuner.reports.assumptions import assumption_facts, bound_label, expected_facts
 from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
@@ -117,7 +118,12 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
     document = {
         "fabric": _fabric(fabric),
         "collective": ALLREDUCE.name.value,
-        "bound": {"time_per_byte": str(bound.value), "algbw": float(1 / bound.value)},
+        "bound": {
+            "time_per_byte": str(bound.value),
+            "algbw": float(1 / bound.value),
+            "certificate": dict(bound.to_json(topology)),
+        },
+        "expected": expected_facts(topology, ALLREDUCE),
         "in_network": in_network,
         "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
@@ -128,6 +134,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "not_measured": why_not,
         "next": next_commands(fabric),
         "seconds": time.monotonic() - started_s,
+        **assumption_facts(topology),
     }
     return document, best
 
@@ -178,7 +185,11 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
     fabric, bound = document["fabric"], document["bound"]
     table = facts_table(f"{document['collective']} on {fabric['spec']}")
     table.add_row("fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}")
-    table.add_row("proven bound", _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
+    table.add_row(bound_label(bound["certificate"]), _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
+    if document["expected"] is not None:
+        table.add_row(
+            "expected of the library", _algbw(document["expected"]["time_per_byte"], fabric["bandwidth_unit"])
+        )
     if document["in_network"] is not None:
         acting = document["in_network"]["time_per_byte"]
         table.add_row("with switches that add", f"{_algbw(acting, fabric['bandwidth_unit'])} (synth --in-network)")
@@ -198,6 +209,8 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
         table.add_row("links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated")
     if document["not_measured"]:
         table.add_row("not measured", document["not_measured"])
+    for fact in document.get("assumptions", ()):
+        table.add_row(f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})")
     return table
 
 

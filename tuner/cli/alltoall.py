@@ -30,6 +30,7 @@ from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.files.traffic_files import load_traffic
+from chorale.tuner.reports.assumptions import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, peak_memory_bytes
 
 _LARGE_GAP = Fraction(1, 100)
@@ -53,6 +54,7 @@ def plan_document(plan: TrafficPlan) -> dict[str, Any]:
     exact = plan.fluid == plan.bound.time
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **assumption_facts(topology),
         "traffic": {
             "name": matrix.name,
             "total": int(matrix.sent.sum()),
@@ -240,6 +242,7 @@ def alltoall(
 def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **assumption_facts(topology),
         "rate": float(rate.rate),
         "lower": float(rate.lower),
         "upper": float(rate.upper),

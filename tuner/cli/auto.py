@@ -11,11 +11,11 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
 from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
-from chorale.tuner.cli.options import SPECS, file_to_write, offer
+from chorale.tuner.cli.options import SPECS, GpuModelName, file_to_write, offer
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
@@ -48,6 +48,7 @@ def auto(
             metavar="FILE", help="NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover."
         ),
     ] = None,
+    model: GpuModelName = None,
     budget: Annotated[float, typer.Option(min=1, help="Seconds that it may take, about.")] = 60.0,
     output: Annotated[
         Path | None,
@@ -67,7 +68,9 @@ def auto(
 
     Example: chorale auto --budget 30
     """
-    fabric = discover(spec, dump)
+    if model is not None and dump is None:
+        raise InvalidInput("--model is for a saved matrix of GPUs", model, "add --dump FILE")
+    fabric = discover(spec, dump, model)
     for line in fabric.skipped:
         people.print(f"skipped {line}", markup=False)
     if output is not None:

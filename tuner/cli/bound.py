@@ -16,6 +16,7 @@ from chorale.tuner.config.executors import open_executor
 from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.assumptions import add_assumptions, assumption_facts, expected_facts
 from chorale.tuner.reports.bound import (
     bound_document,
     bound_report,
@@ -70,8 +71,13 @@ def bound(
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
         entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
         write_file(nccl_tuner, nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count).encode())
+    table, document = bound_table(report), bound_document(report)
+    if topology.assumptions:
+        document["expected"] = expected_facts(topology, target)
+        document |= assumption_facts(topology)
+        add_assumptions(table, topology, document["expected"])
     seconds = stages.report(outside_total=("topology",))
-    return Result(bound_document(report) | {"seconds": seconds}, bound_table(report))
+    return Result(document | {"seconds": seconds}, table)
 
 
 def failures(
@@ -107,7 +113,7 @@ def failures(
         stages.stage("plans"),
     ):
         plans = plan_failures(topology, method, target, Options(k=k), running, progress)
-    document = failures_document(plans)
+    document = failures_document(plans) | assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, failures_csv(document).encode())

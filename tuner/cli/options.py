@@ -133,6 +133,9 @@ ProgramOutput = Annotated[
 FileOutput = Annotated[
     Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="File to write.")
 ]
+GpuModelName = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="GPUs of a matrix, such as H100 [as the file says].")
+]
 PlotFile = Annotated[
     Path | None, typer.Option(metavar="FILE", callback=file_to_write, help="Draw it as .png, .svg or .pdf.")
 ]

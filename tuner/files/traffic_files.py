@@ -1,12 +1,18 @@
-"""Traffic matrices and sizes of shards in files: JSON, CSV or NumPy's .npy, and skews such as `zipf:1.2`."""
+"""Traffic matrices and sizes of shards in files: text, JSON or NumPy's .npy, and skews such as `zipf:1.2`.
+
+Text has a row of numbers for each rank, with commas, semicolons or blanks between them, as nccl-tests
+(NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, `5M` as for sizes everywhere, or fractions:
+then all are multiplied by what makes them whole, since only their proportions count.
+"""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.traffic.matrix import TrafficMatrix, require_ranks, traffic_matrix, zipf_matrix
+from chorale.synth.methods.traffic.matrix import (
+    MAX_AMOUNT,
+    TrafficMatrix,
+    require_ranks,
+    traffic_matrix,
+    zipf_matrix,
+)
 from chorale.tuner.files.read_write import read_file
 
 MAX_BYTES = 64 * 2**20
-SUFFIXES = (".json", ".csv", ".npy")
 _SKEW = "zipf:"
+_FINEST = 2**30
+"""Fractions without a reasonable common denominator are rounded to this part of the largest, up."""
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,2})?([KMGT]?)(iB|B)?", re.IGNORECASE)
 
 
 def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatrix:
@@ -56,27 +70,56 @@ def _exponent(text: str) -> float:
 
 
 def _rows(path: str) -> Sequence[Any] | NDArray[Any]:
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        rule = "traffic and sizes of shards come from a file .json, .csv or .npy, or are zipf:EXPONENT"
-        raise InvalidInput(rule, path, "give such a file, or zipf:1.2")
     content = read_file(path, MAX_BYTES)
     try:
-        return _parsed(content, suffix)
+        if Path(path).suffix.lower() == ".npy":
+            return _whole(np.load(io.BytesIO(content), allow_pickle=False).tolist())
+        text = content.decode("utf-8-sig")
+        return _whole(_json_rows(text) if text.lstrip()[:1] in ("{", "[") else _text_rows(text))
     except (ValueError, RecursionError, EOFError) as error:
-        rule = f"{path} must hold rows of whole numbers as {suffix[1:].upper()}"
-        raise InvalidInput(rule, " ".join(str(error).split()), "write it again") from None
+        rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
+        raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
 
 
-def _parsed(content: bytes, suffix: str) -> Sequence[Any] | NDArray[Any]:
-    if suffix == ".npy":
-        array: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
-        return array
-    if suffix == ".csv":
-        lines = csv.reader(io.StringIO(content.decode()))
-        return [[int(cell) for cell in line] for line in lines if line]
-    rows = json.loads(content)
+def _json_rows(text: str) -> Any:
+    rows = json.loads(text, parse_float=str)
     rows = rows.get("traffic", rows.get("sizes")) if isinstance(rows, dict) else rows
     if not isinstance(rows, list):
         raise ValueError('no list of rows, alone or under "traffic" or "sizes"')
     return rows
+
+
+def _text_rows(text: str) -> list[list[str]]:
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines if line]
+
+
+def _whole(rows: Any) -> Any:
+    """Return `rows` with numbers in the same proportions that are whole."""
+    if not isinstance(rows, list):
+        raise ValueError("a single number")
+    flat = rows and not any(isinstance(row, list) for row in rows)
+    table = [[_number(cell) for cell in row] for row in ([rows] if flat else rows)]
+    whole = _scaled([cell for row in table for cell in row])
+    numbers = iter(whole)
+    result = [[next(numbers) for _ in row] for row in table]
+    return result[0] if flat else result
+
+
+def _scaled(numbers: Sequence[Fraction]) -> Iterable[int]:
+    largest = max(map(abs, numbers), default=Fraction(0))
+    scale = math.lcm(*(number.denominator for number in numbers))
+    if scale > 1 and largest * scale > MAX_AMOUNT:
+        return [math.ceil(number * _FINEST / largest) for number in numbers]
+    return [int(number * scale) for number in numbers]
+
+
+def _number(cell: Any) -> Fraction:
+    """Return a number of a file exactly; ValueError for what is none, such as a negative one."""
+    text = str(cell).strip()
+    match = _NUMBER.fullmatch(text)
+    if match is None or isinstance(cell, bool):
+        raise ValueError(f"{text[:40]!r}, which is no amount")
+    unit = (match[3] or "").upper()
+    base = 1000 if unit and (match[4] or "").upper() == "B" else 1024
+    return Fraction(match[1] + (match[2] or "")) * base ** " KMGT".index(unit or " ")

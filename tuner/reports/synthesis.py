@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports.assumptions import assumption_facts
 from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.tables import (
     Result,
@@ -53,9 +55,10 @@ def describe_topology(topology: Topology) -> dict[str, Any]:
 
 def show_topology(topology: Topology) -> dict[str, Any]:
     """Return all that `chorale topology show --json` prints: the description, properties, every node and link."""
-    ids = topology.node_ids
+    ids, expected = topology.node_ids, topology.expected
     return {
         "topology": describe_topology(topology),
+        "assumptions": [fact.to_json() for fact in topology.assumptions],
         "vertex_transitive": is_vertex_transitive(topology),
         "eulerian": topology.is_eulerian,
         "nodes_list": [
@@ -73,8 +76,9 @@ def show_topology(topology: Topology) -> dict[str, Any]:
                 "dst": ids[link.dst],
                 "bandwidth": rational_text(link.bandwidth),
                 "latency_s": float(link.latency_s),
+                **({} if slower is None else {"expected_bandwidth": rational_text(slower.bandwidth)}),
             }
-            for link in topology.links
+            for link, slower in zip(topology.links, expected.links if expected else repeat(None), strict=False)
         ],
     }
 
@@ -149,6 +153,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
     factor = cost.bandwidth_factor
     return {
         "topology": describe_topology(schedule.topology),
+        **assumption_facts(schedule.topology),
         "collective": schedule.collective.name.value,
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
@@ -221,6 +226,9 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", _bound_text(optimality, unit))
+    for fact in document.get("assumptions", ()):
+        if fact["source"] == "guess":
+            table.add_row("assumed (guess)", f"{fact['what']}: {fact['value']} ({fact['reference']})")
     for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
         if document.get(key) is not None:
             table.add_row(label, f"at most {document[key]['algbw']:.4g} {unit}")

@@ -5,16 +5,12 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.json_document import from_json
+from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_matrix
+from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
+from chorale.synth.topology.formats.json_document import FORMAT, from_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.nccl_dump import read_machine
 from chorale.synth.topology.formats.networkx_graph import from_graphml_root, parse_xml
-from chorale.synth.topology.formats.tool_outputs import (
-    from_gpu_matrix,
-    from_ibnetdiscover,
-    is_gpu_matrix,
-    is_ibnetdiscover,
-)
 from chorale.synth.topology.topology import Topology
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
@@ -25,31 +21,57 @@ def from_bytes(content: bytes, spec: str) -> Topology:
     """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
 
     XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, which gives one box. Other text
-    is what `nvidia-smi topo -m`, `rocm-smi --showtopo` or `ibnetdiscover` printed.
+    is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover` printed.
     """
+    machine = machine_of(content, spec)
+    if machine is not None:
+        return boxes_topology(machine, BoxNetwork(), spec)
     if _is_xml(content, spec):
-        root = parse_xml(content, "an XML topology file")
-        machine = _machine_below(root)
-        return from_graphml_root(root, spec) if machine is None else boxes_topology(machine, BoxNetwork(), spec)
-    if content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json"):
+        return from_graphml_root(parse_xml(content, "an XML topology file"), spec)
+    if _is_json(content, spec):
         return from_json(content, spec)
-    text = content[:_MAX_TOOL_OUTPUT].decode(errors="replace")
+    text = _text(content)
     if is_ibnetdiscover(text):
-        return from_ibnetdiscover(text, spec)
-    if is_gpu_matrix(text):
-        return from_gpu_matrix(text, spec)
+        return read_fabric(text).topology(spec)
     rule = "a topology file must be JSON, GraphML, a topology dump or an output of a tool"
     raise InvalidInput(rule, spec, "see `chorale topology list` for the formats")
 
 
-def dumped_machine(content: bytes, spec: str) -> Machine | None:
-    """Return the machine of a topology dump, None for a file of another format."""
-    return _machine_below(parse_xml(content, "an XML topology file")) if _is_xml(content, spec) else None
+def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine | None:
+    """Return the machine of a topology dump or of a matrix of GPUs, None for a file of another format.
+
+    `model` names the GPUs of a matrix; a dump has their compute capability.
+    """
+    if _is_xml(content, spec):
+        return _machine_below(parse_xml(content, "an XML topology file"))
+    text = _text(content)
+    if _is_json(content, spec) and FORMAT in text[:4096]:
+        return None
+    return read_gpu_matrix(text, model) if is_gpu_matrix(text) else None
+
+
+def fabric_text(content: bytes) -> str | None:
+    """Return the text of an output of ibnetdiscover, None for a file of another format."""
+    text = _text(content)
+    return text if is_ibnetdiscover(text) else None
+
+
+def _text(content: bytes) -> str:
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return content[:_MAX_TOOL_OUTPUT].decode(encoding, errors="replace")
 
 
 def _is_xml(content: bytes, spec: str) -> bool:
     return content.lstrip(_BLANKS).startswith(b"<") or spec.lower().endswith((".graphml", ".xml"))
 
 
+def _is_json(content: bytes, spec: str) -> bool:
+    return content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json")
+
+
 def _machine_below(root: Element) -> Machine | None:
-    return read_machine(root) if root.tag.rpartition("}")[2] == "system" else None
+    name = root.tag.rpartition("}")[2]
+    if name == "graphs":
+        rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
+        raise InvalidInput(rule, "the root element <graphs>", "dump the machine with NCCL_TOPO_DUMP_FILE instead")
+    return read_machine(root) if name == "system" else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, NoReturn
+from itertools import repeat
+from typing import Any, NoReturn, get_args
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.provenance import Assumption, Source
 from chorale.synth.topology.topology import Topology
 
 FORMAT = "chorale-topology/1"
@@ -24,19 +26,22 @@ def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
     Raises InvalidInput naming the field; unknown and repeated keys are errors.
     """
     document = _load(content)
-    _require_keys(document, "the document", ("format", "name", "bandwidth_unit", "nodes", "links"))
+    _require_keys(document, "the document", ("format", "name", "bandwidth_unit", "nodes", "links"), ("assumptions",))
     if document["format"] != FORMAT:
         raise InvalidInput(f"format must be {FORMAT}", repr(document["format"]), _WAY_OUT)
     _text(document["name"], "name")
     nodes = [_node(item, f"nodes[{index}]") for index, item in enumerate(_list(document["nodes"], "nodes"))]
     links = [_link(item, f"links[{index}]") for index, item in enumerate(_list(document["links"], "links"))]
-    return assemble_topology(spec, document["bandwidth_unit"], nodes, links)
+    given = _list(document.get("assumptions", []), "assumptions")
+    assumptions = [_assumption(item, f"assumptions[{index}]") for index, item in enumerate(given)]
+    return assemble_topology(spec, document["bandwidth_unit"], nodes, links, assumptions)
 
 
 def to_json(topology: Topology) -> dict[str, Any]:
     """Return `topology` as a JSON-able document that `from_json` reads back to the same content id."""
-    ids = topology.node_ids
-    return {
+    ids, expected = topology.node_ids, topology.expected
+    guessed = frozenset[tuple[str, str]]() if topology.provenance is None else topology.provenance.guessed
+    document: dict[str, Any] = {
         "format": FORMAT,
         "name": topology.spec[:_MAX_TEXT],
         "bandwidth_unit": topology.bandwidth_unit,
@@ -50,10 +55,14 @@ def to_json(topology: Topology) -> dict[str, Any]:
                 "dst": ids[link.dst],
                 "bandwidth": json_number(link.bandwidth),
                 "latency_s": json_number(link.latency_s),
+                **({} if slower is None else {"expected_bandwidth": json_number(slower.bandwidth)}),
+                **({"guess": True} if (ids[link.src], ids[link.dst]) in guessed else {}),
             }
-            for link in topology.links
+            for link, slower in zip(topology.links, expected.links if expected else repeat(None), strict=False)
         ],
     }
+    assumptions = [fact.to_json() for fact in topology.assumptions]
+    return document | ({"assumptions": assumptions} if assumptions else {})
 
 
 def ability_members(topology: Topology, node: int) -> dict[str, Any]:
@@ -116,13 +125,26 @@ def _node(item: object, where: str) -> NamedNode:
 
 def _link(item: object, where: str) -> NamedLink:
     members = _object(item, where)
-    _require_keys(members, where, ("src", "dst", "bandwidth"), ("latency_s", "bidirectional"))
-    latency_s = members.get("latency_s", 0)
-    bidirectional = members.get("bidirectional", False)
-    if isinstance(bidirectional, bool):
-        src, dst = _text(members["src"], f"{where}.src"), _text(members["dst"], f"{where}.dst")
-        return NamedLink(src, dst, members["bandwidth"], latency_s, bidirectional)
-    raise InvalidInput(f"{where}.bidirectional must be true or false", repr(bidirectional), _WAY_OUT)
+    _require_keys(
+        members, where, ("src", "dst", "bandwidth"), ("latency_s", "bidirectional", "expected_bandwidth", "guess")
+    )
+    flags = {name: members.get(name, False) for name in ("bidirectional", "guess")}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{where}.{name} must be true or false", repr(value), _WAY_OUT)
+    src, dst = _text(members["src"], f"{where}.src"), _text(members["dst"], f"{where}.dst")
+    expected = members.get("expected_bandwidth")
+    return NamedLink(src, dst, members["bandwidth"], members.get("latency_s", 0), expected=expected, **flags)
+
+
+def _assumption(item: object, where: str) -> Assumption:
+    members = _object(item, where)
+    _require_keys(members, where, ("what", "value", "source", "reference"))
+    what, value, reference = (_text(members[key], f"{where}.{key}") for key in ("what", "value", "reference"))
+    source = next((name for name in get_args(Source) if name == members["source"]), None)
+    if source is None:
+        raise InvalidInput(f"{where}.source must be file, published or guess", repr(members["source"]), _WAY_OUT)
+    return Assumption(what, value, source, reference)
 
 
 def _object(value: object, where: str) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Networks of machines: one machine as a topology dump describes it, or copies of it whose NICs meet in switches."""
+"""Networks of machines: one machine as a file describes it, or copies of it whose NICs meet in switches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,8 +14,11 @@ import numpy as np
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
-from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, switch_ids
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, check_topology
+from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids
+from chorale.synth.topology.formats.json_document import ability_members
+from chorale.synth.topology.formats.rates import LOCAL, Rate, narrowest, rate
+from chorale.synth.topology.provenance import Assumption, Provenance
 from chorale.synth.topology.registry import require_size
 from chorale.synth.topology.topology import Topology
 
@@ -22,68 +26,88 @@ WireKind = Literal["gpu", "nvswitch", "cpu"]
 
 
 class Wire(NamedTuple):
-    """NVLinks, xGMI or chip-to-chip links of a GPU, one way where they lead to a GPU: `target` is its bus id."""
+    """NVLinks, xGMI or chip-to-chip links of a GPU, one way where they lead to a GPU.
+
+    target: bus id of a GPU, or the name of one of several NVSwitches that are not joined
+    """
 
     kind: WireKind
     target: str
-    bandwidth: Fraction
+    rate: Rate
 
 
 @dataclass(frozen=True, slots=True)
 class HostSwitch:
-    """A CPU (without `parent`) or a PCI switch; `bandwidth` leads to the parent, from a CPU to each other CPU.
+    """A CPU (without `parent`) or a PCI switch; `rate` leads to the parent, from a CPU to each other CPU of its host.
 
-    `parent` is a position in the machine's list of host switches, always an earlier one.
+    parent: a position in the machine's list of host switches, always an earlier one
+    system: number of the host
     """
 
     name: str
     parent: int | None
-    bandwidth: Fraction
+    rate: Rate
+    system: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked with host switch `host`; `nvls`: it lets NVSwitches add and multicast."""
+    """A GPU at PCI address `bus`, linked with host switch `host`; `nvls`: it lets NVSwitches add and multicast.
 
-    rank: int
+    ranks: several of them share the GPU if it is partitioned (MIG, MLOPart)
+    """
+
+    ranks: tuple[int, ...]
     bus: str
     host: int
-    pci: Fraction
+    pci: Rate
     wires: tuple[Wire, ...]
     nvls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a NIC, linked with host switch `host`; `speed` is None where the dump does not give it."""
+    """A port of a NIC, linked with host switch `host`.
 
-    number: int
+    device: names what ports of one slot share
+    speed:  None if the file does not give it
+    rail:   rail and plane of the network that the port leads to, None if the file does not say
+    name:   such as `mlx5_0`, empty if unknown
+    """
+
+    number: str
+    device: str
     host: int
-    pci: Fraction
-    speed: Fraction | None
-
-    @property
-    def bandwidth(self) -> Fraction:
-        """What gets through both its PCI link and its port."""
-        return self.pci if self.speed is None else min(self.pci, self.speed)
+    pci: Rate
+    speed: Rate | None
+    rail: str | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine: GPUs in rank order, NICs in the order of their numbers, bandwidths in GB/s.
+    """One machine, or several whose GPUs share NVSwitches: GPUs in rank order, NICs in the order of their numbers.
 
-    `positions_only`: the file gives the PCI positions of devices without describing GPUs, whose links are unknown.
+    positions_only: the file gives the PCI positions of devices without describing GPUs, whose links are unknown
+    nvlink_gpus:    most GPUs that share the NVSwitches if several such machines are joined (NVL72); 0 if they are not
+    facts:          what is assumed beyond the rates of links
     """
 
     gpus: tuple[Gpu, ...]
     nics: tuple[Nic, ...]
     hosts: tuple[HostSwitch, ...]
-    positions_only: bool
+    positions_only: bool = False
+    nvlink_gpus: int = 0
+    facts: tuple[Assumption, ...] = ()
 
     @property
     def cpus(self) -> list[int]:
         """Positions of the CPUs among the host switches."""
         return [index for index, host in enumerate(self.hosts) if host.parent is None]
+
+    @property
+    def rank_count(self) -> int:
+        return sum(len(gpu.ranks) for gpu in self.gpus)
 
     def path_to_cpu(self, host: int) -> list[int]:
         """Return the host switches from `host` up to its CPU."""
@@ -92,50 +116,57 @@ class Machine:
             path.append(parent)
         return path
 
-    def path_between(self, first: int, second: int) -> tuple[int, Fraction | None]:
-        """Return the number of links between two host switches and the narrowest of them, None for no link."""
+    def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
+        """Return the host switches of which the links to their parents lie between two, up from each."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         while up and down and up[-1] == down[-1]:
             up.pop()
             down.pop()
-        crossed = [*up, *down]  # each leads to its parent; two CPUs count as the one link between them
-        links = len(crossed) - sum(self.hosts[host].parent is None for host in crossed) // 2
-        return links, min((self.hosts[host].bandwidth for host in crossed), default=None)
+        return up, down
 
 
 @dataclass(frozen=True, slots=True)
 class BoxNetwork:
-    """How many copies of a box there are, the bandwidth of each NIC in GB/s (None: as dumped), and what joins them.
+    """How many copies of a box there are, and what joins them.
 
-    NICs lead to one switch; with `rails`, NIC i of every box to switch i.
+    nic:          GB/s of each NIC; None: as dumped
+    rails:        NIC i of every box leads to switch i; else all NICs to one switch, or to those of their dumped rails
+    nvlink_boxes: boxes that share one NVSwitch; None: what is usual for such machines
     """
 
     boxes: int = 1
     nic: Fraction | None = None
     rails: bool = False
+    nvlink_boxes: int | None = None
 
 
 def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology:
     """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
 
-    GPUs are called `box.gpu`, ranked by box and then as in the dump. Where NVLink or xGMI join all GPUs of a box,
+    GPUs are called `box.rank`, ranked by box and then as in the file. Where NVLink or xGMI join all GPUs of a box,
     GPUs use nothing else between them, as NCCL does: the box has its GPUs, one `nvswitch:box` for all NVSwitches, and
-    every NIC (`nic:box.number`) beside the GPU that is nearest on PCI, at what PCI and the port let through. Else PCI
-    switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too. Several boxes are joined by `net:0`, or
-    by one `net:i` per NIC. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the boxes is a known
-    symmetry.
+    every NIC (`nic:box.number`) beside the GPU that is nearest on PCI, at what lies between and the port let through.
+    Else PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach them
+    through these. Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches
+    join all their GPUs. NICs that share a link of PCI Express on their way lead over `uplink:box.i` of its rate.
+    Ranks of one GPU hang on `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the
+    boxes is a known symmetry.
     Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
-    nodes = len(machine.gpus) + len(machine.nics) + len(machine.hosts) + 1
-    links = sum(len(gpu.wires) + 2 for gpu in machine.gpus) + 4 * nodes + len(machine.cpus) ** 2
+    if network.nvlink_boxes is not None and network.nvlink_boxes < 1:
+        rule = "boxes that share an NVSwitch must be at least 1"
+        raise InvalidInput(rule, network.nvlink_boxes, "use --nvlink-boxes 1")
+    nodes = 2 * machine.rank_count + 3 * len(machine.nics) + len(machine.hosts) + 1
+    links = sum(len(gpu.wires) + 2 for gpu in machine.gpus) + 6 * nodes + len(machine.cpus) ** 2
     require_size(spec, network.boxes * nodes, network.boxes * links)
-    if network.boxes * len(machine.gpus) < 2:
+    if network.boxes * machine.rank_count < 2:
         raise InvalidInput("a network must have at least two GPUs", f"1 in {spec}", "use --boxes")
-    if network.boxes > 1 and not machine.nics:
+    boxes = _Boxes(machine, network, spec)
+    if boxes.are_joined_by_nics and not machine.nics:
         raise InvalidInput("boxes must have NICs to be joined", f"{network.boxes} boxes without", "use one box")
-    return check_topology(_Boxes(machine, network, spec).build())
+    return check_topology(boxes.build())
 
 
 class _Boxes:
@@ -144,105 +175,353 @@ class _Boxes:
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
         self.network = network
-        self.fabric = FabricBuilder(spec, grid_ids(network.boxes, len(machine.gpus)))
-        gpus = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
-        self.gpus = {gpu.bus: gpus[:, index] for index, gpu in enumerate(machine.gpus)}
-        self.moving: list[NodeGrid] = [gpus]
+        self.domain = self._boxes_of_a_domain()
+        self.fabric = FabricBuilder(spec, grid_ids(network.boxes, machine.rank_count))
+        ranks = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
+        self.moving: list[NodeGrid] = [ranks]
+        self.rates: list[Rate] = []
+        self.is_one_network = _joined_by_wires(machine)
+        systems = {host.system for host in machine.hosts}
+        several = network.boxes > self.domain if self.is_one_network else network.boxes * len(systems) > 1
+        self.are_joined_by_nics = several
+        self.gpus: dict[str, NodeGrid] = {}
+        place = {rank: index for index, rank in enumerate(sorted(chain(*(gpu.ranks for gpu in machine.gpus))))}
+        for index, gpu in enumerate(machine.gpus):
+            if len(gpu.ranks) == 1:
+                self.gpus[gpu.bus] = ranks[:, place[gpu.ranks[0]]]
+                continue
+            self.gpus[gpu.bus] = self.add_switch("gpu", f".{index}")
+            for rank in gpu.ranks:
+                self.wire(ranks[:, place[rank]], self.gpus[gpu.bus], LOCAL)
+
+    def _boxes_of_a_domain(self) -> int:
+        network, machine = self.network, self.machine
+        if network.nvlink_boxes is not None:
+            return min(network.nvlink_boxes, network.boxes)
+        return max(1, min(network.boxes, machine.nvlink_gpus // max(1, len(machine.gpus))))
 
     def build(self) -> Topology:
         self.add_wires()
-        if _joined_by_wires(self.machine):
+        if self.is_one_network:
             self.add_nics(self.beside_a_gpu())
         else:
             hosts = self.add_hosts()
-            self.add_nics(lambda nic: (hosts[nic.host], nic.pci))
-        self.fabric.add_rotation(*((grid, 0) for grid in self.moving))
-        return self.fabric.topology()
+            self.add_nics(lambda nic: (hosts[nic.host], nic.pci, [(f"slot {nic.device}", nic.pci)]))
+        boxes, domain = self.network.boxes, self.domain
+        if domain in (1, boxes):
+            self.fabric.add_rotation(*((grid, 0) for grid in self.moving if len(grid) == boxes))
+        elif boxes % domain == 0:
+            self.fabric.add_rotation(*((grid.reshape(boxes // domain, -1), 0) for grid in self.moving))
+        physical = self.fabric.topology()
+        self.fabric.rates = [each.expected for each in self.rates]
+        expected = self.fabric.topology().links
+        ids = physical.node_ids
+        guessed = frozenset(
+            (ids[src], ids[dst])
+            for (tails, heads), each in zip(self.fabric.ends, self.rates, strict=True)
+            if each.basis.source == "guess"
+            for src, dst in zip(tails.tolist(), heads.tolist(), strict=True)
+        )
+        facts = (*self.machine.facts, *(each.basis for each in self.rates), *self.facts())
+        return replace(physical, provenance=Provenance(tuple(dict.fromkeys(facts)), guessed, expected, physical.id))
 
-    def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None) -> NodeGrid:
-        ids = [f"{kind}:{box}{suffix}" for box in range(self.network.boxes)]
-        grid = self.fabric.add_switches(ids, (self.network.boxes,), ability)
-        self.moving.append(grid)
-        return grid
+    def facts(self) -> Iterable[Assumption]:
+        """Yield what is assumed about the way from box to box."""
+        if self.domain > 1 and self.network.nvlink_boxes is None:
+            what = f"NVSwitches of {self.domain} boxes"
+            advice = "GB200 NVL72 and its relatives; --nvlink-boxes 1 if only NICs join the boxes"
+            yield Assumption(what, "one NVLink domain", "guess", advice)
+        if self.are_joined_by_nics:
+            advice = "the most that any network does; import the fabric with --machine for the real one"
+            yield Assumption(FABRIC_FACT, "not oversubscribed", "guess", advice)
+        elif self.machine.nics and self.is_one_network:
+            value = "not used between GPUs that NVLink or xGMI join"
+            yield Assumption("PCI Express and NICs", value, "published", "NCCL and RCCL, src/graph/paths.cc")
+
+    def wire(self, first: NodeGrid, second: NodeGrid, each: Rate) -> None:
+        self.arc(first, second, each)
+        self.arc(second, first, each)
+
+    def arc(self, src: NodeGrid, dst: NodeGrid, each: Rate) -> None:
+        self.fabric.arc(src, dst, each.physical)
+        self.rates.append(each)
+
+    def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None, boxes: int = 1) -> NodeGrid:
+        """Add a switch per box, or per so many `boxes`; return the switch of each box."""
+        count = -(-self.network.boxes // boxes)
+        grid = self.fabric.add_switches([f"{kind}:{box}{suffix}" for box in range(count)], (count,), ability)
+        if boxes == 1 or count > 1:
+            self.moving.append(grid)
+        return np.repeat(grid, boxes)[: self.network.boxes]
 
     def add_wires(self) -> None:
-        to_switch = {gpu.bus: _total(gpu, "nvswitch") for gpu in self.machine.gpus}
-        if any(to_switch.values()):
-            nvls = all(gpu.nvls for gpu in self.machine.gpus if to_switch[gpu.bus])
-            nvswitch = self.add_switch("nvswitch", "", NVSWITCH if nvls else None)
-            for bus, bandwidth in to_switch.items():
-                if bandwidth:
-                    self.fabric.wire(self.gpus[bus], nvswitch, bandwidth)
-        for gpu in self.machine.gpus:
+        machine = self.machine
+        names = dict.fromkeys(wire.target for gpu in machine.gpus for wire in gpu.wires if wire.kind == "nvswitch")
+        self.nvswitches: dict[str, NodeGrid] = {}
+        for name in names:
+            joined = [gpu for gpu in machine.gpus if _total(gpu, "nvswitch", name)]
+            nvls = all(gpu.nvls for gpu in joined)
+            suffix = f".{name}" if name else ""
+            switch = self.add_switch("nvswitch", suffix, NVSWITCH if nvls else None, self.domain)
+            self.nvswitches[name] = switch
+            for gpu in joined:
+                if (total := _total(gpu, "nvswitch", name)) is not None:
+                    self.wire(self.gpus[gpu.bus], switch, total)
+        for gpu in machine.gpus:
             for target in dict.fromkeys(wire.target for wire in gpu.wires if wire.kind == "gpu"):
-                self.fabric.arc(self.gpus[gpu.bus], self.gpus[target], _total(gpu, "gpu", target))
+                if (total := _total(gpu, "gpu", target)) is not None:
+                    self.arc(self.gpus[gpu.bus], self.gpus[target], total)
 
     def add_hosts(self) -> list[NodeGrid]:
-        """Add PCI switches, CPUs and their links; return the grid of each host switch by position."""
+        """Add PCI switches, CPUs and their links; return the grid of each host switch by position.
+
+        GPUs behind an NVSwitch are reached through it: among themselves they use nothing else.
+        """
         machine = self.machine
         grids = [self.add_switch(*_kind_and_suffix(host.name)) for host in machine.hosts]
         for index, host in enumerate(machine.hosts):
             if host.parent is not None:
-                self.fabric.wire(grids[index], grids[host.parent], host.bandwidth)
+                self.wire(grids[index], grids[host.parent], host.rate)
         for first, second in permutations(machine.cpus, 2):
-            self.fabric.arc(grids[first], grids[second], machine.hosts[first].bandwidth)
+            if machine.hosts[first].system == machine.hosts[second].system:
+                self.arc(grids[first], grids[second], machine.hosts[first].rate)
+        slots: dict[tuple[str, int], list[Rate]] = {}
         for gpu in machine.gpus:
-            self.fabric.wire(self.gpus[gpu.bus], grids[gpu.host], gpu.pci)
-            if chip_to_chip := _total(gpu, "cpu"):
-                self.fabric.wire(self.gpus[gpu.bus], grids[machine.path_to_cpu(gpu.host)[-1]], chip_to_chip)
+            switch = next((wire.target for wire in gpu.wires if wire.kind == "nvswitch"), None)
+            if switch is not None:
+                slots.setdefault((switch, gpu.host), []).append(gpu.pci)
+                continue
+            self.wire(self.gpus[gpu.bus], grids[gpu.host], gpu.pci)
+            if (chip_to_chip := _total(gpu, "cpu")) is not None:
+                self.wire(self.gpus[gpu.bus], grids[machine.path_to_cpu(gpu.host)[-1]], chip_to_chip)
+        for (name, position), rates in slots.items():
+            self.wire(self.nvswitches[name], grids[position], _sum(rates))
         return grids
 
-    def beside_a_gpu(self) -> Callable[[Nic], tuple[NodeGrid, Fraction]]:
+    def beside_a_gpu(self) -> Callable[[Nic], Way]:
         """Return a function that chooses a GPU for a NIC: the nearest, of these the one with fewest NICs so far."""
         nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
+        hosts = self.machine.hosts
 
-        def choose(nic: Nic) -> tuple[NodeGrid, Fraction]:
-            paths = {gpu.bus: self.machine.path_between(gpu.host, nic.host) for gpu in self.machine.gpus}
-            chosen = min(self.machine.gpus, key=lambda gpu: (paths[gpu.bus][0], nic_count[gpu.bus]))
+        def choose(nic: Nic) -> Way:
+            paths = {
+                gpu.bus: self.machine.path_between(gpu.host, nic.host)
+                for gpu in self.machine.gpus
+                if hosts[gpu.host].system == hosts[nic.host].system
+            }
+            links = {bus: len(up) + len(down) for bus, (up, down) in paths.items()}
+            nearest = [gpu for gpu in self.machine.gpus if gpu.bus in paths]
+            chosen = min(nearest, key=lambda gpu: (links[gpu.bus], nic_count[gpu.bus]))
             nic_count[chosen.bus] += 1
-            narrowest = paths[chosen.bus][1]
-            between = [] if narrowest is None else [narrowest]
-            return self.gpus[chosen.bus], min([chosen.pci, nic.pci, *between])
+            shared = max(
+                _ways(self.machine, chosen, nic), key=lambda way: narrowest(*(each for _, each in way)).physical
+            )
+            return self.gpus[chosen.bus], narrowest(*(each for _, each in shared)), shared
 
         return choose
 
-    def add_nics(self, neighbour_of: Callable[[Nic], tuple[NodeGrid, Fraction]]) -> None:
-        network, nics = self.network, self.machine.nics
-        grids = [self.add_switch("nic", f".{nic.number}") for nic in nics]
-        switch_count = len(nics) if network.rails else 1
-        switches = (
-            self.fabric.add_switches(switch_ids("net", switch_count), (switch_count,)) if network.boxes > 1 else None
-        )
-        for index, nic in enumerate(nics):
-            neighbour, inside = neighbour_of(nic)
-            speed = network.nic if network.nic is not None else nic.speed
-            bandwidth = inside if speed is None else min(inside, speed)
-            self.fabric.wire(neighbour, grids[index], bandwidth)
-            if switches is not None:
-                self.fabric.wire(grids[index], switches[index % switch_count], bandwidth)
+    def add_nics(self, way_of: Callable[[Nic], Way]) -> None:
+        """Add NICs with their links inward, and outward if NICs join several boxes."""
+        given, joined = self.network.nic, self.are_joined_by_nics
+        stated = None if given is None else rate("speed of every NIC", given, given, "file", "--nic-gbps")
+        nics = [nic for nic in self.machine.nics if joined or _is_rated(nic, stated)]
+        reached: list[_Reached] = []
+        for nic in nics:
+            grid = self.add_switch("nic", f".{nic.number}")
+            neighbour, inside, shared = way_of(nic)
+            speed = stated or nic.speed
+            through = inside if speed is None else narrowest(inside, speed)
+            self.wire(neighbour, grid, through)
+            reached.append(_Reached(grid, through, shared))
+        if not joined:
+            return
+        names = self.networks_of(nics)
+        nets = {name: self.fabric.add_switches([f"net:{name}"], (1,)) for name in dict.fromkeys(names)}
+        ends: list[tuple[NodeGrid, Rate | None]] = [(nic.grid, None) for nic in reached]
+        end_of = list(range(len(reached)))
+        for number, (members, limit) in enumerate(_narrow_links(reached)):
+            uplink = self.add_switch("uplink", f".{number}")
+            for end in dict.fromkeys(end_of[member] for member in members):
+                grid, narrow = ends[end]
+                behind = (reached[member].through for member in members if end_of[member] == end)
+                self.wire(grid, uplink, narrow or _sum(behind))
+            for member in members:
+                end_of[member] = len(ends)
+            ends.append((uplink, limit))
+        for end, (grid, narrow) in enumerate(ends):
+            leads_to: dict[str, list[Rate]] = {}
+            for member, name in enumerate(names):
+                if end_of[member] == end:
+                    leads_to.setdefault(name, []).append(reached[member].through)
+            outer = grid
+            if narrow is not None and len(leads_to) > 1:
+                outer = self.add_switch("uplink", f".{end}.rails")
+                self.wire(grid, outer, narrow)
+            for name, rates in leads_to.items():
+                self.wire(outer, nets[name], narrow if narrow is not None and outer is grid else _sum(rates))
+
+    def networks_of(self, nics: Sequence[Nic]) -> list[str]:
+        """Return the name of the switch that each NIC leads to: its place in its host, or its rail as dumped."""
+        systems = [self.machine.hosts[nic.host].system for nic in nics]
+        if self.network.rails:
+            return [str(systems[:index].count(system)) for index, system in enumerate(systems)]
+        return [nic.rail or "" for nic in nics] if all(nic.rail for nic in nics) else ["0"] * len(nics)
+
+
+Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
+"""The node beside a NIC, what gets through on the way there, and the named links of the way."""
+
+
+class _Reached(NamedTuple):
+    """A NIC as a node per box, what gets through it, and the named links that lead to it."""
+
+    grid: NodeGrid
+    through: Rate
+    shared: list[tuple[str, Rate]]
+
+
+def _ways(machine: Machine, gpu: Gpu, nic: Nic) -> Iterable[list[tuple[str, Rate]]]:
+    """Yield the links between a GPU and a NIC: through the slot of the GPU, or its CPU and chip-to-chip links."""
+    own = (f"slot {nic.device}", nic.pci)
+    up, down = machine.path_between(gpu.host, nic.host)
+    yield [(f"gpu {gpu.bus}", gpu.pci), *((f"host {host}", machine.hosts[host].rate) for host in (*up, *down)), own]
+    chip_to_chip = _total(gpu, "cpu")
+    if chip_to_chip is not None:
+        up, down = machine.path_between(machine.path_to_cpu(gpu.host)[-1], nic.host)
+        crossed = ((f"host {host}", machine.hosts[host].rate) for host in (*up, *down))
+        yield [(f"c2c {gpu.bus}", chip_to_chip), *crossed, own]
+
+
+def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
+    """Return the links that let less through than the NICs behind them, as (NICs, rate), smallest groups first.
+
+    Links whose NICs overlap those of an earlier one without holding all of them are left out: without them the
+    network is an upper bound still.
+    """
+    behind: dict[str, tuple[list[int], Rate]] = {}
+    for index, nic in enumerate(nics):
+        for name, each in nic.shared:
+            behind.setdefault(name, ([], each))[0].append(index)
+    narrow: dict[frozenset[int], Rate] = {}
+    for members, each in behind.values():
+        total = _sum(nics[index].through for index in members)
+        if len(members) > 1 and (each.physical < total.physical or each.expected < total.expected):
+            key = frozenset(members)
+            narrow[key] = narrowest(each, narrow[key]) if key in narrow else each
+    kept: list[frozenset[int]] = []
+    for key in sorted(narrow, key=len):
+        if all(not key & other or other <= key for other in kept):
+            kept.append(key)
+    return [(sorted(key), narrow[key]) for key in kept]
+
+
+def _is_rated(nic: Nic, stated: Rate | None) -> bool:
+    """Return whether something is known about the rate of a NIC."""
+    return stated is not None or nic.speed is not None or nic.pci.basis.source == "file"
+
+
+def _sum(rates: Iterable[Rate]) -> Rate:
+    parts = list(rates)
+    guess = next((part for part in parts if part.basis.source == "guess"), parts[0])
+    return guess._replace(
+        physical=sum((part.physical for part in parts), Fraction(0)),
+        expected=sum((part.expected for part in parts), Fraction(0)),
+    )
 
 
 def _joined_by_wires(machine: Machine) -> bool:
     """Return whether NVLink, NVSwitches and xGMI lead from every GPU to every other."""
     position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
-    switch = len(position)
-    arcs = [
-        (position[gpu.bus], position[wire.target]) for gpu in machine.gpus for wire in gpu.wires if wire.kind == "gpu"
-    ]
+    arcs: list[tuple[int, int]] = []
     for gpu in machine.gpus:
-        if _total(gpu, "nvswitch"):
-            arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
+        for wire in gpu.wires:
+            if wire.kind == "gpu":
+                arcs.append((position[gpu.bus], position[wire.target]))
+            elif wire.kind == "nvswitch":
+                switch = position.setdefault(f"nvswitch {wire.target}", len(position))
+                arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
     src, dst = np.array(arcs, dtype=np.int64).reshape(-1, 2).T
-    graph = sparse.coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(switch + 1, switch + 1))
+    graph = sparse.coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(len(position), len(position)))
     labels = csgraph.connected_components(graph, directed=True, connection="strong")[1]
-    return bool(np.all(labels[:switch] == labels[0]))
+    return bool(np.all(labels[: len(machine.gpus)] == labels[0]))
 
 
-def _total(gpu: Gpu, kind: str, target: str = "") -> Fraction:
-    wires = (wire.bandwidth for wire in gpu.wires if (wire.kind, wire.target) == (kind, target))
-    return sum(wires, Fraction(0))
+def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
+    """Return the rate of all wires of a GPU to one target together, None without any."""
+    wires = [wire.rate for wire in gpu.wires if (wire.kind, wire.target) == (kind, target)]
+    return _sum(wires) if wires else None
 
 
 def _kind_and_suffix(name: str) -> tuple[str, str]:
     kind, _, position = name.partition(":")
     return kind, f".{position}"
+
+
+FABRIC_FACT = "switches between boxes"
+_NUMBERED = re.compile(r"((?:[a-z]+:)?)([0-9]+)(.*)")
+_NET = re.compile(r"net:([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The switches that join hosts.
+
+    leaves:   the switch that NIC i of a host leads to, and the most that gets through in GB/s (None: as the NIC); a
+              NIC that is not there is not connected
+    between:  links between switches, in GB/s
+    facts:    what is assumed about them
+    """
+
+    leaves: Mapping[tuple[str, int], tuple[str, Fraction | None]]
+    switches: Sequence[NamedNode]
+    between: Sequence[NamedLink]
+    facts: tuple[Assumption, ...] = ()
+
+
+def cluster_topology(
+    machine: Machine, hosts: Sequence[str], fabric: Fabric, nic: Fraction | None, spec: str
+) -> Topology:
+    """Return the network of the GPUs of `hosts`, each of which is like `machine`, joined by `fabric`.
+
+    Ids are those of `boxes_topology` with the name of the host in place of its number: GPU `n1.0`, NIC `nic:n1.0`.
+    nic: GB/s of every NIC; None for what the dump says
+    """
+    boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
+    guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed
+    expected = boxes.expected or boxes
+    names = [name if _NET.fullmatch(name) else _on_host(name, hosts) for name in boxes.node_ids]
+    links: list[NamedLink] = []
+    for link, slower in zip(boxes.links, expected.links, strict=True):
+        ends, most = [names[link.src], names[link.dst]], None
+        for place, (here, there) in enumerate(((link.src, link.dst), (link.dst, link.src))):
+            if (net := _NET.fullmatch(boxes.node_ids[here])) is not None:
+                host = hosts[_box_number(boxes.node_ids[there])]
+                ends[place], most = fabric.leaves.get((host, int(net[1])), ("", None))
+        if all(ends):
+            width = link.bandwidth if most is None else min(most, link.bandwidth)
+            derated = slower.bandwidth if most is None else min(most, slower.bandwidth)
+            is_guess = (boxes.node_ids[link.src], boxes.node_ids[link.dst]) in guessed and width != most
+            links.append(NamedLink(ends[0], ends[1], width, link.latency_s, expected=derated, guess=is_guess))
+    if any(map(_NET.fullmatch, boxes.node_ids)):
+        links += fabric.between
+    nodes = [
+        NamedNode(names[index], boxes.node_kind(index), ability_members(boxes, index))
+        for index, name in enumerate(boxes.node_ids)
+        if not _NET.fullmatch(name)
+    ]
+    used = {end for link in links for end in (link.src, link.dst)}
+    facts = [*(fact for fact in boxes.assumptions if fact.what != FABRIC_FACT), *fabric.facts]
+    kept = [node for node in (*nodes, *fabric.switches) if node.id in used or node.kind == "compute"]
+    return assemble_topology(spec, boxes.bandwidth_unit, kept, links, facts)
+
+
+def _box_number(node_id: str) -> int:
+    match = _NUMBERED.fullmatch(node_id)
+    if match is None:
+        raise AssertionError(f"ids of boxes have numbers, not {node_id}")
+    return int(match[2])
+
+
+def _on_host(node_id: str, hosts: Sequence[str]) -> str:
+    match = _NUMBERED.fullmatch(node_id)
+    return node_id if match is None else f"{match[1]}{hosts[_box_number(node_id)]}{match[3]}"

@@ -1,13 +1,11 @@
-"""From the XML of NCCL_TOPO_DUMP_FILE to a machine, with the bandwidths in GB/s that NCCL and RCCL assume.
+"""From the XML of NCCL_TOPO_DUMP_FILE to a machine, as `src/graph/topo.cc` of NCCL and RCCL reads it.
 
-The numbers are facts about those libraries (NCCL 2.2x src/graph/topo.h and topo.cc, RCCL src/graph/topo.h): what
-a link carries in practice, below its data sheet. A dump does not contain them.
+A dump names links and their counts; `rates` says what they carry.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from xml.etree.ElementTree import Element
@@ -15,93 +13,13 @@ from xml.etree.ElementTree import Element
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import first_repeated
 from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.rates import LOCAL, Rate, c2c_rate, cpu_rate, nvlink_rate, pci_rate, rate, xgmi_rate
+from chorale.synth.topology.provenance import Assumption
 
-LOCAL = Fraction(5000)
-"""Parts that the library takes for one, such as a CPU and a NIC without a PCI address."""
-
-_NVLINK = ((100, "40.1"), (90, "20.6"), (87, "20"), (86, "12"), (70, "20"), (60, "18"))
-_OLDEST_NVLINK = Fraction(20)
 _NVLS_COMPUTE_CAPABILITY = 90
 """From Hopper on, GPUs behind NVSwitches use them to add and multicast (NVLink SHARP; NCCL's NVLS)."""
-_XGMI = (("gfx90a", 36), ("910", 36), ("gfx94", 48), ("94", 48), ("gfx95", 48))
-_OTHER_XGMI = Fraction(24)
-_LANE_MBIT = {"2.5": 1500, "5": 3000, "8": 6000, "16": 12000, "32": 24000, "64": 48000}
-_UNKNOWN_LANE_MBIT = 6000
-_UNKNOWN_WIDTHS = (0, 63, 255)
-_UNKNOWN_WIDTH = 16
-_INTEL_XEONS = ((0xCF, 40), (0x8F, 22), (0x55, 10))
-_OLDEST_XEON = Fraction(6)
-_AMD_ZEN = {26: 32, 0xBF: 32, 25: 24, 0xAF: 24}
-_OLDEST_ZEN = Fraction(16)
-
-
-def nvlink_bandwidth(compute_capability: int) -> Fraction:
-    """Return the bandwidth of one NVLink of a GPU, such as 20.6 for compute capability 90."""
-    bandwidths = (bandwidth for first, bandwidth in _NVLINK if compute_capability >= first)
-    return Fraction(next(bandwidths, _OLDEST_NVLINK))
-
-
-def xgmi_bandwidth(architecture: str) -> Fraction:
-    """Return the bandwidth of one xGMI link of an AMD GPU; older dumps write gfx90a as 910."""
-    bandwidths = (bandwidth for prefix, bandwidth in _XGMI if architecture.startswith(prefix))
-    return Fraction(next(bandwidths, _OTHER_XGMI))
-
-
-def pci_bandwidth(speed: str, width: int) -> Fraction:
-    """Return the bandwidth of a PCI Express link of `width` lanes at a `speed` such as "16.0 GT/s PCIe".
-
-    Where the system could not tell, the speed is empty or "Unknown" and counts as 8 GT/s, the width is 0, 63 or
-    255 and counts as 16.
-    """
-    return Fraction((_UNKNOWN_WIDTH if width in _UNKNOWN_WIDTHS else _lanes(width)) * _lane_mbit(speed), 8000)
-
-
-def c2c_bandwidth(link_mb_per_s: int, count: int) -> Fraction:
-    """Return the bandwidth of the chip-to-chip links between a GPU and its CPU."""
-    return Fraction(link_mb_per_s * count, 1000)
-
-
-def cpu_bandwidth(attributes: Mapping[str, str], family: int, model: int) -> Fraction:
-    """Return the bandwidth between a CPU and another of the same machine."""
-    architecture, vendor = attributes.get("arch", ""), attributes.get("vendor", "")
-    if architecture == "ppc64":
-        return Fraction(32)
-    if architecture == "arm64":
-        return Fraction(6)
-    if vendor == "AuthenticAMD":
-        return Fraction(_AMD_ZEN.get(family, _OLDEST_ZEN))
-    if vendor == "GenuineIntel":
-        return _intel(family, model)
-    if vendor in ("CentaurHauls", "  Shanghai  "):
-        return Fraction(9 if (family, model) == (7, 0x5B) else 6)
-    return LOCAL
-
-
-def _intel(family: int, model: int) -> Fraction:
-    if family != 6:
-        return _OLDEST_XEON
-    if model in (0xAD, 0xAE, 0xAF):  # newer than their numbers look
-        return Fraction(40)
-    bandwidths = (bandwidth for first, bandwidth in _INTEL_XEONS if model >= first)
-    return Fraction(next(bandwidths, _OLDEST_XEON))
-
-
-def _lane_mbit(speed: str) -> int:
-    if not speed.strip() or speed.startswith("Unknown"):
-        return _UNKNOWN_LANE_MBIT
-    match = re.fullmatch(r"([0-9]{1,3})(\.[0-9])? GT/s( PCIe)?", speed.strip())
-    number = f"{match[1]}{match[2] or ''}".removesuffix(".0") if match else ""
-    if number not in _LANE_MBIT:
-        way_out = f"choose from {', '.join(_LANE_MBIT)} GT/s"
-        raise InvalidInput("link_speed must be a speed of PCI Express", repr(speed), way_out)
-    return _LANE_MBIT[number]
-
-
-def _lanes(width: int) -> int:
-    if 1 <= width <= 32:
-        return width
-    raise InvalidInput("link_width must be a number of lanes from 1 to 32, or 0", width, "correct the file")
-
+_NVL72_GPUS, _NVL32_GPUS = 72, 32
+_GPUS_OF_A_TRAY = 4
 
 MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
@@ -118,40 +36,44 @@ def read_machine(root: Element) -> Machine:
 
     Elements and attributes that say nothing about links are passed over, as NCCL does: GPUs without rank, NICs without
     number, PCI devices of other classes, links to GPUs that are not in the file. In a file without any <gpu>,
-    which only places devices, PCI devices of the classes of GPUs and NICs are taken for them.
+    which only places devices, PCI devices of the classes of GPUs and NICs are taken for them. A dump may hold several
+    hosts (`host_hash`) whose GPUs share NVSwitches, and several ranks on one GPU.
     Raises InvalidInput naming the element and attribute. O(elements).
     """
     count = sum(1 for _ in root.iter())
     if count > MAX_ELEMENTS:
         rule = f"a topology dump must have at most {MAX_ELEMENTS} elements"
         raise InvalidInput(rule, count, "dump one machine")
-    if len({cpu.get("host_hash", "") for cpu in root.findall("cpu")}) > 1:
-        raise InvalidInput(
-            "a topology dump must be of one machine", "several host_hash", "use --boxes for copies of it"
-        )
-    reader = _Reader(positions_only=next(root.iter("gpu"), None) is None)
+    newest = max((_whole(gpu, "sm", 0) for gpu in root.iter("gpu")), default=0)
+    hashes = dict.fromkeys(cpu.get("host_hash", "") for cpu in root.findall("cpu"))
+    reader = _Reader(next(root.iter("gpu"), None) is None, newest, list(hashes))
     for cpu in root.findall("cpu"):
         reader.read_cpu(cpu)
-    return reader.machine()
+    return reader.machine({cpu.get("arch", "") for cpu in root.findall("cpu")})
 
 
 class _Reader:
     """Collects the parts of a machine on a walk from the CPUs down."""
 
-    def __init__(self, positions_only: bool) -> None:
+    def __init__(self, positions_only: bool, newest_capability: int, systems: list[str]) -> None:
         self.positions_only = positions_only
+        self.generation = 5 if newest_capability >= 90 else 4 if newest_capability >= 80 or positions_only else 3
+        self.newest_capability = newest_capability
+        self.systems = systems
+        self.system = 0
         self.cpus = 0
         self.hosts: list[HostSwitch] = []
         self.gpus: list[Gpu] = []
-        self.nics: dict[int, Nic] = {}
+        self.nics: dict[tuple[int, int], Nic] = {}
 
     def read_cpu(self, cpu: Element) -> None:
-        bandwidth = cpu_bandwidth(cpu.attrib, _whole(cpu, "familyid", 0), _whole(cpu, "modelid", 0))
+        between = cpu_rate(cpu.attrib, _whole(cpu, "familyid", 0), _whole(cpu, "modelid", 0))
+        self.system = self.systems.index(cpu.get("host_hash", ""))
         host = len(self.hosts)
-        self.hosts.append(HostSwitch(f"cpu:{self.cpus}", None, bandwidth))
+        self.hosts.append(HostSwitch(f"cpu:{self.cpus}", None, between, self.system))
         self.cpus += 1
         for nic in cpu.findall("nic"):
-            self.read_nic(nic, host, LOCAL)
+            self.read_nic(nic, host, LOCAL, f"cpu {host}")
         waiting = [(pci, host) for pci in reversed(cpu.findall("pci"))]
         while waiting:
             pci, parent = waiting.pop()
@@ -161,81 +83,117 @@ class _Reader:
     def read_pci(self, pci: Element, parent: int) -> int:
         """Add the device at `pci` and return the host switch that devices below it are linked with."""
         kind = pci.get("class", "")
-        bandwidth = pci_bandwidth(pci.get("link_speed", ""), _whole(pci, "link_width", 0))
         gpus, nics = pci.findall("gpu"), pci.findall("nic")
-        if gpus or (self.positions_only and kind.startswith(_GPU_CLASSES)):
-            self.read_gpus(pci, gpus, parent, bandwidth)
+        is_gpu = bool(gpus) or (self.positions_only and kind.startswith(_GPU_CLASSES))
+        is_nic = bool(nics) or (self.positions_only and kind.startswith(_NIC_CLASS))
+        width = _whole(pci, "link_width", 0)
+        slot = pci_rate(pci.get("link_speed", ""), width, self.generation, is_bridge=not is_gpu and not is_nic)
+        if is_gpu:
+            self.read_gpus(pci, gpus, parent, slot)
         elif nics:
             for nic in nics:
-                self.read_nic(nic, parent, bandwidth)
-        elif self.positions_only and kind.startswith(_NIC_CLASS):
-            self.add_nic(Nic(len(self.nics), parent, bandwidth, None))
+                self.read_nic(nic, parent, slot, _bus(pci, "busid"))
+        elif is_nic:
+            self.add_nic(Nic(str(len(self.nics)), _bus(pci, "busid"), parent, slot, None), len(self.nics))
         elif not kind.startswith((*_GPU_CLASSES, _NIC_CLASS, _SWITCH_CLASS)):
-            self.hosts.append(HostSwitch(f"pci:{_bus(pci, 'busid')}", parent, bandwidth))
+            self.hosts.append(HostSwitch(f"pci:{self.named(_bus(pci, 'busid'))}", parent, slot, self.system))
             return len(self.hosts) - 1
         return parent
 
-    def read_gpus(self, pci: Element, gpus: list[Element], parent: int, bandwidth: Fraction) -> None:
-        bus = _bus(pci, "busid")
-        if len(gpus) > 1:
-            raise InvalidInput("a GPU must have one rank", f"{len(gpus)} at {bus}", "dump with one rank per GPU")
+    def named(self, name: str) -> str:
+        """Return the id of a part of the current host: bus ids and numbers repeat from host to host."""
+        return f"{self.system}.{name}" if len(self.systems) > 1 else name
+
+    def read_gpus(self, pci: Element, gpus: list[Element], parent: int, slot: Rate) -> None:
+        bus = self.named(_bus(pci, "busid"))
         if not gpus:
-            self.gpus.append(Gpu(len(self.gpus), bus, parent, bandwidth, ()))
-        elif gpus[0].get("rank") is not None:
-            nvls = _whole(gpus[0], "sm", 0) >= _NVLS_COMPUTE_CAPABILITY
-            self.gpus.append(Gpu(_whole(gpus[0], "rank"), bus, parent, bandwidth, _wires(gpus[0]), nvls))
+            self.gpus.append(Gpu((len(self.gpus),), bus, parent, slot, ()))
+            return
+        ranked = [gpu for gpu in gpus if gpu.get("rank") is not None]
+        if ranked:  # partitions of one GPU share its slot and its links, which each may list
+            nvls = all(_whole(gpu, "sm", 0) >= _NVLS_COMPUTE_CAPABILITY for gpu in ranked)
+            wires = max(
+                (self.wires(gpu) for gpu in ranked), key=lambda wires: sum(wire.rate.physical for wire in wires)
+            )
+            self.gpus.append(Gpu(tuple(_whole(gpu, "rank") for gpu in ranked), bus, parent, slot, wires, nvls))
 
-    def read_nic(self, nic: Element, parent: int, bandwidth: Fraction) -> None:
-        nets = [net for net in nic.findall("net") if net.get("dev") is not None and net.get("net") != "0"]
-        for net in nets:
+    def read_nic(self, nic: Element, parent: int, slot: Rate, device: str) -> None:
+        for net in nic.findall("net"):
+            if net.get("dev") is None or net.get("net") == "0":
+                continue
+            number = _whole(net, "dev")
             mbit = _whole(net, "speed", 0, -(10**9), MAX_MBIT)
-            speed = Fraction(mbit if mbit > 0 else _DEFAULT_MBIT, 8000)
-            self.add_nic(Nic(_whole(net, "dev"), parent, bandwidth / len(nets), speed))
+            value = Fraction(mbit if mbit > 0 else _DEFAULT_MBIT, 8000)
+            speed = rate("speed of NICs", value, value, "file", "speed of <net>")
+            if mbit <= 0:
+                speed = speed.as_guess("NIC without a speed in the file", "give its Gbit/s with --nic-gbps")
+            ids = [net.get(name) for name in ("rail", "plane")]
+            rail = ".".join(text for text in ids if text and re.fullmatch("[0-9]{1,9}", text)) or None
+            name = net.get("name", "")
+            found = Nic(self.named(str(number)), f"{self.system} {device}", parent, slot, speed, rail, name)
+            self.add_nic(found, number)
 
-    def add_nic(self, nic: Nic) -> None:
+    def add_nic(self, nic: Nic, number: int) -> None:
         """Add `nic` unless it was added before: sockets are listed below every CPU."""
-        self.nics.setdefault(nic.number, nic)
+        self.nics.setdefault((self.system, number), nic)
 
-    def machine(self) -> Machine:
+    def machine(self, architectures: set[str]) -> Machine:
         """Return the machine, checked."""
         if not self.gpus:
             raise InvalidInput("a topology dump must have GPUs", "none with a rank", "dump on a machine with GPUs")
         names = [host.name for host in self.hosts]
+        ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]
         for rule, repeated in (
-            ("ranks of GPUs in a topology dump must be unique", first_repeated(str(gpu.rank) for gpu in self.gpus)),
+            ("ranks of GPUs in a topology dump must be unique", first_repeated(ranks)),
             ("bus ids in a topology dump must be unique", first_repeated([*names, *(gpu.bus for gpu in self.gpus)])),
         ):
             if repeated is not None:
                 raise InvalidInput(rule, repeated, _WAY_OUT)
         buses = {gpu.bus for gpu in self.gpus}
-        gpus = (
+        gpus = [
             replace(gpu, wires=tuple(wire for wire in gpu.wires if wire.kind != "gpu" or wire.target in buses))
             for gpu in self.gpus
-        )
+        ]
+        facts = []
+        if len(self.systems) > 1:
+            value = f"{len(self.systems)} hosts, whose GPUs share NVSwitches where they have links to them"
+            facts.append(Assumption("hosts in the file", value, "file", "host_hash"))
+        shared = [gpu for gpu in gpus if len(gpu.ranks) > 1]
+        if shared:
+            value = f"on {len(shared)} GPUs, whose links they share"
+            facts.append(Assumption("several ranks on one GPU", value, "file", "<gpu> elements of one PCI device"))
         return Machine(
-            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.rank)),
+            gpus=tuple(sorted(gpus, key=lambda gpu: gpu.ranks)),
             nics=tuple(self.nics[number] for number in sorted(self.nics)),
             hosts=tuple(self.hosts),
             positions_only=self.positions_only,
+            nvlink_gpus=self.nvlink_gpus(gpus, architectures),
+            facts=tuple(facts),
         )
 
+    def nvlink_gpus(self, gpus: list[Gpu], architectures: set[str]) -> int:
+        """Return how many GPUs the NVSwitches of trays with Grace CPUs join, 0 for other machines."""
+        have_switch = all(any(wire.kind == "nvswitch" for wire in gpu.wires) for gpu in gpus)
+        if not have_switch or architectures != {"arm64"} or len(gpus) > _GPUS_OF_A_TRAY * len(self.systems):
+            return 0
+        return _NVL72_GPUS if self.newest_capability >= 100 else _NVL32_GPUS
 
-def _wires(gpu: Element) -> tuple[Wire, ...]:
-    wires: list[Wire] = []
-    for link in gpu.findall("nvlink"):
-        bandwidth = _whole(link, "count", least=1, most=MAX_LINKS_OF_GPU) * nvlink_bandwidth(_whole(gpu, "sm"))
-        kind = link.get("tclass", "")
-        if kind.startswith(_GPU_CLASSES):
-            wires.append(Wire("gpu", _bus(link, "target"), bandwidth))
-        else:
-            wires.append(Wire("cpu" if kind == _CPU_BRIDGE_CLASS else "nvswitch", "", bandwidth))
-    for link in gpu.findall("xgmi"):
-        bandwidth = _whole(link, "count", least=1, most=MAX_LINKS_OF_GPU) * xgmi_bandwidth(gpu.get("gcn", ""))
-        wires.append(Wire("gpu", _bus(link, "target"), bandwidth))
-    for link in gpu.findall("c2c"):
-        count = _whole(link, "count", least=1, most=MAX_LINKS_OF_GPU)
-        wires.append(Wire("cpu", "", c2c_bandwidth(_whole(link, "bw", least=1, most=MAX_MBIT), count)))
-    return tuple(wires)
+    def wires(self, gpu: Element) -> tuple[Wire, ...]:
+        wires: list[Wire] = []
+        for link in gpu.findall("nvlink"):
+            each = nvlink_rate(_whole(gpu, "sm")).times(_whole(link, "count", least=1, most=MAX_LINKS_OF_GPU))
+            kind = link.get("tclass", "")
+            if kind.startswith(_GPU_CLASSES):
+                wires.append(Wire("gpu", self.named(_bus(link, "target")), each))
+            else:
+                wires.append(Wire("cpu" if kind == _CPU_BRIDGE_CLASS else "nvswitch", "", each))
+        for link in gpu.findall("xgmi"):
+            each = xgmi_rate(gpu.get("gcn", "")).times(_whole(link, "count", least=1, most=MAX_LINKS_OF_GPU))
+            wires.append(Wire("gpu", self.named(_bus(link, "target")), each))
+        for link in gpu.findall("c2c"):
+            count = _whole(link, "count", least=1, most=MAX_LINKS_OF_GPU)
+            wires.append(Wire("cpu", "", c2c_rate(_whole(link, "bw", least=1, most=MAX_MBIT), count)))
+        return tuple(wires)
 
 
 def _whole(element: Element, name: str, default: int | None = None, least: int = 0, most: int = 2**31 - 1) -> int:

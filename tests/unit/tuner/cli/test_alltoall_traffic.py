@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from chorale.tuner.files.traffic_files import load_traffic
 from tests.command import chorale
 
 AMOUNTS = [[0, 300, 10, 40], [20, 0, 400, 10], [0, 30, 0, 0], [90, 0, 50, 0]]
@@ -61,11 +62,12 @@ def test_for_people(capsys):
     ("name", "content", "message"),
     [
         ("t.json", "[[0, 1], [1, 0]]", "a row for each of the 4 ranks"),
-        ("t.json", '{"rows": 1}', "rows of whole numbers as JSON"),
-        ("t.json", "[[", "rows of whole numbers as JSON"),
-        ("t.csv", "0,x\n1,0", "rows of whole numbers as CSV"),
-        ("t.npy", "no array", "rows of whole numbers as NPY"),
-        ("t.txt", "", ".json, .csv or .npy"),
+        ("t.json", '{"rows": 1}', "rows of numbers, as text, JSON or .npy"),
+        ("t.json", "[[", "rows of numbers, as text, JSON or .npy"),
+        ("t.csv", "0,x\n1,0", "rows of numbers, as text, JSON or .npy"),
+        ("t.npy", "no array", "rows of numbers, as text, JSON or .npy"),
+        ("t.txt", "", "at least 2 ranks"),
+        ("t.csv", "0,-1\n1,0", "which is no amount"),
     ],
 )
 def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path, name, content, message):
@@ -121,3 +123,18 @@ def test_what_does_not_go_with_shards(capsys, command):
     done = done or chorale(capsys, name, "ring:4", *rest, "--shards", "zipf:1")
     assert done.code == 2
     assert "--shards goes with" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "amounts"),
+    [
+        ("nccl.txt", "100  200\n50 7\n", [[100, 200], [50, 7]]),
+        ("fractions.csv", "0,0.5\n.25, 0\n", [[0, 2], [1, 0]]),
+        ("units.csv", "# UCC\n0 5M\n1KiB; 0\n", [[0, 5 * 2**20], [1024, 0]]),
+        ("decimal.txt", "0,1.5KB\n1e3,0", [[0, 1500], [1000, 0]]),
+        ("t.json", '{"traffic": [[0, 0.1], ["1M", 0]]}', [[0, 1], [10 * 2**20, 0]]),
+    ],
+)
+def test_matrices_as_others_write_them(tmp_path, name, text, amounts):
+    (tmp_path / name).write_text(text)
+    assert load_traffic(str(tmp_path / name), 2, "complete:2").amounts.tolist() == amounts

@@ -62,7 +62,7 @@ def test_show_json():
     assert document["nodes_list"][4] == {"id": "4", "kind": "compute", "rank": 4}
     assert len(document["links_list"]) == 18
     assert document["links_list"][0] == {"src": "1", "dst": "0", "bandwidth": "1", "latency_s": 0.0}
-    assert list(document) == ["topology", "vertex_transitive", "eulerian", "nodes_list", "links_list"]
+    assert list(document) == ["topology", "assumptions", "vertex_transitive", "eulerian", "nodes_list", "links_list"]
 
 
 def test_show_json_of_a_file_with_switches(tmp_path):
@@ -151,7 +151,7 @@ def test_import_of_a_dump_joins_boxes(tmp_path):
     topology = json.loads(run("show", f"file:{output}", "--json"))
     assert (topology["topology"]["nodes"], topology["topology"]["switches"]) == (8, 2 + 8 + 1)
     bandwidths = {(link["src"], link["dst"]): link["bandwidth"] for link in topology["links_list"]}
-    assert bandwidths["1.2", "nvswitch:1"] == "240"
+    assert bandwidths["1.2", "nvswitch:1"] == "300"
     assert bandwidths["1.2", "nic:1.2"] == bandwidths["nic:1.2", "net:0"] == "25/2"
     rails = tmp_path / "rails.json"
     run("import", str(dump), "--boxes", "2", "--rails", "-o", str(rails))
@@ -204,5 +204,5 @@ def test_import_refuses(arguments, error, tmp_path, monkeypatch):
 def test_boxes_need_a_dump(tmp_path):
     source = tmp_path / "fabric.json"
     source.write_text(json.dumps(FABRIC))
-    with pytest.raises(InvalidInput, match="--boxes, --nic-gbps and --rails need a topology dump"):
+    with pytest.raises(InvalidInput, match="--boxes need a topology dump or a matrix of GPUs"):
         run("import", str(source), "--boxes", "2", "-o", str(tmp_path / "a.json"))

@@ -66,7 +66,8 @@ GOLDEN_ERRORS: list[tuple[str, str]] = [
     (json.dumps(document(name=3)), f"name must be text of at most 200 characters; got 3; {FOLLOW}"),
     (
         json.dumps(document(colour="red")),
-        "the document must have known keys only; got 'colour'; use format, name, bandwidth_unit, nodes, links",
+        "the document must have known keys only; got 'colour'; "
+        "use format, name, bandwidth_unit, nodes, links, assumptions",
     ),
     (
         json.dumps(document(bandwidth_unit="MB/s")),
@@ -177,7 +178,8 @@ GOLDEN_ERRORS: list[tuple[str, str]] = [
     (json.dumps(link(bidirectional=1)), f"links[0].bidirectional must be true or false; got 1; {FOLLOW}"),
     (
         json.dumps(link(bandwith=3)),
-        "links[0] must have known keys only; got 'bandwith'; use src, dst, bandwidth, latency_s, bidirectional",
+        "links[0] must have known keys only; got 'bandwith'; "
+        "use src, dst, bandwidth, latency_s, bidirectional, expected_bandwidth, guess",
     ),
 ]
 

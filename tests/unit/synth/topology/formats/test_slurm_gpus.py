@@ -10,7 +10,7 @@ import pytest
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import dumped_machine, from_bytes
+from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.formats.slurm import SlurmNodes, parse_slurm_tree, slurm_gpu_topology
 from chorale.synth.topology.topology import Topology
@@ -22,7 +22,7 @@ NIC = Fraction(20)
 
 
 def network(*names: str, oversubscription: int = 1, tree: bytes = TREE) -> Topology:
-    machine = dumped_machine(nvswitch_machine(), "file:dump.xml")
+    machine = machine_of(nvswitch_machine(), "file:dump.xml")
     assert machine is not None
     nodes = SlurmNodes(parse_slurm_tree(tree), names, Fraction(oversubscription))
     return slurm_gpu_topology(nodes, machine, NIC, "file:switches")
@@ -66,7 +66,7 @@ def _split(name: str) -> tuple[str, str, str]:
 
 
 def test_nodes_below_one_switch_are_as_boxes_on_one_network() -> None:
-    machine = dumped_machine(nvswitch_machine(), "file:dump.xml")
+    machine = machine_of(nvswitch_machine(), "file:dump.xml")
     assert machine is not None
     boxes, nodes = boxes_topology(machine, BoxNetwork(2, NIC), "file:dump.xml"), network("n1", "n3")
     assert "spine" not in nodes.node_ids

@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.formats.files import dumped_machine, from_bytes
+from chorale.synth.topology.formats.files import from_bytes, machine_of
+from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_matrix
+from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
-from chorale.synth.topology.formats.tool_outputs import (
-    from_gpu_matrix,
-    from_ibnetdiscover,
-    is_gpu_matrix,
-    is_ibnetdiscover,
-)
 from chorale.synth.topology.topology import Topology
 
 DATA = Path(__file__).parents[4] / "data" / "fabric_tools"
@@ -24,6 +20,14 @@ DATA = Path(__file__).parents[4] / "data" / "fabric_tools"
 
 def read(name: str) -> Topology:
     return from_bytes((DATA / name).read_bytes(), f"file:{name}")
+
+
+def from_gpu_matrix(text: str, spec: str, model: str | None = None) -> Topology:
+    return boxes_topology(read_gpu_matrix(text, model), BoxNetwork(), spec)
+
+
+def from_ibnetdiscover(text: str, spec: str) -> Topology:
+    return read_fabric(text).topology(spec)
 
 
 def rates(topology: Topology) -> dict[tuple[str, str], Fraction]:
@@ -38,13 +42,13 @@ def rates(topology: Topology) -> dict[tuple[str, str], Fraction]:
 def test_eighteen_nvlinks_of_every_pair_are_one_switch() -> None:
     topology = read("nvidia-smi-topo-h100.txt")
     assert (topology.compute_count, topology.switch_count, topology.bandwidth_unit) == (8, 1, "GB/s")
-    assert rates(topology)["GPU0", "nvswitch"] == rates(topology)["nvswitch", "GPU7"] == 18 * 25
+    assert rates(topology)["0.0", "nvswitch:0"] == rates(topology)["nvswitch:0", "0.7"] == 18 * 25
     text = (DATA / "nvidia-smi-topo-h100.txt").read_text()
-    assert rates(from_gpu_matrix(text, "a", "NVIDIA B200"))["GPU0", "nvswitch"] == 18 * 50
+    assert rates(from_gpu_matrix(text, "a", "NVIDIA B200"))["0.0", "nvswitch:0"] == 18 * 50
 
 
 def test_what_nccl_wrote_of_one_gpu_is_joined_by_its_nic() -> None:
-    machine = dumped_machine((DATA / "nccl-topology-one-h100.xml").read_bytes(), "a")
+    machine = machine_of((DATA / "nccl-topology-one-h100.xml").read_bytes(), "a")
     assert machine is not None
     topology = boxes_topology(machine, BoxNetwork(boxes=4), "a")
     assert (topology.compute_count, topology.switch_count) == (4, 5)
@@ -63,11 +67,11 @@ def test_pairs_with_links_of_their_own() -> None:
 def test_gpus_on_pci_express() -> None:
     topology = read("rocm-smi-topo-pcie.txt")
     assert (topology.compute_count, topology.switch_count) == (4, 1)
-    assert set(rates(topology).values()) == {32}
+    assert set(rates(topology).values()) == {Fraction("31.5")}
     rows = ["GPU0 X PIX SYS SYS", "GPU1 PIX X SYS SYS", "GPU2 SYS SYS X NODE", "GPU3 SYS SYS NODE X"]
     two_sockets = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]), "a")
-    assert ("cpu0", "cpu1") in rates(two_sockets)
-    assert ("GPU3", "cpu1") in rates(two_sockets)
+    assert ("cpu:0.0", "cpu:0.1") in rates(two_sockets)
+    assert ("0.3", "cpu:0.1") in rates(two_sockets)
 
 
 def test_a_mesh_of_xgmi() -> None:

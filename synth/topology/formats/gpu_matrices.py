@@ -1,0 +1,456 @@
+"""Machines from matrices that tools print: `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology`.
+
+A matrix says how pairs of GPUs are joined, and no rates. NVLinks and slots of PCI Express have the published rates of
+the model of the GPUs, which the same text or an option names. Matrices may stand inside a longer text, such as a bug
+report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.rates import (
+    GpuModel,
+    Rate,
+    cpu_rate,
+    model_called,
+    models_named,
+    nvlink_rate,
+    pci_rate_of,
+    xgmi_rate,
+)
+from chorale.synth.topology.provenance import Assumption
+
+Pair = tuple[int, int]
+Cells = Mapping[Pair, str]
+
+MOST_NVLINKS = 18
+"""Of a GPU. If its pairs show more in all, there is an NVSwitch, and each pair shows all links of a GPU."""
+
+_ASK_MODEL = "name the GPUs with --model, such as --model H100"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r|`")
+_DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
+_ROW = re.compile(
+    rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
+)
+_NVIDIA_CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
+_PERMISSIONS = {"OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
+_NEAR = ("PIX", "PXB")
+_ON_ONE_CPU = (*_NEAR, "PHB", "NODE")
+_TABLES = (
+    ("weight", re.compile(r"\bweight\b", re.IGNORECASE)),
+    ("hops", re.compile(r"\bhops\b", re.IGNORECASE)),
+    ("type", re.compile(r"\blink type\b", re.IGNORECASE)),
+    ("bandwidth", re.compile(r"numa bw|=\s*bandwidth\s*=|bandwidth between", re.IGNORECASE)),
+    ("other", re.compile(r"\b(?:access|coher\w+|atomics|dma|bi-directional|numa nodes?)\b.*(?:table|=)", re.I)),
+)  # fmt: skip
+_AMD_JSON_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """GPUs and NICs by name, what joins each pair, and what follows in the row of each device."""
+
+    devices: tuple[str, ...]
+    cells: Cells
+    rest: Mapping[int, str]
+
+    def gpus(self) -> list[int]:
+        return [index for index, name in enumerate(self.devices) if re.fullmatch(_DEVICE, name)]
+
+
+def is_gpu_matrix(text: str) -> bool:
+    """Return whether `text` holds a matrix of one of the tools."""
+    return _is_amd(text) or any(True for _ in _nvidia_matrices(text))
+
+
+def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
+    """Return the machine that `text` describes; `model` names its GPUs, else the text does if it can.
+
+    Raises InvalidInput for a text without a complete matrix, and for other matrices of the same tools.
+    """
+    text = _ESCAPES.sub("", text)
+    chosen = None if model is None else model_called(model)
+    return _amd_machine(text, chosen) if _is_amd(text) else _nvidia_machine(text, chosen)
+
+
+def _nvidia_matrices(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield (names of devices, lines below) of every header in `text`."""
+    lines = _ESCAPES.sub("", text).splitlines()
+    for number, line in enumerate(lines):
+        words = re.sub(r"((?:GPU|NIC)\d+)CPU", r"\1 CPU", line).replace("|", " ").lstrip("> \t#").split()
+        names = words[: words.index("CPU")] if "CPU" in words else words
+        if names[:1] == ["GPU0"] and not any(map(_NVIDIA_CELL.fullmatch, names)) and not set(names) & _PERMISSIONS:
+            yield tuple(names), lines[number + 1 :]
+
+
+def _rows(names: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[str, list[str], str]]:
+    """Yield (name, cells, rest of the line) of the first row of each device."""
+    waiting = set(names)
+    for line in lines:
+        row = _ROW.search(line)
+        if row is not None and row[1] in waiting:
+            waiting.discard(row[1])
+            words = row[2].replace("|", " ").split(maxsplit=len(names))
+            yield row[1], words[: len(names)], words[len(names)] if len(words) > len(names) else ""
+
+
+def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
+    """Return the matrix below a header. InvalidInput unless each GPU has a complete row and rows agree."""
+    index = {name: place for place, name in enumerate(names)}
+    gpus = [place for name, place in index.items() if re.fullmatch(_DEVICE, name)]
+    cells: dict[Pair, str] = {}
+    rest: dict[int, str] = {}
+    for name, words, after in _rows(names, lines):
+        cells |= {(index[name], place): word for place, word in enumerate(words)}
+        rest[index[name]] = after
+    for gpu in gpus:
+        if any((gpu, other) not in cells for other in gpus) or cells[gpu, gpu] not in ("X", "0", "SELF", "N/A"):
+            raise _incomplete(f"no complete row of {names[gpu]}")
+    odd = [(a, b) for a, b in combinations(gpus, 2) if cells[a, b] != cells[b, a]]
+    if odd or len(gpus) < 1:
+        raise _incomplete(f"{names[odd[0][0]]} and {names[odd[0][1]]} differ" if odd else "no GPUs")
+    return Matrix(names, cells, rest)
+
+
+def _incomplete(found: str) -> InvalidInput:
+    rule = "a matrix of GPUs must have a row and a column for each of two GPUs or more"
+    return InvalidInput(
+        rule, found, "save all that `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints"
+    )
+
+
+def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
+    for names, lines in _nvidia_matrices(text):
+        matrix = _matrix(names, lines)
+        kinds = {cell for (a, b), cell in matrix.cells.items() if a != b}
+        if not kinds & _PERMISSIONS:
+            break
+    else:
+        rule = "a matrix of `nvidia-smi topo -p2p` says which GPUs may access each other, not what joins them"
+        raise InvalidInput(rule, "permissions such as OK and NS", "save what `nvidia-smi topo -m` prints instead")
+    gpus = matrix.gpus()
+    if len(gpus) == 1 and all(name in ("GPU0",) for name in names):
+        raise _incomplete("a single GPU")
+    lanes = {
+        (a, b): int(cell[2:]) for (a, b), cell in matrix.cells.items() if cell.startswith("NV") and {a, b} <= set(gpus)
+    }
+    model = chosen or _only(models_named(text), bool(lanes))
+    most = model.links if model is not None and model.links else MOST_NVLINKS
+    each, switched = _nvlink_of(model, lanes, gpus, most)
+    hosts, place = _hosts(matrix, gpus, text, model)
+    component = _groups(gpus, lanes)
+    islands = {root: str(number) for number, root in enumerate(dict.fromkeys(component[gpu] for gpu in switched))}
+    slot = _slot(model)
+    machine_gpus = []
+    for rank, gpu in enumerate(gpus):
+        mine = {b: count for (a, b), count in lanes.items() if a == gpu}
+        if gpu in switched:
+            name = islands[component[gpu]] if len(islands) > 1 else ""
+            wires = [Wire("nvswitch", name, each.times(max(mine.values())))]
+        else:
+            wires = [Wire("gpu", matrix.devices[b], each.times(count)) for b, count in sorted(mine.items())]
+        nvls = model is not None and isinstance(model.architecture, int) and model.architecture >= 90
+        nvls = nvls or (model is None and max(mine.values(), default=0) > 12)
+        machine_gpus.append(Gpu((rank,), matrix.devices[gpu], place[gpu], slot, tuple(wires), nvls))
+    nics = [index for index in range(len(names)) if index not in gpus and index in place]
+    machine_nics = [
+        Nic(str(number), matrix.devices[index], place[index], slot, None, name=_nic_name(text, matrix.devices[index]))
+        for number, index in enumerate(nics)
+    ]
+    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, facts=_model_fact(model, chosen))
+
+
+def _only(models: Sequence[GpuModel], has_nvlink: bool) -> GpuModel | None:
+    """Return the model of a text if it names one, or several with links of the same rate."""
+    fitting = [model for model in models if isinstance(model.architecture, int) and (model.links or not has_nvlink)]
+    rates = {(model.link_rate.physical, model.pci) for model in fitting}
+    return fitting[0] if len(rates) == 1 else None
+
+
+def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assumption, ...]:
+    if model is None:
+        return ()
+    return (Assumption("model of the GPUs", model.name, "file", "--model" if chosen else "name in the text"),)
+
+
+def _nvlink_of(
+    model: GpuModel | None, lanes: Mapping[Pair, int], gpus: Sequence[int], most: int
+) -> tuple[Rate, set[int]]:
+    """Return the rate of one NVLink, and the GPUs that an NVSwitch joins.
+
+    GPUs of 5 to 12 links all have links of 25 GB/s; with more or fewer, the model decides.
+    """
+    sums = {gpu: sum(count for (a, _), count in lanes.items() if a == gpu) for gpu in gpus}
+    component = _groups(gpus, lanes)
+    crowded = {component[gpu] for gpu in gpus if sums[gpu] > most}
+    switched = {gpu for gpu in gpus if component[gpu] in crowded and sums[gpu]}
+    if model is not None and model.links:
+        return model.link_rate, switched
+    shown = max((max(count for (a, _), count in lanes.items() if a == gpu) for gpu in gpus if sums[gpu]), default=0)
+    links = shown if switched else max(sums.values(), default=0)
+    if links > 12:
+        value = nvlink_rate(90).as_guess("NVLink 4 of H100 or H200; B200 has NVLink 5 of 50 GB/s", _ASK_MODEL)
+    elif links <= 4:
+        value = nvlink_rate(80).as_guess(
+            "NVLink 3 of A30, V100 or RTX 20; A40 and RTX 3090 have 14.0625 GB/s", _ASK_MODEL
+        )
+    else:
+        value = nvlink_rate(80 if links > 6 else 70)
+    return value, switched
+
+
+def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
+    """Return the least member of the connected part of each member."""
+    root = {member: member for member in members}
+    for a, b in pairs:
+        if a in root and b in root and root[a] != root[b]:
+            low, high = sorted((root[a], root[b]))
+            root = {member: low if part == high else part for member, part in root.items()}
+    return root
+
+
+def _hosts(
+    matrix: Matrix, gpus: Sequence[int], text: str, model: GpuModel | None
+) -> tuple[tuple[HostSwitch, ...], dict[int, int]]:
+    """Return CPUs and PCI switches, and the one that each device hangs on.
+
+    NVLinks hide what else joins two GPUs: they are on one CPU if their affinities agree.
+    """
+    known = [index for index in range(len(matrix.devices)) if any((index, gpu) in matrix.cells for gpu in gpus)]
+    near = [pair for pair, cell in matrix.cells.items() if cell in _NEAR]
+    affinity = {gpu: matrix.rest.get(gpu, "").split("\t")[0].split("  ")[0].strip() for gpu in gpus}
+    shared = [(a, b) for a, b in combinations(gpus, 2) if affinity[a] == affinity[b] and _is_affinity(affinity[a])]
+    on_one_cpu = [pair for pair, cell in matrix.cells.items() if cell in _ON_ONE_CPU] + shared
+    if not any(map(_is_affinity, affinity.values())) and not {"SYS", "SOC"} & set(matrix.cells.values()):
+        on_one_cpu += list(combinations(gpus, 2))
+    cpu, bridge = _groups(known, on_one_cpu), _groups(known, near)
+    between = _cpu_of(text)
+    hosts = [HostSwitch(f"cpu:{number}", None, between) for number, _ in enumerate(sorted(set(cpu.values())))]
+    of_cpu = {root: number for number, root in enumerate(sorted(set(cpu.values())))}
+    of_bridge: dict[int, int] = {}
+    for number, root in enumerate(sorted(set(bridge.values()))):
+        if sum(part == root for part in bridge.values()) > 1:
+            of_bridge[root] = len(hosts)
+            hosts.append(HostSwitch(f"pci:{number}", of_cpu[cpu[root]], _slot(model)))
+    return tuple(hosts), {index: of_bridge.get(bridge[index], of_cpu[cpu[index]]) for index in known}
+
+
+def _is_affinity(text: str) -> bool:
+    return re.match(r"[0-9][0-9,-]*", text) is not None
+
+
+def _cpu_of(text: str) -> Rate:
+    """Return the rate between CPUs, by what `lscpu` printed if the text has it."""
+    found = {
+        key: re.search(rf"^\s*{key}:\s*(\S+)\s*$", text, re.MULTILINE) for key in ("Vendor ID", "CPU family", "Model")
+    }
+    vendor, family, model = ((match[1] if match else "") for match in found.values())
+    if vendor and family.isdigit() and model.isdigit():
+        return cpu_rate({"arch": "x86_64", "vendor": vendor}, int(family), int(model))
+    known = cpu_rate({"arch": "x86_64", "vendor": "GenuineIntel"}, 6, 0x8F)
+    return known.as_guess("links between CPUs, as 4 UPI of 16 GT/s", "import a dump of NCCL, which names the CPU")
+
+
+def _slot(model: GpuModel | None) -> Rate:
+    if model is None:
+        return pci_rate_of(4, _ASK_MODEL, is_known=False)
+    return pci_rate_of(model.pci, f"data sheet of {model.name}", is_known=True)
+
+
+def _nic_name(text: str, device: str) -> str:
+    """Return the name that the legend gives a NIC, such as mlx5_0."""
+    found = re.search(rf"^\s*{re.escape(device)}\s*:\s*(\S+)\s*$", text, re.MULTILINE)
+    return found[1] if found else device
+
+
+def _is_amd(text: str) -> bool:
+    return bool(
+        re.search(r"Link Type between two GPUs|LINK TYPE TABLE|WEIGHT TABLE|Weight between two GPUs", text)
+        or _AMD_JSON_PAIR.search(text)
+        or re.search(r'"link_type"\s*:', text)
+    )
+
+
+def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
+    tables, count = _amd_tables(text)
+    kinds = tables.get("type", {})
+    if count < 2 or len(kinds) < count * (count - 1):
+        raise _incomplete("a single GPU" if count == 1 else "no complete table of link types")
+    joined = [pair for pair in combinations(range(count), 2) if kinds[pair].upper() == "XGMI"]
+    direct = _direct(joined, tables)
+    named = [model for model in models_named(text) if isinstance(model.architecture, str)]
+    model = chosen or (named[0] if len({model.link_rate.physical for model in named}) == 1 else None)
+    each, counts, facts = _xgmi_of(direct, len(joined), count, tables, model)
+    cpu = _amd_cpus(text, count, tables)
+    slot = _slot(model)
+    hosts = [HostSwitch(f"cpu:{number}", None, _cpu_of(text)) for number in range(max(cpu.values()) + 1)]
+    gpus = []
+    for gpu in range(count):
+        wires = [
+            Wire("gpu", f"gpu{a if b == gpu else b}", each.times(number))
+            for (a, b), number in counts.items()
+            if gpu in (a, b)
+        ]
+        gpus.append(Gpu((gpu,), f"gpu{gpu}", cpu[gpu], slot, tuple(wires)))
+    return Machine(tuple(gpus), (), tuple(hosts), facts=(*_model_fact(model, chosen), *facts))
+
+
+def _direct(joined: Sequence[Pair], tables: Mapping[str, Cells]) -> list[Pair]:
+    """Return the pairs that a link joins: routes over other GPUs have a multiple of the least weight, or more hops."""
+    weights = {pair: _number(tables.get("weight", {}).get(pair)) for pair in joined}
+    least = min((weight for weight in weights.values() if weight), default=0)
+    hops = {pair: _number(tables.get("hops", {}).get(pair)) or 1 for pair in joined}
+    fewest = min(hops.values(), default=1)
+    return [pair for pair in joined if (weights[pair] or 0) < 2 * max(least, 1) and hops[pair] == fewest]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+_MI250_LINKS = "0-1:4 2-3:4 4-5:4 6-7:4 0-4:2 3-7:2 1-5:1 2-6:1 4-6:1 5-6:1 5-7:1"
+"""xGMI links of a node of four MI250 or MI250X, by GPU (GCD)."""
+
+
+def _xgmi_of(
+    direct: Sequence[Pair], joined: int, count: int, tables: Mapping[str, Cells], model: GpuModel | None
+) -> tuple[Rate, dict[Pair, int], list[Assumption]]:
+    """Return the rate of one xGMI link, and how many join each pair."""
+    if not direct:
+        return xgmi_rate("gfx942"), {}, []
+    routed = len(direct) < joined
+    if (model is None and routed) or (model is not None and not model.links):
+        each = xgmi_rate("gfx90a")
+        counts, fact = _mi200_links(direct, count, tables)
+        if fact.source == "guess":
+            each = each.as_guess(fact.what, fact.reference)
+        return each, counts, [fact]
+    if model is None:
+        each = xgmi_rate("gfx942").as_guess("xGMI of MI300X; MI355X has 76.8 GB/s, MI100 50", _ASK_MODEL)
+        return each, dict.fromkeys(direct, 1), []
+    return model.link_rate, dict.fromkeys(direct, model.links), []
+
+
+def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
+    """Return how many links join each pair of MI200 dies: by the bandwidths that the tool prints, or the known node."""
+    most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
+    if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
+        counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
+        return counts, Assumption("xGMI links of a pair", "1 for every 50,000 MB/s", "file", "table of bandwidths")
+    known = {(int(a), int(b)): int(links) for a, b, links in re.findall(r"(\d+)-(\d+):(\d+)", _MI250_LINKS)}
+    what = "xGMI links of a pair of MI250X dies"
+    if set(direct) == set(known):
+        return known, Assumption(what, "4, 2 or 1", "published", "AMD: MI250X node of four modules, as mi250half")
+    import networkx as nx  # noqa: PLC0415 - for nodes whose GPUs are in another order
+
+    matcher = nx.isomorphism.GraphMatcher(nx.Graph(known), nx.Graph(direct))
+    if count == 8 and matcher.is_isomorphic():
+        counts = {
+            (min(a, b), max(a, b)): links
+            for (first, second), links in known.items()
+            for a, b in [(matcher.mapping[first], matcher.mapping[second])]
+        }
+        return counts, Assumption(what, "4, 2 or 1, in another order", "guess", "AMD: MI250X node of four modules")
+    advice = "add what `rocm-smi --shownodesbw` prints: links of a pair times 50,000 MB/s"
+    return dict.fromkeys(direct, 1), Assumption(what, "1", "guess", advice)
+
+
+def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
+    """Return the CPU of each GPU: its NUMA node if the text says so, else GPUs that are few hops apart share one."""
+    numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
+    if set(numa) >= set(range(count)):
+        order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
+        return {gpu: order[numa[gpu]] for gpu in range(count)}
+    hops = {pair: _number(tables.get("hops", {}).get(pair)) or 0 for pair in combinations(range(count), 2)}
+    on_pci = [number for pair, number in hops.items() if tables["type"][pair].upper() != "XGMI"]
+    root = _groups(range(count), (pair for pair, number in hops.items() if number <= min(on_pci, default=number)))
+    order = {part: number for number, part in enumerate(sorted(set(root.values())))}
+    return {gpu: order[root[gpu]] for gpu in range(count)}
+
+
+def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
+    """Return the cells of each table by (GPU, other GPU), and the number of GPUs."""
+    found = _amd_json(text)
+    if found is not None:
+        return found
+    tables: dict[str, dict[Pair, str]] = {}
+    names: list[str] = []
+    title = "other"
+    for line in text.splitlines():
+        words = line.replace("|", " ").split()
+        if words and all(re.fullmatch(_DEVICE, word) for word in words) and len(words) > 1:
+            names = words
+        elif words and re.fullmatch(_DEVICE, words[0]) and words[0] in names and len(words) > len(names):
+            row = names.index(words[0])
+            cells = tables.setdefault(title, {})
+            for column, cell in enumerate(words[1 : len(names) + 1]):
+                cells.setdefault((row, column), cell)
+        else:
+            title = next((name for name, pattern in _TABLES if pattern.search(line)), title)
+    kinds = {pair: cell for pair, cell in tables.get("type", {}).items() if pair[0] != pair[1]}
+    return tables | {"type": kinds}, len(names)
+
+
+def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
+    """Return tables as of `_amd_tables` from the JSON of rocm-smi or amd-smi; None for other text."""
+    start = re.search(r"[\[{]\s*[\[{\"]", text)
+    if start is None or not re.search(r'"link_type"|DRM devices', text):
+        return None
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text[start.start() :])
+    except ValueError:
+        return None
+    tables: dict[str, dict[Pair, str]] = {"weight": {}, "hops": {}, "type": {}, "bandwidth": {}}
+    if isinstance(document, dict) and (pairs := _AMD_JSON_PAIR.findall(text)):
+        flat = {key: value for part in document.values() if isinstance(part, dict) for key, value in part.items()}
+        for key, value in flat.items():
+            if (match := _AMD_JSON_PAIR.fullmatch(key)) is not None:
+                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
+                a, b = int(match[2]), int(match[3])
+                tables[name] |= {(a, b): str(value), (b, a): str(value)}
+        return tables, max(int(number) for pair in pairs for number in pair[1:]) + 1
+    entries = (
+        document if isinstance(document, list) else next((v for v in document.values() if isinstance(v, list)), [])
+    )
+    gpus = [entry for entry in entries if isinstance(entry, dict)]
+    place = {gpu.get("gpu", number): number for number, gpu in enumerate(gpus)}
+    for row, gpu in enumerate(gpus):
+        for key, value in _links_of(gpu):
+            column = place.get(key)
+            if column is not None and column != row:
+                for name, names in _JSON_NAMES.items():
+                    cell = next((value[each] for each in names if each in value), None)
+                    if cell is not None:
+                        tables[name][row, column] = str(cell)
+    return tables, len(gpus)
+
+
+_JSON_NAMES = {
+    "weight": ("weight",),
+    "hops": ("num_hops", "hops"),
+    "type": ("link_type", "type"),
+    "bandwidth": ("bandwidth", "numa_bandwidth"),
+}
+
+
+def _links_of(gpu: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yield (number of the other GPU, properties) of the links of a GPU, as newer and older amd-smi write them."""
+    links = gpu.get("links")
+    if isinstance(links, list):
+        yield from ((link.get("gpu"), link) for link in links if isinstance(link, dict))
+        return
+    others: dict[int, dict[str, Any]] = {}
+    for key, value in gpu.items():
+        if isinstance(value, dict):
+            for name, cell in value.items():
+                if (match := re.fullmatch(r"gpu_(\d+)", str(name))) is not None:
+                    others.setdefault(int(match[1]), {})[key] = cell
+    yield from others.items()

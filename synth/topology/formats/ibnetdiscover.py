@@ -1,0 +1,205 @@
+"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, hosts with their adapters, and what links them.
+
+A port's line ends with its width and speed, such as 4xHDR; rates are those of data, after the line code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.abilities import ABILITY_KEYS
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.formats.machine_network import Fabric, Machine
+from chorale.synth.topology.provenance import Assumption
+from chorale.synth.topology.topology import Topology
+
+LANE_GBIT_PER_S = {
+    "SDR": Fraction(2),
+    "DDR": Fraction(4),
+    "QDR": Fraction(8),
+    "FDR10": Fraction(10),
+    "FDR": Fraction(150, 11),
+    "EDR": Fraction(25),
+    "HDR": Fraction(50),
+    "NDR": Fraction(100),
+    "XDR": Fraction(200),
+}
+"""Data rate of a lane: 8b/10b coded up to QDR, 64b/66b from FDR on; from HDR on the nominal one."""
+
+_HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
+_PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\].*?(\d+)x([A-Z]+[0-9]*)\s*$')
+_ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
+_AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
+_NO_RANK = re.compile(
+    r"(?<![a-z])(?:ufm|opensm|mgmt|mgt|mngt|management|head|login|gw|gateway|skyway|router|storage|oss|mds|nsd|lustre"
+    r"|nas|admin|bastion|bcm|dhcp|monitor\w*)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def is_ibnetdiscover(text: str) -> bool:
+    """Return whether `text` is an output of ibnetdiscover."""
+    return re.search(_HEAD.pattern, text, re.MULTILINE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class InfiniBand:
+    """A fabric in the order of the file.
+
+    hosts:    adapters of each host, by the name of the adapter in the order of their names
+    switches: which switches add (SHARP)
+    cables:   (node, other node, Gbit/s), adapters of hosts by GUID
+    left_out: hosts that look like no ranks, such as gateways and machines for management
+    """
+
+    hosts: dict[str, dict[str, str]]
+    switches: dict[str, bool]
+    cables: list[tuple[str, str, Fraction]]
+    left_out: dict[str, dict[str, str]]
+
+    def chosen(self, names: Sequence[str], count: int | None = None) -> dict[str, dict[str, str]]:
+        """Return the hosts called `names`, else those that look like ranks, the first `count` of them."""
+        everything = self.hosts | self.left_out
+        unknown = [name for name in names if name not in everything]
+        if unknown:
+            known = ", ".join([*everything][:8])
+            raise InvalidInput("--nodes must name hosts of the fabric", unknown[0], f"hosts are {known}")
+        hosts = {name: everything[name] for name in names} if names else self.hosts
+        if count is not None and count > len(hosts):
+            raise InvalidInput(f"the fabric must have the {count} hosts of --boxes", f"{len(hosts)} hosts", "use fewer")
+        return dict([*hosts.items()][:count])
+
+    def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
+        """Return what is assumed about the fabric."""
+        facts = [Assumption("rates of InfiniBand ports", "width times speed of both ends", "file", "such as 4xHDR")]
+        adders = [name for name, adds in self.switches.items() if adds]
+        if adders:
+            value = f"{len(adders)} of {len(self.switches)} switches"
+            facts.append(Assumption("switches that add (SHARP)", value, "file", "aggregation nodes at these switches"))
+        missing = [name for name in self.left_out if name not in chosen]
+        if missing:
+            advice = "by their names; choose hosts with --nodes"
+            facts.append(Assumption("no ranks", ", ".join(missing)[:150], "guess", advice))
+        return facts
+
+    def topology(self, spec: str, names: Sequence[str] = (), count: int | None = None) -> Topology:
+        """Return the network of hosts, a rank each, in Gbit/s."""
+        hosts = self.chosen(names, count)
+        host_of = {guid: host for host, adapters in hosts.items() for guid in adapters.values()}
+        links = self._links(host_of)
+        nodes = [NamedNode(host, "compute") for host in hosts if any(host in link[:2] for link in links)]
+        if len(nodes) < 2:
+            rule, way_out = "an output of ibnetdiscover must have two hosts or more", "save all that it prints"
+            raise InvalidInput(rule, f"{len(nodes)} with links", way_out)
+        named = [NamedLink(src, dst, rate, bidirectional=True) for src, dst, rate in links]
+        return assemble_topology(spec, "Gbit/s", [*nodes, *self._switch_nodes(links)], named, self.facts(hosts))
+
+    def fabric(self, machine: Machine, hosts: dict[str, dict[str, str]]) -> Fabric:
+        """Return what joins `hosts`, each like `machine`, whose NICs are adapters of the same names or in order."""
+        wanted = [nic.name for nic in machine.nics]
+        guids: dict[str, tuple[str, int]] = {}
+        for host, adapters in hosts.items():
+            same = [adapters[name] for name in wanted if name in adapters]
+            for index, guid in enumerate(same if len(same) == len(wanted) else list(adapters.values())[: len(wanted)]):
+                guids[guid] = (host, index)
+        links = self._links({guid: guid for guid in guids})
+        leaves: dict[tuple[str, int], tuple[str, Fraction | None]] = {}
+        for src, dst, rate in links:
+            for here, there in ((src, dst), (dst, src)):
+                if here in guids:
+                    leaves[guids[here]] = (there, rate / 8)
+        between = [
+            NamedLink(src, dst, rate / 8, bidirectional=True)
+            for src, dst, rate in links
+            if src not in guids and dst not in guids
+        ]
+        return Fabric(leaves, self._switch_nodes(links), between, tuple(self.facts(hosts)))
+
+    def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
+        """Return the cables between switches and chosen adapters, without switches that end nowhere."""
+        named = [
+            (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
+            for src, dst, rate in self.cables
+            if all(end in host_of or end in self.switches for end in (src, dst)) and src != dst
+        ]
+        kept = set(host_of.values())
+        while True:
+            neighbours: dict[str, set[str]] = {}
+            for src, dst, _ in named:
+                neighbours.setdefault(src, set()).add(dst)
+                neighbours.setdefault(dst, set()).add(src)
+            inner = [link for link in named if all(end in kept or len(neighbours[end]) > 1 for end in link[:2])]
+            if len(inner) == len(named):
+                return [link for link in named if link[0] != link[1]]
+            named = inner
+
+    def _switch_nodes(self, links: Sequence[tuple[str, str, Fraction]]) -> list[NamedNode]:
+        used = {end for link in links for end in link[:2]}
+        able = dict.fromkeys(ABILITY_KEYS[:2], True)
+        names = [(_switch_id(guid), adds) for guid, adds in self.switches.items()]
+        return [NamedNode(name, "switch", able if adds else {}) for name, adds in names if name in used]
+
+
+def read_fabric(text: str) -> InfiniBand:
+    """Return the fabric that ibnetdiscover printed.
+
+    Adapters whose descriptions name the same host, such as `node7 HCA-1` and `node7 HCA-2`, are of one host.
+    Aggregation nodes are a part of their switch; routers and gateways are left out. Raises InvalidInput for speeds that
+    are not known.
+    """
+    names: dict[str, tuple[str, str]] = {}
+    cables: dict[frozenset[tuple[str, str]], Fraction] = {}
+    here = ""
+    for line in text.splitlines():
+        if (head := _HEAD.match(line.strip())) is not None:
+            here = head[2]
+            names[here] = (head[1], head[3])
+        elif (port := _PORT.match(line.strip())) is not None and here:
+            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), _rate(port[4], port[5], line)
+            cables[ends] = min(rate, cables.get(ends, rate))  # each end tells it; the slower one counts
+    ordered_ends = [(sorted(guid for guid, _ in ends), rate) for ends, rate in cables.items() if len(ends) == 2]
+    pairs = [(ends[0], ends[1], rate) for ends, rate in ordered_ends]
+    adders = {guid for guid, (kind, description) in names.items() if kind == "Ca" and _AGGREGATION.search(description)}
+    adding = {end for src, dst, _ in pairs for end in (src, dst) if adders & {src, dst}}
+    hosts: dict[str, dict[str, str]] = {}
+    left_out: dict[str, dict[str, str]] = {}
+    for guid, (kind, description) in names.items():
+        if kind != "Ca" or guid in adders:
+            continue
+        host, adapter = _host_and_adapter(guid, description)
+        group = left_out if _NO_RANK.search(host) else hosts
+        group.setdefault(host, {})[adapter] = guid
+    switches = {guid: guid in adding for guid, (kind, _) in names.items() if kind == "Switch"}
+    ordered = {host: dict(sorted(adapters.items(), key=_natural)) for host, adapters in hosts.items()}
+    if not ordered:
+        ordered, left_out = left_out, {}
+    return InfiniBand(ordered, switches, pairs, left_out)
+
+
+def _host_and_adapter(guid: str, description: str) -> tuple[str, str]:
+    """Return the host and its adapter by the description of an adapter; the GUID if that names none."""
+    text = description.strip()
+    match = _ADAPTER.search(text)
+    if match is None or not match.start():
+        return guid.replace("-", "_"), guid
+    return re.sub(r"[^A-Za-z0-9_.:]", "_", text[: match.start()]), match[1]
+
+
+def _natural(item: tuple[str, str]) -> list[tuple[int, str]]:
+    return [(int(digits or 0), word) for word, digits in re.findall(r"(\D*)(\d*)", item[0])]
+
+
+def _switch_id(guid: str) -> str:
+    return guid.replace("-", "_")
+
+
+def _rate(width: str, speed: str, line: str) -> Fraction:
+    if speed not in LANE_GBIT_PER_S:
+        known = ", ".join(LANE_GBIT_PER_S)
+        rule = "the speed of an InfiniBand link must be known"
+        raise InvalidInput(rule, f"{speed} in {line.strip()!r}", f"known are {known}")
+    return int(width) * LANE_GBIT_PER_S[speed]

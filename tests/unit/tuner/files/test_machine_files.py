@@ -1,0 +1,143 @@
+"""Machines and fabrics as people have them: bounds at physical rates, what the library is expected to reach, guesses.
+
+The right values follow from data sheets and from what NCCL and RCCL reckon with; none is taken from a run of Chorale.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.machine_files import MachineOptions, read_network
+from chorale.tuner.files.topology_specs import load_topology, save_topology
+from chorale.tuner.reports.bound import bound_report
+
+DATA = Path(__file__).parents[3] / "data" / "machines"
+FIELDS = ("what", "value", "source", "reference")
+
+
+def network(name: str, **options: Any) -> Topology:
+    if "machine" in options:
+        options["machine"] = str(DATA / options["machine"])
+    return read_network(str(DATA / name), MachineOptions(**options)).topology
+
+
+def algbw(topology: Topology, collective: str = "allreduce") -> Fraction:
+    return 1 / bound_report(topology, parse_collective(collective, 0), None).bound.value
+
+
+def both(topology: Topology, collective: str = "allreduce") -> tuple[float, float]:
+    """Return (expected of the library, bound), in GB/s."""
+    assert topology.expected is not None
+    return float(algbw(topology.expected, collective)), float(algbw(topology, collective))
+
+
+NVSWITCH_8 = Fraction(8, 14)  # allreduce: 2 (n - 1) / n of the vector through the links of a GPU
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "collective", "ranks", "expected", "bound"),
+    [
+        ("spark102.xml", {"boxes": 2}, "allgather", 2, 48, 63),  # C2C; two NICs behind four lanes each
+        ("onegpu-twonics.xml", {"boxes": 2}, "allgather", 2, 48, 63),  # both NICs through the slot of the GPU
+        ("b200-good.txt", {"model": "B200"}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
+        ("b200-good.txt", {"model": "H200"}, "allreduce", 8, 18 * 20.6 * NVSWITCH_8, 18 * 25 * NVSWITCH_8),
+        ("b200-collect-env.txt", {}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
+        ("gb200-2trays.xml", {}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
+        ("a100x4-nv4.txt", {}, "allreduce", 4, 3 * 4 * 20 / 1.5, 3 * 4 * 25 / 1.5),
+        ("mi250x-rocm-smi.txt", {}, "allreduce", 8, 150 * 36 / 50, 150),
+        ("mi250x-amd-smi.txt", {}, "allreduce", 8, 150 * 36 / 50, 150),
+        ("mig1716.xml", {}, "allreduce", 9, 22, 63),  # two ranks share the slot of one GPU; sockets at 22 for NCCL
+        ("ib-rails.txt", {"machine": "onegpu-twonics.xml"}, "allgather", 4, 24 * 4 / 3, 31.5 * 4 / 3),
+        ("ib-rails.txt", {"machine": "spark102.xml", "boxes": 2}, "allgather", 2, 48, 63),
+    ],
+)
+def test_bound_and_expectation(name, options, collective, ranks, expected, bound):
+    topology = network(name, **options)
+    assert topology.compute_count == ranks
+    assert both(topology, collective) == pytest.approx((float(expected), float(bound)))
+    assert {tuple(fact.to_json()) for fact in topology.assumptions} == {FIELDS}
+
+
+@pytest.mark.parametrize("name", ["mi250x-rocm-smi.txt", "mi250x-amd-smi.txt"])
+def test_weights_and_link_types_give_the_built_in_machine(name):
+    found, known = network(name), load_topology("mi250half:1")
+    assert _totals(found) == _totals(known)
+
+
+def _totals(topology: Topology) -> dict[tuple[int, int], Fraction]:
+    totals: dict[tuple[int, int], Fraction] = {}
+    for link in topology.links:
+        totals[link.src, link.dst] = totals.get((link.src, link.dst), Fraction(0)) + link.bandwidth
+    return totals
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "lost", "expected", "bound"),
+    [
+        ("one-off.txt", {}, "node=3", 18 * 20.6 * 0.75, 18 * 25 * 0.75),
+        ("b200-one-gpu-off-nvlink.txt", {"model": "B200"}, "node=2", 18 * 40.1 * 7 / 12, 18 * 50 * 7 / 12),
+    ],
+)
+def test_nvlinks_towards_a_switch_are_of_the_gpu_and_not_of_each_pair(tmp_path, name, options, lost, expected, bound):
+    save_topology(network(name, **options), tmp_path / "a.json")
+    assert both(load_topology(f"without(file:{tmp_path / 'a.json'};{lost})")) == pytest.approx((expected, bound))
+
+
+def test_a_guess_that_decides_is_never_silent():
+    unnamed, named = network("b200-good.txt"), network("b200-good.txt", model="B200")
+    (guess,) = (fact for fact in unnamed.assumptions if fact.source == "guess")
+    assert "--model" in guess.reference
+    assert "50 GB/s" in guess.what
+    certificates = [
+        bound_report(each, parse_collective("allreduce", 0), None).bound.to_json(each) for each in (unnamed, named)
+    ]
+    assert certificates[0]["under"] == "assumptions"
+    assert "under" not in certificates[1]
+
+
+def test_a_guess_survives_files_and_functions(tmp_path):
+    path = tmp_path / "a.json"
+    topology = network("one-off.txt")
+    save_topology(topology, path)
+    again, slower = load_topology(f"file:{path}"), load_topology(f"scaled(file:{path};link=0.0-nvswitch:0;factor=1/2)")
+    assert (again.id, again.assumptions) == (topology.id, topology.assumptions)
+    assert json.loads(path.read_text())["assumptions"][0]["source"] == "guess"
+    assert both(again) == both(topology)
+    assert slower.is_guessed()
+    assert slower.expected is not None
+
+
+def test_an_aggregation_node_is_of_its_switch():
+    fabric = network("ib71.txt")
+    assert fabric.compute_count == 4
+    assert float(algbw(fabric)) == pytest.approx(200 / 3)
+    assert float(algbw(fabric, "allgather")) == pytest.approx(400 / 3)
+    assert [ability.reduce for ability in fabric.abilities.values()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("p2p-ns.txt", "topo -p2p.*save what `nvidia-smi topo -m` prints"),
+        ("graph1667.xml", "a graph file of NCCL.*NCCL_TOPO_DUMP_FILE"),
+    ],
+)
+def test_other_files_are_named_for_what_they_are(name, message):
+    with pytest.raises(InvalidInput, match=message):
+        network(name)
+
+
+def test_trays_of_one_rack_share_the_nvswitch():
+    one_domain = network("gb200-2trays.xml", boxes=2)
+    assert [name for name in one_domain.node_ids if name.startswith("nvswitch")] == ["nvswitch:0"]
+    apart = network("gb200-2trays.xml", boxes=2, nvlink_boxes=1)
+    assert "net:0" in apart.node_ids
+    assert algbw(apart) < algbw(one_domain)
