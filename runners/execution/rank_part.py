@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
+import json
+import os
+import socket
+import struct
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -156,8 +162,9 @@ class RankPart:
         return RankPart(layout, base64.b64decode(value["words"]), plan)
 
 
-LibraryCall = Callable[[int, Collective, RankMemory, float], None]
-"""Does a library's collective on the data from `start_s` on; its number is that among all parts."""
+LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]
+"""Does a library's collective on the data from `start_s` on; its number is that among all parts. TimeoutError where the
+limit in seconds after the start passes, if the library comes back at all."""
 
 
 class RankParts:
@@ -216,8 +223,9 @@ class RankParts:
         memory = self._memory = RankMemory(part.layout, self._rank, task["elements"], dtype, pattern, given)
         if part.plan is None and number is not None:
             addresses = memory.input.ctypes.data, memory.output.ctypes.data
-            room = len(part.words) if task["trace"] else 0  # more than there are steps
-            self._work = Work(number, *addresses, task["elements"], DataType[dtype.upper()], step_room=room)
+            room = len(part.words) * task["parts"] if task["trace"] else 0  # more than there are steps
+            type_ = DataType[dtype.upper()]
+            self._work = Work(number, *addresses, task["elements"], type_, parts=task["parts"], step_room=room)
 
     def run(self, start_s: float, limit_s: float) -> float | None:
         """Start at `start_s`; return when this rank had its result, both on the monotonic clock.
@@ -242,7 +250,10 @@ class RankParts:
             lines = (line.split(" ", 2) for line in error.blocked.splitlines())
             self.blocked = [(int(block), int(step), why) for block, step, why in lines]
             return None
-        self._library(self._current, self.collective, memory, start_s)
+        try:
+            self._library(self._current, self.collective, memory, start_s, limit_s)
+        except TimeoutError:
+            return None
         return time.monotonic()
 
     def complaint(self) -> str | None:
@@ -269,3 +280,121 @@ class RankParts:
 def is_silent(error: EngineError) -> bool:
     """Whether another rank is to blame for the end of a call, or nobody: the runner notices by itself."""
     return error.status in (Status.TIMEOUT, Status.PEER_LOST)
+
+
+Message = dict[str, Any]
+
+_LENGTH = struct.Struct("<I")
+_MAX_BYTES = 2**30
+
+
+class FramedSocket:
+    """One end of a control socket: length-prefixed JSON, nothing executable.
+
+    `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError.
+    """
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self.fileno, self.close = stream.fileno, stream.close
+
+    def send(self, document: Message, deadline: float | None = None) -> None:
+        """Write `document`. Raises OSError when the other end is gone."""
+        body = json.dumps(document, separators=(",", ":")).encode()
+        self._limit(deadline)
+        self._stream.sendall(_LENGTH.pack(len(body)) + body)
+
+    def receive(self, deadline: float | None = None) -> Message | None:
+        """Return the next document, None when the other end is gone."""
+        head = self._read(_LENGTH.size, deadline)
+        if head is None:
+            return None
+        (length,) = _LENGTH.unpack(head)
+        if length > _MAX_BYTES:
+            raise ConnectionError(f"control message of {length} bytes")
+        body = self._read(length, deadline)
+        return None if body is None else dict(json.loads(body))
+
+    def _read(self, length: int, deadline: float | None) -> bytes | None:
+        content = bytearray(length)
+        view = memoryview(content)
+        while view:
+            self._limit(deadline)
+            try:
+                count = self._stream.recv_into(view)
+            except ConnectionResetError:
+                return None
+            if count == 0:
+                return None
+            view = view[count:]
+        return bytes(content)
+
+    def _limit(self, deadline: float | None) -> None:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            raise TimeoutError
+        self._stream.settimeout(remaining)
+
+
+class SocketRank:
+    """The process of one rank that is commanded over a socket. Commands, each with its answer:
+
+    prepare  a program, a size and fresh data                             -> ready
+    go       the time at which to start, and how long at most             -> done with the time of the end
+    check    whether every element is right                               -> checked
+    trace    what each step of the last run took, if it was to be traced  -> traced
+    status   what the blocks of a run that came to the limit waited for   -> blocked
+
+    End of file on `control` ends it. Where a run fails for what others did, there is no answer: they answer.
+    """
+
+    def __init__(self, control: FramedSocket, parts: RankParts) -> None:
+        self._control, self._parts = control, parts
+        self._task: Message = {"program": 0, "products": 0}
+        self._commands: dict[str, Callable[[Message], Message | None]] = {
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": lambda _: {"answer": "checked", "complaint": self._parts.complaint()},
+            "trace": lambda _: {"answer": "traced", "trace": self._parts.trace()},
+            "status": lambda _: {
+                "answer": "blocked", "program": self._task["program"], "blocks": self._parts.blocked
+            },
+        }  # fmt: skip
+
+    def serve(self) -> None:
+        """Work until the runner is gone."""
+        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        gc.freeze()  # what was imported need not be looked at again for each run
+        while (command := self._control.receive()) is not None:
+            try:
+                answer = self._commands[command["do"]](command)
+            except EngineError as error:
+                if not is_silent(error):
+                    raise
+                answer = None
+            if answer is not None:
+                self._control.send(answer)
+
+    def _prepare(self, command: Message) -> Message:
+        self._task = command
+        self._parts.prepare(command)
+        return {"answer": "ready"}
+
+    def _go(self, command: Message) -> Message | None:
+        end_s = self._parts.run(command["at"], command["limit_s"])
+        return None if end_s is None else {"answer": "done", "end": end_s}
+
+
+def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
+    """Do `work`, then end this process at once, whatever it has loaded; what goes wrong, the runner hears of it."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except Exception as error:  # whatever it was
+        message = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"{message}\n")
+        with contextlib.suppress(OSError):
+            control.send({"answer": "error", "message": message})
+    finally:
+        os._exit(code)

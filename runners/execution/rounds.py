@@ -5,11 +5,14 @@ A run that cannot go on raises `RunStopped`, which becomes the RunFailure of the
 
 from __future__ import annotations
 
+import contextlib
 import random
+import selectors
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from chorale.runners.api.base import (
     ExecutionTrace,
@@ -27,6 +30,8 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import RequestFault
+from chorale.runners.execution.rank_part import FramedSocket, Message
+from chorale.runners.measurement.clocks import SAME_CLOCK, ClockOffset
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
@@ -79,7 +84,7 @@ class RankGroup(Protocol):
     @property
     def ranks(self) -> range: ...
 
-    def request(self, command: dict[str, Any], deadline: float, doing: str) -> Mapping[int, dict[str, Any]]:
+    def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
         """Give `command` to every process and return the answer of each."""
         ...
 
@@ -99,6 +104,117 @@ class RankGroup(Protocol):
     def close(self, gracefully: bool = True) -> None:
         """End the processes. Safe to call twice."""
         ...
+
+
+_ANSWER_S = 1.0  # for what is left to say after a failure
+_LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
+_LEAD_PER_RANK_S = 0.0002
+
+
+class SocketRanks(ABC):
+    """A `RankGroup` of processes that are a `SocketRank` each: what both ends of the sockets have in common.
+
+    watched: says that a process has died by what can be read there, where anything does
+
+    Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after that they are
+    only good for `blocked_ranks` and `close`.
+    """
+
+    watched: FramedSocket | None = None
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = range(ranks)
+        self.pids: list[int] = []
+        self.clock_error_s = 0.0
+        self._channels: list[FramedSocket] = []
+
+    @abstractmethod
+    def _death(self) -> RunStopped:
+        """Return who died of what."""
+
+    @abstractmethod
+    def _refusal(self, rank: int, message: str) -> RunStopped:
+        """Return what it means that `rank` answers with an error."""
+
+    def send(self, command: Message | Sequence[Message], deadline: float) -> None:
+        """Send `command` to every rank, or the n-th of several to the n-th rank."""
+        for rank, channel in enumerate(self._channels):
+            try:
+                channel.send(command if isinstance(command, dict) else command[rank], deadline)
+            except TimeoutError:
+                raise DeadlinePassed(f"rank {rank} did not listen") from None
+            except OSError:
+                raise self._death() from None
+
+    def receive(self, deadline: float, doing: str) -> dict[int, Message]:
+        """Return one answer of each rank; `doing` says what they do, for the error message."""
+        replies: dict[int, Message] = {}
+        with selectors.DefaultSelector() as selector:
+            if self.watched is not None:
+                selector.register(self.watched, selectors.EVENT_READ)
+            for rank, channel in enumerate(self._channels):
+                selector.register(channel, selectors.EVENT_READ, rank)
+            while len(replies) < len(self._channels):
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise DeadlinePassed(doing)
+                for key, _ in ready:
+                    replies[key.data] = self._read(key.data, deadline)
+                    selector.unregister(key.fileobj)
+        return replies
+
+    def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
+        """Send `command` to every rank and return the answer of each."""
+        self.send(command, deadline)
+        return self.receive(deadline, doing)
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
+        offsets = self._clock_offsets(deadline)
+        start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
+        go = {"do": "go", "limit_s": max(0.0, deadline - start)}
+        self.send([go | {"at": offsets[rank].to_remote_s(start)} for rank in self.ranks], deadline)
+        ends = self.receive(deadline, doing)
+        self.clock_error_s = max(self.clock_error_s, *(each.error_at(time.monotonic()) for each in offsets.values()))
+        return float(max(offsets[rank].to_local_s(answer["end"]) for rank, answer in ends.items()) - start)
+
+    def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
+        """Return how far the clock of each rank is from the one here."""
+        return dict.fromkeys(self.ranks, SAME_CLOCK)
+
+    def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
+        """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""
+        deadline = time.monotonic() + _ANSWER_S
+        blocked: dict[int, list[StuckInstruction] | None] = dict.fromkeys(self.ranks)
+        with selectors.DefaultSelector() as selector:
+            for rank, channel in enumerate(self._channels):
+                with contextlib.suppress(OSError):
+                    channel.send({"do": "status"}, deadline)
+                    selector.register(channel, selectors.EVENT_READ, rank)
+            while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
+                for key, _ in ready:
+                    answer = None
+                    with contextlib.suppress(OSError):
+                        answer = self._channels[key.data].receive(deadline)
+                    if answer is None or answer["answer"] == "blocked":
+                        selector.unregister(key.fileobj)
+                        blocked[key.data] = None if answer is None else self._stuck(key.data, answer)
+        return blocked
+
+    def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
+        return [(block, step, why) for block, step, why in answer["blocks"]]
+
+    def _read(self, rank: int | None, deadline: float) -> Message:
+        """Return the reply of a rank; a death or an error becomes RunStopped."""
+        try:
+            answer = None if rank is None else self._channels[rank].receive(deadline)
+        except TimeoutError:
+            raise DeadlinePassed(f"rank {rank} spoke") from None
+        if rank is None or answer is None:
+            raise self._death()
+        if answer["answer"] == "error":
+            raise self._refusal(rank, answer["message"])
+        return answer
 
 
 Environment = dict[str, str | int | float | None]
@@ -186,13 +302,26 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs what `request` names on `group`, which knows programs and then library algorithms by their position."""
+    """Runs what `request` names on `group`, which knows programs and then library algorithms by their position.
 
-    def __init__(self, group: RankGroup, request: RunRequest, deadline: float) -> None:
+    library_elements: elements of the whole vector that an algorithm of the library is measured on where these are not
+                      those of the programs, by its name and the position of the size in the request
+    """
+
+    def __init__(
+        self,
+        group: RankGroup,
+        request: RunRequest,
+        deadline: float,
+        library_elements: Mapping[tuple[str, int], int] | None = None,
+    ) -> None:
         self._group = group
         self._request = request
         self._deadline = deadline
         self._names = [*request.programs, *map(library_result, request.library)]
+        self._library_elements = {
+            (library_result(name), size): elements for (name, size), elements in (library_elements or {}).items()
+        }
         self._random = random.Random(request.seed)  # noqa: S311 - an order, not a secret
         self._runs = 0
         self.traces: dict[str, tuple[ExecutionTrace, ...]] = {}
@@ -200,24 +329,26 @@ class MeasurementRounds:
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return the measurements per name, one per size in the order of the request; `traces` then has theirs."""
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
-        for requested_bytes in self._request.sizes_bytes:
-            element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
-            counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
-            size_bytes = divisible_size(requested_bytes, element_bytes, counts)
-            times_s = self._measure_size(size_bytes // element_bytes)
-            for name, runs in times_s.items():
+        element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
+        counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
+        for position, requested_bytes in enumerate(self._request.sizes_bytes):
+            shared = divisible_size(requested_bytes, element_bytes, counts) // element_bytes
+            elements = {name: self._library_elements.get((name, position), shared) for name in self._names}
+            for name, runs in self._measure_size(elements).items():
+                size_bytes = elements[name] * element_bytes
                 results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(runs), correct=True))
         return {name: tuple(sizes) for name, sizes in results.items()}
 
-    def _measure_size(self, elements: int) -> dict[str, list[float]]:
+    def _measure_size(self, elements: Mapping[str, int]) -> dict[str, list[float]]:
         times_s: dict[str, list[float]] = {name: [] for name in self._names}
         traces: dict[str, list[ExecutionTrace]] = {name: [] for name in self._request.programs}
         for round_number in range(-self._request.warmup, self._request.repeats):
             for program in self._random.sample(range(len(self._names)), len(self._names)):
-                seconds = self._run_once(program, elements)
+                name = self._names[program]
+                seconds = self._run_once(program, elements[name])
                 if round_number >= 0:
-                    times_s[self._names[program]].append(seconds)
-                    self._collect_trace(self._names[program], elements, traces)
+                    times_s[name].append(seconds)
+                    self._collect_trace(name, elements[name], traces)
         for name, collected in traces.items():
             if collected:
                 self.traces[name] = (*self.traces.get(name, ()), median_trace(collected))
@@ -237,6 +368,7 @@ class MeasurementRounds:
         request = self._request
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
         task["trace"] = request.trace and program < len(request.programs)
+        task["parts"] = self._parts(self._names[program], elements)
         doing = f"program {self._names[program]} ran on {elements} elements"
         self._group.request(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._group.timed_start(self._deadline, doing)
@@ -248,13 +380,22 @@ class MeasurementRounds:
             raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
         return seconds
 
+    def _parts(self, name: str, elements: int) -> int:
+        """Return into how many parts of at most the buffer's size chunks are cut; one where no buffer is asked for."""
+        settings = self._request.settings.get(name)
+        if settings is None or settings.buffer_bytes is None:
+            return 1
+        chunk_elements = elements // self._request.programs[name].chunks
+        chunk_bytes = chunk_elements * ELEMENT_TYPES[self._request.dtype].dtype.itemsize
+        return min(-(-chunk_bytes // settings.buffer_bytes), chunk_elements)
+
 
 def prepare_task(
     program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0, products: int = 0
-) -> dict[str, Any]:
+) -> Message:
     """Return the command to ranks to lay out the data of one run of the program of that number."""
-    task: dict[str, Any] = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
-    return task | {"run": run, "seed": seed, "products": products, "trace": False}
+    task: Message = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
+    return task | {"run": run, "seed": seed, "products": products, "parts": 1, "trace": False}
 
 
 SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it up and sends copies"

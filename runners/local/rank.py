@@ -7,83 +7,26 @@ ended the runner.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import gc
-import json
 import os
 import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from chorale.runners.engine.library import Engine, EngineError, load_library
-from chorale.runners.execution.rank_part import RankMemory, RankParts, is_silent
+from chorale.runners.engine.library import Engine, load_library
+from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
 from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
-
-Message = dict[str, Any]
-
-_LENGTH = struct.Struct("<I")
-_MAX_BYTES = 2**30
-
-
-class FramedSocket:
-    """One end of a control socket: length-prefixed JSON, nothing executable.
-
-    `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError.
-    """
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self.fileno, self.close = stream.fileno, stream.close
-
-    def send(self, document: Message, deadline: float | None = None) -> None:
-        """Write `document`. Raises OSError when the other end is gone."""
-        body = json.dumps(document, separators=(",", ":")).encode()
-        self._limit(deadline)
-        self._stream.sendall(_LENGTH.pack(len(body)) + body)
-
-    def receive(self, deadline: float | None = None) -> Message | None:
-        """Return the next document, None when the other end is gone."""
-        head = self._read(_LENGTH.size, deadline)
-        if head is None:
-            return None
-        (length,) = _LENGTH.unpack(head)
-        if length > _MAX_BYTES:
-            raise ConnectionError(f"control message of {length} bytes")
-        body = self._read(length, deadline)
-        return None if body is None else dict(json.loads(body))
-
-    def _read(self, length: int, deadline: float | None) -> bytes | None:
-        content = bytearray(length)
-        view = memoryview(content)
-        while view:
-            self._limit(deadline)
-            try:
-                count = self._stream.recv_into(view)
-            except ConnectionResetError:
-                return None
-            if count == 0:
-                return None
-            view = view[count:]
-        return bytes(content)
-
-    def _limit(self, deadline: float | None) -> None:
-        remaining = None if deadline is None else deadline - time.monotonic()
-        if remaining is not None and remaining <= 0:
-            raise TimeoutError
-        self._stream.settimeout(remaining)
-
 
 MATRIX_SIDE = 128
 
@@ -125,59 +68,25 @@ class ComputeLoad:
         self._end_s = time.monotonic()
 
 
-class LocalRank:
-    """One rank. Commands arrive on `control`, each with its answer:
+class LocalRank(SocketRank):
+    """One rank of the local runner. Commands besides those of every rank:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address
-    ports    a name at which to listen for the ports of plans             -> listening
     gloo     where the ranks meet for Gloo's collectives                  -> joined
     load     the rank's part of every program, and where the others are   -> loaded
-    prepare  a program, a size, fresh data and what to compute            -> ready
-    go       the time at which to start, and the limit                    -> done with the time of the end of both
-    check    whether every element is right                               -> checked
-    trace    what each step of the last run took, if it was to be traced  -> traced
-    status   what the blocks of a run that came to the limit waited for   -> blocked
 
-    End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
+    `prepare` also says what to compute beside the run, whose end is that of both.
     """
 
     def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
-        self._control, self._engine, self._plans = control, engine, plans
-        self._rank, self._ranks = rank, ranks
-        self._parts = RankParts(engine, rank, _run_gloo, plans)
+        super().__init__(control, RankParts(engine, rank, _run_gloo, plans))
+        self._engine, self._plans, self._rank, self._ranks = engine, plans, rank, ranks
         self._load_beside = ComputeLoad()
-        self._task: Message = {"program": 0, "products": 0}
-
-    def serve(self) -> None:
-        """Work until the runner is gone."""
-        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
-        gc.freeze()  # what the launcher imported need not be looked at again for each run
-        commands: dict[str, Callable[[Message], Message | None]] = {
-            "listen": lambda command: {"answer": "listening", "address": self._engine.listen(command["address"])},
-            "ports": self._listen_for_ports,
+        self._commands |= {
+            "listen": lambda command: {"answer": "listening", "address": engine.listen(command["address"])},
             "gloo": self._join_gloo,
             "load": self._load,
-            "prepare": self._prepare,
-            "go": self._go,
-            "check": lambda _: {"answer": "checked", "complaint": self._parts.complaint()},
-            "trace": lambda _: {"answer": "traced", "trace": self._parts.trace()},
-            "status": lambda _: {
-                "answer": "blocked", "program": self._task["program"], "blocks": self._parts.blocked
-            },
-        }  # fmt: skip
-        while (command := self._control.receive()) is not None:
-            try:
-                answer = commands[command["do"]](command)
-            except EngineError as error:
-                if not is_silent(error):
-                    raise
-                answer = None
-            if answer is not None:
-                self._control.send(answer)
-
-    def _listen_for_ports(self, command: Message) -> Message:
-        self._plans.listen(command["names"][self._rank])
-        return {"answer": "listening"}
+        }
 
     def _join_gloo(self, command: Message) -> Message:
         from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
@@ -190,28 +99,19 @@ class LocalRank:
         self._plans.close()
         if plans := self._parts.plans:
             self._plans.load(Path(command["plans"]), plans)
-        if command["ports"]:
-            self._plans.connect(command["ports"], command["deadline"])
         limit_s = max(0.0, command["deadline"] - time.monotonic())
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
         return {"answer": "loaded"}
 
-    def _prepare(self, command: Message) -> Message:
-        self._task = command
-        self._parts.prepare(command)
-        return {"answer": "ready"}
-
     def _go(self, command: Message) -> Message | None:
-        at_s = command["at"]
-        limit_s = max(0.0, command["deadline"] - max(at_s, time.monotonic()))
         if self._task["products"] > 0:
-            _wait_until(at_s)
+            _wait_until(command["at"])
             self._load_beside.start(self._task["products"])
-        end_s = self._parts.run(at_s, limit_s)
-        return None if end_s is None else {"answer": "done", "end": max(end_s, self._load_beside.wait())}
+        answer = super()._go(command)
+        return answer and {**answer, "end": max(answer["end"], self._load_beside.wait())}
 
 
-def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float) -> None:
+def _run_gloo(_: int, collective: Collective, memory: RankMemory, start_s: float, __: float) -> None:
     from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
 
     _wait_until(start_s)
@@ -288,7 +188,8 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
             _live_no_longer_than(launcher)
             if number == NETWORK:
                 _be_network(control, task)
-            _be_rank(control, number, len(controls), task)
+            channel = FramedSocket(control)
+            be_rank(channel, partial(_serve_as_rank, channel, number, len(controls), task))
         children[pid] = number
     for stream in streams[1:]:
         stream.close()
@@ -311,23 +212,13 @@ def _be_network(control: socket.socket, task: Message) -> NoReturn:
         os._exit(1)
 
 
-def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> NoReturn:
-    """Serve as a rank, then end this process without returning into the launcher's code."""
-    code = 1
-    channel = FramedSocket(control)
-    try:
-        if task["namespaces"]:
-            launcher = os.getppid()
-            enter_namespaces(tuple(task["namespaces"][rank]))
-            _live_no_longer_than(launcher)  # new rights undo it
-        engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
-        LocalRank(channel, engine, plans, rank, ranks).serve()
-        code = 0
-    except Exception as error:  # whatever it was, the runner hears of it
-        with contextlib.suppress(OSError):
-            channel.send({"answer": "error", "message": f"{type(error).__name__}: {error}"})
-    finally:
-        os._exit(code)
+def _serve_as_rank(channel: FramedSocket, rank: int, ranks: int, task: Message) -> None:
+    if task["namespaces"]:
+        launcher = os.getppid()
+        enter_namespaces(tuple(task["namespaces"][rank]))
+        _live_no_longer_than(launcher)  # new rights undo it
+    engine, plans = Engine(rank, ranks, Path(task["library"])), RankPlans(rank, ranks, task["memory"])
+    LocalRank(channel, engine, plans, rank, ranks).serve()
 
 
 def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> None:

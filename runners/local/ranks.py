@@ -6,19 +6,17 @@ import contextlib
 import os
 import secrets
 import select
-import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from chorale.runners.api.base import FailureKind, StuckInstruction
 from chorale.runners.api.programs import (
@@ -31,14 +29,13 @@ from chorale.runners.api.programs import (
 )
 from chorale.runners.engine.build import build_native
 from chorale.runners.engine.library import engine_library
-from chorale.runners.execution.rank_part import RankPart
-from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
+from chorale.runners.execution.rank_part import FramedSocket, Message, RankPart
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.local.network_target import network_target
-from chorale.runners.local.rank import NETWORK, FramedSocket, Message
+from chorale.runners.local.rank import NETWORK
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.plans.encoding import port_pairs
 from chorale.runners.plans.library import plan_library
 from chorale.runners.process_launch.processes import FABRIC, LOOPBACK, rank_environment
 from chorale.synth.errors import Unavailable
@@ -125,8 +122,6 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
 _ANSWER_S = 1.0  # for what is left to say after a failure
 _SETTLE_S = 0.2  # for who was killed to be told from who complains of it
-_LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
-_LEAD_PER_RANK_S = 0.0002
 
 
 @cache
@@ -138,23 +133,19 @@ def native_code() -> tuple[Path, Path]:
     return engine_library(), network_program()
 
 
-class LocalRanks:
+class LocalRanks(SocketRanks):
     """One launcher and one process per rank of `topology`, alive until `close` or this process ends.
 
     There is a process for the network too, unless `placement` has the ranks reach one another without.
     uses_gloo: whether `load` may be asked for collectives of Gloo
-
-    Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after
-    that they are only good for `blocked_ranks` and `close`.
     """
 
     def __init__(
         self, topology: Topology, deadline: float, placement: RankLocations | None = None, uses_gloo: bool = False
     ) -> None:
+        super().__init__(topology.compute_count)
         self._placement = placement or RankLocations()
         self.uses_gloo = uses_gloo
-        self.ranks = range(topology.compute_count)
-        self.pids: list[int] = []
         self._programs: list[AnyProgram] = []
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-ranks-")
         self._token = secrets.token_bytes(16)
@@ -169,7 +160,7 @@ class LocalRanks:
         }
         pairs = [socket.socketpair() for _ in range(len(self.ranks) + 2)]
         launcher, network, *ranks = (end for end, _ in pairs)
-        self._launcher = FramedSocket(launcher)
+        self._launcher = self.watched = FramedSocket(launcher)
         self._network = NetworkControl(network, topology)
         self._channels = [FramedSocket(end) for end in ranks]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
@@ -202,87 +193,11 @@ class LocalRanks:
             "addresses": self._addresses,
             "plans": str(plan_library()) if only_plans(self._programs) else None,
         }
-        parts = [[RankPart.of(each, rank).to_json() for each in self._programs] for rank in self.ranks]
-        ports = self._ports(deadline)
         commands = [
-            head | {"programs": own + [call] * len(library), "ports": ends}
-            for own, ends in zip(parts, ports, strict=True)
-        ]
-        self.request(commands, deadline, "the programs were loaded")
-
-    def _ports(self, deadline: float) -> list[dict[str, Any] | None]:
-        """Let all ranks listen for the ports of plans; return what each must know to connect them, None without any."""
-        pairs = {pair for plan in only_plans(self._programs) for pair in port_pairs(plan)}
-        if not pairs:
-            return [None for _ in self.ranks]
-        names = [f"chorale-ports-{os.getpid()}-{secrets.token_hex(8)}-{rank}" for rank in self.ranks]
-        self.request({"do": "ports", "names": names}, deadline, "the ranks began to listen for ports")
-        head = {"names": names, "token": self._token.hex()}
-        return [
-            head
-            | {
-                "to": sorted(target for source, target in pairs if source == rank),
-                "from": sorted(source for source, target in pairs if target == rank),
-            }
+            head | {"programs": [RankPart.of(each, rank).to_json() for each in self._programs] + [call] * len(library)}
             for rank in self.ranks
         ]
-
-    def send(self, command: Message | Sequence[Message], deadline: float) -> None:
-        """Send `command` to every rank, or the n-th of several to the n-th rank."""
-        for rank, channel in enumerate(self._channels):
-            try:
-                channel.send(command if isinstance(command, dict) else command[rank], deadline)
-            except TimeoutError:
-                raise DeadlinePassed(f"rank {rank} did not listen") from None
-            except OSError:
-                raise self._death() from None
-
-    def receive(self, deadline: float, doing: str) -> Mapping[int, Message]:
-        """Return one answer of each rank; `doing` says what they do, for the error message."""
-        replies: dict[int, Message] = {}
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._launcher, selectors.EVENT_READ, -1)
-            for rank, channel in enumerate(self._channels):
-                selector.register(channel, selectors.EVENT_READ, rank)
-            while len(selector.get_map()) > 1:
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    raise DeadlinePassed(doing)
-                for key, _ in ready:
-                    replies[key.data] = self._read(key.data, deadline)
-                    selector.unregister(key.fileobj)
-        return replies
-
-    def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
-        """Send `command` to every rank and return the answer of each."""
-        self.send(command, deadline)
-        return self.receive(deadline, doing)
-
-    def timed_start(self, deadline: float, doing: str) -> float:
-        """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
-        start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
-        self.send({"do": "go", "at": start, "deadline": deadline}, deadline)
-        ends = self.receive(deadline, doing)
-        return float(max(answer["end"] for answer in ends.values()) - start)
-
-    def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""
-        deadline = time.monotonic() + _ANSWER_S
-        blocked: dict[int, list[StuckInstruction] | None] = dict.fromkeys(self.ranks)
-        with selectors.DefaultSelector() as selector:
-            for rank in self.ranks:
-                with contextlib.suppress(OSError):
-                    self._channels[rank].send({"do": "status"}, deadline)
-                    selector.register(self._channels[rank], selectors.EVENT_READ, rank)
-            while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
-                for key, _ in ready:
-                    answer = None
-                    with contextlib.suppress(OSError):
-                        answer = self._channels[key.data].receive(deadline)
-                    if answer is None or answer["answer"] == "blocked":
-                        selector.unregister(key.fileobj)
-                        blocked[key.data] = None if answer is None else self._stuck(key.data, answer)
-        return blocked
+        self.request(commands, deadline, "the programs were loaded")
 
     def close(self, gracefully: bool = True) -> None:
         """End and reap every process, which takes no grace. Safe to call twice."""
@@ -328,21 +243,10 @@ class LocalRanks:
             for block, step, why in answer["blocks"]
         ]
 
-    def _read(self, rank: int, deadline: float) -> Message:
-        """Return the reply of a rank; a death or an error becomes RunStopped."""
-        if rank < 0:
-            raise self._death()
-        try:
-            answer = self._channels[rank].receive(deadline)
-        except TimeoutError:
-            raise DeadlinePassed(f"rank {rank} spoke") from None
-        if answer is None:
-            raise self._death()
-        if answer["answer"] == "error":
-            if select.select([self._launcher], (), (), _SETTLE_S)[0]:
-                raise self._death()
-            raise RunStopped(FailureKind.CRASH, f"rank {rank} failed: {answer['message']}", rank)
-        return answer
+    def _refusal(self, rank: int, message: str) -> RunStopped:
+        if select.select([self._launcher], (), (), _SETTLE_S)[0]:
+            return self._death()
+        return RunStopped(FailureKind.CRASH, f"rank {rank} failed: {message}", rank)
 
     def _death(self) -> RunStopped:
         """Return who died of what. Whoever only loses a neighbour stays, so the first to die is the cause."""

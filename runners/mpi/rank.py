@@ -93,7 +93,7 @@ class MpiCalls:
                 forced = algorithms.force(self._communicator, collective, name.removeprefix(PREFIX))
                 self._forced[collective, name] = forced
 
-    def run(self, number: int, collective: Collective, memory: RankMemory, start_s: float) -> None:
+    def run(self, number: int, collective: Collective, memory: RankMemory, start_s: float, _: float) -> None:
         """Start at `start_s` and return when the rank has its result, however long that takes."""
         algorithm = self._forced.get((collective.name, self._names[number - self._first]))
         communicator = self._communicator if algorithm is None else algorithm.communicator

@@ -70,7 +70,7 @@ class OneCclParts:
         return self.root / ARCHIVE
 
     def runtime_files(self) -> dict[str, bytes]:
-        """Return what a process of the interpreter needs beside itself, by the names that it is looked for."""
+        """Return what a rank needs beside our libraries, by the names that it is looked for."""
         libfabric = (self.root / LIBFABRIC).read_bytes()
         provider = (self.root / TCP_PROVIDER).read_bytes()
         return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": provider}
@@ -106,25 +106,22 @@ def _has_headers(folder: Path, version: Version) -> bool:
     return ".".join(numbers) == version
 
 
-SOURCES = Path(__file__).parent / "interpreter"
-INTERPRETER = "interpreter"
-"""Name of the executable."""
+SOURCES = Path(__file__).parent / "native"
 
 _LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 
 
-def build_interpreter(version: Version = DEFAULT_VERSION) -> Path:
-    """Return the interpreter's executable, built first if that was not done before.
+def build_library(version: Version = DEFAULT_VERSION) -> Path:
+    """Return the library of native/oneccl.cpp, built first if that was not done before.
 
     Raises Unavailable, with the command that helps, without a compiler or oneCCL's packages.
     """
     parts = find_parts(version)
-    sources = (*sorted(SOURCES.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
     target = NativeTarget(
-        INTERPRETER,
-        sources,
-        flags=("-O3", "-s"),
-        includes=(SOURCES, NATIVE, parts.include),
+        "libchorale_oneccl.so",
+        tuple(sorted(SOURCES.glob("*.cpp"))),
+        flags=("-O3", "-s", "-shared", "-fPIC"),
+        includes=(NATIVE, parts.include),
         linked=(str(parts.archive), *_LINKED),
     )
     return build_native(target)

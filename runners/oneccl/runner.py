@@ -1,111 +1,100 @@
-"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms."""
+"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms.
+
+oneCCL reads once, at its start, which algorithm serves which range of sizes. So each of its algorithms is measured at
+sizes of its own, a few elements apart, with a range for each.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
-from chorale.runners.execution.rounds import Environment, LiveRunner, RankGroup, RunStopped, run_failure_of
-from chorale.runners.fabric.fabric import find_fabric
+from chorale.runners.engine.library import engine_library
+from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.fabric.links import dishonest_size
-from chorale.runners.measurement.machine import Facts
-from chorale.runners.oneccl.install import (
-    DEFAULT_VERSION,
-    INTERPRETER,
-    PACKAGES,
-    Version,
-    build_interpreter,
-    find_parts,
-)
-from chorale.runners.oneccl.tasks import (
-    ALGORITHMS,
-    START_LIMIT_S,
-    InjectedFault,
-    RankProcesses,
-    RunEntry,
-    collect_measurements,
-    collect_traces,
-    crash_failure,
-    library_sizes,
-    run_descriptions,
-    run_order,
-    task_text,
-    timeout_failure,
-    wrong_result_failure,
-)
-from chorale.runners.process_launch.processes import CLUSTER, FABRIC, LOOPBACK, Host, LocalHost, require_network_kind
-from chorale.synth.errors import Unavailable
-from chorale.synth.topology.topology import Topology
+from chorale.runners.oneccl.install import DEFAULT_VERSION, PACKAGES, Version, build_library, find_parts
+from chorale.runners.oneccl.rank import ENGINE, LIBRARY
+from chorale.runners.oneccl.ranks import OneCclRanks, place_ranks
+from chorale.synth.collective import CollectiveName
+
+_RANGE_BYTES = 16
+
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    CollectiveName.ALLREDUCE: ("ring", "double_tree", "recursive_doubling", "rabenseifner", "2d", "nreduce"),
+    CollectiveName.ALLGATHER: ("ring", "naive", "flat", "multi_bcast"),
+    CollectiveName.REDUCE_SCATTER: ("ring", "naive"),
+    CollectiveName.BROADCAST: ("ring", "double_tree", "naive"),
+    CollectiveName.REDUCE: ("ring", "tree", "double_tree", "rabenseifner"),
+    CollectiveName.ALLTOALL: ("naive", "scatter"),
+}
+"""What oneCCL's build for CPUs has over libfabric, by collective."""
+
+VARIABLES: Mapping[str, str] = {
+    CollectiveName.ALLREDUCE: "CCL_ALLREDUCE",
+    CollectiveName.ALLGATHER: "CCL_ALLGATHERV",
+    CollectiveName.REDUCE_SCATTER: "CCL_REDUCE_SCATTER",
+    CollectiveName.BROADCAST: "CCL_BCAST",
+    CollectiveName.REDUCE: "CCL_REDUCE",
+    CollectiveName.ALLTOALL: "CCL_ALLTOALL",
+}
+"""The variable that says which algorithm serves which sizes."""
+
+_BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
+"""Collectives whose size, as oneCCL sees it, is that of one rank's shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlacement:
-    """The host of every rank, whether all are this machine, and facts that measurements there depend on.
-
-    honest_bytes: the smallest message that the network does not carry too fast
+class LibrarySizes:
+    """elements:    (algorithm, position in the request's sizes) -> elements of the whole vector it is measured on
+    environment: the variable that makes oneCCL choose the algorithms by these sizes
     """
 
-    hosts: Sequence[Host]
-    facts: Facts
-    is_here: bool = True
-    honest_bytes: int = 0
-    close: Callable[[], None] = lambda: None
+    elements: Mapping[tuple[str, int], int]
+    environment: Mapping[str, str]
 
 
-def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
-    """Return where the ranks of `topology` run.
-
-    where:  one of NETWORK_KINDS; None takes the fabric that is up for the topology, else the cluster
-    fabric: name of the fabric, needed where several are up
-
-    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such network.
-    """
-    require_network_kind(where)
-    if where == LOOPBACK:
-        return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
-    if where != CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
-        return RankPlacement(up.hosts(), up.facts(), honest_bytes=up.links.honest_bytes)
-    if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
-        return placement
-    rule = (
-        "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
-    )
-    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
-    raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
-
-
-def _cluster(topology: Topology) -> RankPlacement | None:
-    from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray takes a second to import
-
-    nodes = RayHosts(topology.compute_count)
-    if nodes.hosts is None:
-        nodes.close()
-        return None
-    facts = {"network": CLUSTER, "nodes": ",".join(host.name() for host in nodes.hosts)}
-    return RankPlacement(nodes.hosts, facts, is_here=False, close=nodes.close)
+def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
+    """Return at which sizes, each at least the one asked for, the algorithms of `request` are measured."""
+    element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+    ranks = request.topology.compute_count if collective in _BY_SHARD else 1
+    elements: dict[tuple[str, int], int] = {}
+    used: dict[int, str] = {}  # number of the range -> algorithm
+    for position, size_bytes in enumerate(request.sizes_bytes):
+        for algorithm in request.library:
+            number = -(-size_bytes // (ranks * _RANGE_BYTES))
+            while number in used:
+                number += 1
+            used[number] = algorithm
+            elements[algorithm, position] = number * _RANGE_BYTES // element_bytes * ranks
+    ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(used.items()))
+    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if used else {})
 
 
 MAX_RANKS = 256
-_REPORT_S = 1.5  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
+_WORK_BYTES = 40  # per element, to make and to check data
 
-_SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
+START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
+"""How long the ranks may take to find one another, before the time limit of the request counts."""
 
 
-class OneCclRunner(LiveRunner[RankGroup]):
+RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")
+
+
+class OneCclRunner(LiveRunner[OneCclRanks]):
     """Implements `Runner` with one process per rank, all programs and sizes of a request in each.
 
     fabric: name of the fabric; needed only where several have the topology
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.
             On loopback there is no network: times are about this machine's memory and scheduler
     version: of oneCCL
-    fault:  misbehaviour on purpose, for tests
 
-    The time limit of a request counts from when the ranks have found one another, for which they have
-    `START_LIMIT_S`; building the interpreter, once, is not counted either.
+    The time limit of a request counts from when the ranks have found one another; building native code, once, is not
+    counted either.
     """
 
     name = "oneccl"
@@ -116,13 +105,10 @@ class OneCclRunner(LiveRunner[RankGroup]):
         where: str | None = None,
         *,
         version: Version = DEFAULT_VERSION,
-        fault: InjectedFault | None = None,
     ) -> None:
         super().__init__()
         self._fabric, self._where = fabric, where
         self._version = version
-        self._misbehaviour = fault
-        self._placement: RankPlacement | None = None
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return oneCCL's own algorithms for `collective`."""
@@ -131,55 +117,33 @@ class OneCclRunner(LiveRunner[RankGroup]):
     def _fault(self, request: RunRequest) -> RequestFault | None:
         return validate_request(request, self.library, _faults)
 
-    def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
-        interpreter = build_interpreter(self._version)
-        self.close()
-        placement = self._placement = place_ranks(request.topology, self._where, self._fabric)
-        if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
+    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
+        native = {LIBRARY: build_library(self._version), ENGINE: engine_library()}
+        files = {name: path.read_bytes() for name, path in native.items()}
+        placement = place_ranks(request.topology, self._where, self._fabric)
+        is_here = not placement.address
+        if is_here and (reason := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, reason)
         if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
             raise RunStopped(FailureKind.REJECTED, reason)
         self._identify({"clock": "monotonic", **PACKAGES[self._version], **placement.facts}, environment)
-        files = {INTERPRETER: interpreter.read_bytes(), **find_parts(self._version).runtime_files()}
-        sizes = library_sizes(request, next(iter(request.without_plans.values())).collective.name)
-        order = run_order(request, sizes)
-        tasks = [task_text(request, order, rank, self._misbehaviour) for rank in range(request.topology.compute_count)]
-        deadline = time.monotonic() + START_LIMIT_S
-        with RankProcesses(placement.hosts) as processes:
-            processes.start(files, tasks, sizes.environment, deadline)
-            if not processes.wait(deadline + request.timeout_s + _REPORT_S):
-                return _failure(order, processes, environment)
-            return _outcome(request, order, processes, environment)
-
-    def _end(self, gracefully: bool) -> None:
-        """Let go of the hosts; processes end with their request."""
-        placement, self._placement = self._placement, None
-        if placement is not None:
-            placement.close()
+        programs = list(request.without_plans.values())
+        sizes = library_sizes(request, programs[0].collective.name)
+        start_limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(placement.hosts)
+        files |= find_parts(self._version).runtime_files()
+        ranks = self._group_for(
+            object(), lambda: OneCclRanks(placement, RANK, files, sizes.environment, start_limit)
+        )  # of this request alone
+        ranks.load(programs, request.library, start_limit)
+        rounds = MeasurementRounds(ranks, request, time.monotonic() + request.timeout_s, sizes.elements)
+        results = rounds.measure()
+        if not is_here:
+            environment["clock_error_us"] = ranks.clock_error_s * 1e6
+        self.close()
+        return Measurement(self.name, results, environment, rounds.traces)
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:
     most = min(MAX_RANKS, ELEMENT_TYPES[request.dtype].max_ranks)
     if (ranks := request.topology.compute_count) > most:
         yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {ranks}"
-
-
-def _failure(order: list[RunEntry], processes: RankProcesses, facts: Facts) -> RunFailure:
-    patience_s = _REPORT_S if crash_failure(processes) is None else _SETTLE_S
-    processes.wait_for_reports(time.monotonic() + patience_s)
-    if (stopped := crash_failure(processes)) is not None:
-        return run_failure_of(stopped, {}, facts)
-    return run_failure_of(*timeout_failure(processes, run_descriptions(order)), facts)
-
-
-def _outcome(request: RunRequest, order: list[RunEntry], processes: RankProcesses, facts: Facts) -> Outcome:
-    lines = [[line.split(" ", 2) for line in text.splitlines()[:-1]] for text in processes.texts("results")]
-    stopped = wrong_result_failure(run_descriptions(order), [[words[2] for words in of_rank] for of_rank in lines])
-    if stopped is not None:
-        return run_failure_of(stopped, {}, facts)
-    seconds = [
-        (max(int(words[1]) for words in run) - min(int(words[0]) for words in run)) / 1e9
-        for run in zip(*lines, strict=True)
-    ]
-    traces = collect_traces(request, order, processes.texts("trace"))
-    return Measurement(OneCclRunner.name, collect_measurements(request, order, seconds), facts, traces)

@@ -1,1 +1,1 @@
-"""Executes plans of MSCCL++ on real processes: memory that ranks share, sockets behind ports, an emulated switch."""
+"""Executes plans of MSCCL++ on real processes: memory that ranks share, proxies behind ports, an emulated switch."""

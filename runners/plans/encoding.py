@@ -23,11 +23,6 @@ def pieces_of_the_vector(plan: ExecutionPlan) -> int:
     return plan.chunks * pieces_of_a_chunk(plan, 1)
 
 
-def port_pairs(plan: ExecutionPlan) -> set[tuple[int, int]]:
-    """Return from whom to whom ports lead."""
-    return {(rank, peer) for rank, body in enumerate(plan.ranks) for peer in body.port_peers}
-
-
 @dataclass(frozen=True, slots=True)
 class PlanShape:
     """What ranks agree on: pieces of a chunk, counters of memory channels and of all, pieces of memory and packets."""

@@ -8,7 +8,7 @@ from chorale.runners.measurement.machine import Facts
 from chorale.synth.programs.plans.plan import ExecutionPlan, Kind, Operation
 
 MEMORY = "memory shared by the processes of ranks"
-PORTS = "Unix sockets, written by a proxy thread of the sending rank and read by a thread of the receiving one"
+PORTS = "memory shared by the processes of ranks, written by a proxy thread of the sending rank"
 SWITCH = "emulated: the rank that asks reads, adds and stores the memory of all ranks of the group"
 
 _STAND_INS: dict[Kind, tuple[str, str]] = {

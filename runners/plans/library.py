@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,19 +46,13 @@ class PlanExecutor:
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_plan_library(library or plan_library())
-        self._ranks = ranks
         self._open = self._library.chorale_plans_new(rank, ranks)
 
     def close(self) -> None:
-        """End the threads behind ports. Safe to call twice."""
+        """End the thread behind ports. Safe to call twice."""
         executor, self._open = self._open, None
         if executor:
             self._library.chorale_plans_free(executor)
-
-    def use_ports(self, outgoing: Sequence[int], incoming: Sequence[int]) -> None:
-        """Take over the connected sockets to and from each rank, -1 where there is none."""
-        numbers = ctypes.c_int * self._ranks
-        self._check(self._library.chorale_plans_ports(self._open, numbers(*outgoing), numbers(*incoming)))
 
     def load(self, words: array[int]) -> int:
         """Return the number of the plan that `words` (of `encode_plan`) say; PlanError if they say none."""
@@ -77,9 +70,9 @@ class PlanExecutor:
         )
         return RankRegion(size.value, data.value)
 
-    def bind(self, plan: int, memory: int, piece_bytes: int, type_: DataType, context: int) -> None:
-        """Use the memory of all ranks at the address `memory` from now on; `context` is the same number on all."""
-        self._check(self._library.chorale_plan_bind(self._open, plan, memory, piece_bytes, type_, context))
+    def bind(self, plan: int, memory: int, piece_bytes: int, type_: DataType) -> None:
+        """Use the memory of all ranks at the address `memory` from now on."""
+        self._check(self._library.chorale_plan_bind(self._open, plan, memory, piece_bytes, type_))
 
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
         """Take part in one call; return its end on CLOCK_MONOTONIC in ns. PlanError where it does not end in time."""
@@ -113,10 +106,9 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
         "chorale_plans_free": (None, (pointer,)),
         "chorale_plans_error": (text, (pointer,)),
         "chorale_plans_blocked": (text, (pointer,)),
-        "chorale_plans_ports": (ctypes.c_int, (pointer, pointer, pointer)),
         "chorale_plan_load": (number, (pointer, pointer, size)),
         "chorale_plan_shape": (ctypes.c_int, (pointer, number, size, pointer, pointer)),
-        "chorale_plan_bind": (ctypes.c_int, (pointer, number, pointer, size, ctypes.c_int, ctypes.c_uint64)),
+        "chorale_plan_bind": (ctypes.c_int, (pointer, number, pointer, size, ctypes.c_int)),
         "chorale_plan_execute": (ctypes.c_int, (pointer, number, ctypes.c_double, number, pointer)),
     }
     for name, (result, arguments) in signatures.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from chorale.runners.api.elements import Vector
 from chorale.runners.engine.library import DataType
 from chorale.runners.plans.encoding import pieces_of_the_vector
 from chorale.runners.plans.library import PlanExecutor
-from chorale.runners.plans.streams import PortListener, connect_ports
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.plans.moves import pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import ExecutionPlan
@@ -65,35 +64,16 @@ class RankPlans:
     def __init__(self, rank: int, ranks: int, memory: int) -> None:
         self._rank, self._ranks, self._memory = rank, ranks, memory
         self._executor: PlanExecutor | None = None
-        self._listener: PortListener | None = None
         self._parts: list[tuple[int, PlanBuffers]] = []
         self._contexts: dict[int, _Context] = {}
         self._size: tuple[int, str] = (0, "")
-        self._used_bytes = self._bindings = 0
-
-    def listen(self, name: str) -> None:
-        """Wait for ranks with ports that lead here, under `name`."""
-        if self._listener is not None:
-            self._listener.close()
-        self._listener = PortListener(name)
+        self._used_bytes = 0
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
         """Replace the plans by those of `parts`, words and buffers; the n-th is called n from now on."""
         self.close()
         self._executor = PlanExecutor(self._rank, self._ranks, library)
         self._parts = [(self._executor.load(array("q", words)), buffers) for words, buffers in parts]
-
-    def connect(self, ports: Mapping[str, Any], deadline: float) -> None:
-        """Make the streams behind ports; all ranks do so at the same time, once all of them listen.
-
-        ports: names that all listen at, a token of the job, to whom ports of this rank lead, and whose lead here
-        """
-        assert self._executor is not None
-        assert self._listener is not None
-        token = bytes.fromhex(ports["token"])
-        outgoing = connect_ports(ports["names"], ports["to"], token, self._rank)
-        incoming = self._listener.accept(ports["from"], token, self._ranks, deadline)
-        self._executor.use_ports(outgoing, incoming)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
         """Return views of the own memory: from the first chunk of the input on, and of the output; use them next."""
@@ -112,10 +92,10 @@ class RankPlans:
 
     def close(self) -> None:
         """Let go of the plans; threads end."""
-        self._forget()
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+        self._forget()
 
     def _forget(self) -> None:
         self._contexts.clear()
@@ -135,9 +115,8 @@ class RankPlans:
         shared = np.frombuffer(mmap.mmap(self._memory, total, offset=begin), dtype=np.uint8)
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
-        self._bindings += 1
         type_ = DataType[dtype.name.upper()]
-        self._executor.bind(number, shared.ctypes.data, piece_bytes, type_, self._bindings)
+        self._executor.bind(number, shared.ctypes.data, piece_bytes, type_)
         chunk_bytes = piece_bytes * part.pieces_of_a_chunk
         cells = own[region.data : region.data + part.layout.cells * chunk_bytes]
         input_, output = (

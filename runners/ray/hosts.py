@@ -26,15 +26,18 @@ class RayHosts:
     """One host on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
 
     Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
-    addresses. `hosts` is None if there is no such cluster, or if it has no node for each rank.
+    addresses. `hosts` is None if there is no such cluster, or if it has no node for each rank. `own_address`: of this
+    process, as nodes reach it.
     """
 
     def __init__(self, ranks: int) -> None:
         self.hosts: list[RayHost] | None = None
         self._cluster: RayCluster | None = None
+        self.own_address = ""
         if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
             return
         self._cluster = RayCluster()
+        self.own_address = str(ray.util.get_node_ip_address())
         nodes = nodes_by_rank([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
         if nodes is not None:
             self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]

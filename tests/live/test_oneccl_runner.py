@@ -20,10 +20,9 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
-from chorale.runners.oneccl import tasks
 from chorale.runners.oneccl.install import PACKAGES, Version
-from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
-from chorale.runners.oneccl.tasks import InjectedFault
+from chorale.runners.oneccl.ranks import RankPlacement
+from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
 from chorale.synth.collective import Collective, CollectiveName
@@ -39,7 +38,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.command import chorale
-from tests.conformance import runner_kit
+from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.checks import params
@@ -59,8 +58,7 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 @pytest.fixture
 def on_loopback(version: Version) -> OnLoopback:
-    """Return what makes a runner; its argument is a fault, if any."""
-    return lambda fault=None: OneCclRunner(where="loopback", version=version, fault=fault)
+    return lambda: OneCclRunner(where="loopback", version=version)
 
 
 def _pair(program: Program = PAIR, **others: object) -> RunRequest:
@@ -93,7 +91,7 @@ def test_every_library_algorithm_is_right_and_takes_its_turn(on_loopback: OnLoop
 def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
     on_loopback: OnLoopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(tasks.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
+    monkeypatch.setitem(runner_module.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
     with on_loopback() as runner:
         failure = failed(runner.submit(_pair(library=("direct",))), FailureKind.REJECTED)
     assert "can not select algo" in failure.message
@@ -152,27 +150,12 @@ def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:
     return failure.message
 
 
-def test_each_fault_is_reported_as_what_it_is(on_loopback: OnLoopback) -> None:
-    request = _pair(timeout_s=1.0)
-    with on_loopback(InjectedFault(1, "crash", run=1)) as runner:
-        assert _wrong(runner.submit(request), FailureKind.CRASH, 1) == "rank 1 was killed by SIGSEGV"
-    with on_loopback(InjectedFault(0, "wrong", run=2)) as runner:
-        message = _wrong(runner.submit(request), FailureKind.WRONG_RESULT, 0)
-        assert message.startswith("run 2, program on 1024 elements gave a wrong result on 1 of 2 ranks; rank 0: 1 of")
-    with on_loopback(InjectedFault(1, "hang", run=1)) as runner:
-        message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 1)
-        assert message.startswith("the time limit passed while run 1, program on 1024 elements; ")
-        assert "rank 0 block 0 instruction 1: waits for a message from rank 1" in message
-        assert "rank 1 block 0 instruction 0: could go on" in message
-    with on_loopback(InjectedFault(0, "slow", pause_us=600_000)) as runner:
-        message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 0)
-        assert "rank 0 block 0 instruction 1: could go on" in message
+def test_a_rank_that_is_slow_takes_its_time_and_is_no_failure(on_loopback: OnLoopback) -> None:
+    live_kit.a_rank_that_is_slow_takes_its_time_and_is_no_failure(on_loopback)
 
 
-def test_a_rank_that_is_a_little_slow_is_only_that(on_loopback: OnLoopback) -> None:
-    with on_loopback(InjectedFault(0, "slow", pause_us=50_000)) as runner:
-        (result,) = measured(runner.submit(_pair())).results["program"]
-    assert result.min_s > 2 * 0.05
+def test_a_rank_far_too_slow_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> None:
+    live_kit.a_rank_far_too_slow_is_a_timeout_that_names_it(on_loopback)
 
 
 ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monotonic", "1000")
@@ -191,19 +174,14 @@ def test_ranks_with_clocks_of_their_own_agree_on_times(
     assert 0 < result.median_s < 5
 
 
-def _interpreters() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [child for child in children if child.name() == "interpreter"]
-
-
 def _submit_and_meanwhile(runner: OneCclRunner, act: Callable[[psutil.Process], None]) -> tuple[Outcome, float]:
     """Submit a long request; once both ranks run, call `act` with the process of rank 1."""
 
     def soon() -> None:
-        while len(ranks := _interpreters()) < 2 or not all(Path(rank.cwd(), "joined").exists() for rank in ranks):
+        while not runner.pids:
             time.sleep(0.02)
-        (second,) = [rank for rank in ranks if rank.environ()["CCL_LOCAL_RANK"] == "1"]
-        act(second)
+        time.sleep(0.5)
+        act(psutil.Process(runner.pids[1]))
 
     thread = threading.Thread(target=soon)
     thread.start()
@@ -218,7 +196,7 @@ def test_a_killed_rank_is_named_with_its_signal(on_loopback: OnLoopback) -> None
     with on_loopback() as runner:
         outcome, _ = _submit_and_meanwhile(runner, lambda rank: rank.kill())
         assert _wrong(outcome, FailureKind.CRASH, 1) == "rank 1 was killed by SIGKILL"
-        assert not _interpreters()
+        assert not descendants()
         measured(runner.submit(_pair()))
 
 
@@ -227,7 +205,7 @@ def test_a_stopped_rank_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> N
         outcome, seconds = _submit_and_meanwhile(runner, lambda rank: rank.suspend())
         assert "rank 1 does not answer" in _wrong(outcome, FailureKind.TIMEOUT, 1)
     assert seconds < 1.5 + runner_kit.GRACE_S
-    assert not _interpreters()
+    assert not descendants()
 
 
 def test_runs_leak_neither_processes_nor_files_nor_descriptors(

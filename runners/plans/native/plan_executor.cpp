@@ -25,11 +25,10 @@ const char* reason(Kind kind) {
 
 }  // namespace
 
-PlanExecutor::PlanExecutor(const PlanOfRank& plan, PlanMemory memory, int type, uint64_t context, Ports* ports)
+PlanExecutor::PlanExecutor(const PlanOfRank& plan, PlanMemory memory, int type, Ports& ports)
     : plan_(plan),
       memory_(memory),
       type_(type),
-      context_(context),
       ports_(ports),
       heard_(plan.slots),
       semaphores_(plan.semaphores),
@@ -47,11 +46,9 @@ void PlanExecutor::call(int64_t deadline_ns) {
             moved |= advance(block);
             unfinished |= states_[block].at < plan_.blocks[block].size();
         }
-        if (!unfinished && (ports_ == nullptr || ports_->done(pushed_))) return;
+        if (!unfinished && ports_.done(pushed_)) return;
         idle = moved ? 0 : idle + 1;
         if (idle == 0) continue;
-        if (ports_ != nullptr)
-            if (const std::string error = ports_->error(); !error.empty()) throw std::runtime_error(error);
         if (idle % 16 == 0 && monotonic_ns() > deadline_ns) throw Unfinished("the time limit has passed", blocked());
         if (idle < patience)
             sched_yield();
@@ -102,7 +99,7 @@ bool PlanExecutor::perform(const Action& action, BlockState& state) {
             return true;
         case Kind::port_signal:
             for (const Counter& each : action.counters)
-                push({each.rank, context_, nullptr, 0, 0, false, static_cast<int64_t>(each.slot)});
+                pushed_ = ports_.push({nullptr, nullptr, 0, false, &memory_.counter(each)});
             return true;
         case Kind::wait: return wait(action, state);
         case Kind::acquire: return acquire(action, state);
@@ -207,19 +204,12 @@ bool PlanExecutor::move_by_port(const Action& action, BlockState& state) {
         const bool packets = !action.packets.empty();
         const Stretch& target = packets ? action.packets[0] : action.writes[0];
         const char* source = packets ? memory_.packets(action.takes[0], from, call_) : memory_.data(action.reads[0], from);
-        const char* there = packets ? memory_.packets(target, from, call_) : memory_.data(target, from);
-        const int64_t slot = action.counters.empty() ? -1 : static_cast<int64_t>(action.counters[0].slot);
-        const uint64_t offset = memory_.offset_in_rank(there, target.rank);
-        state.ticket = push({target.rank, context_, source, offset, packets ? 2 * bytes : bytes, packets, slot});
+        char* there = packets ? memory_.packets(target, from, call_) : memory_.data(target, from);
+        auto* counter = action.counters.empty() ? nullptr : &memory_.counter(action.counters[0]);
+        state.ticket = pushed_ = ports_.push({source, there, packets ? 2 * bytes : bytes, packets, counter});
         state.entered = true;
     }
-    return !action.flushes || ports_->done(state.ticket);
-}
-
-uint64_t PlanExecutor::push(const PortTask& task) {
-    if (ports_ == nullptr || !ports_->leads_to(task.rank))
-        throw std::runtime_error("no port leads to rank " + std::to_string(task.rank));
-    return pushed_ = ports_->push(task);
+    return !action.flushes || ports_.done(state.ticket);
 }
 
 std::string PlanExecutor::blocked() const {

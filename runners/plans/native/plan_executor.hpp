@@ -17,10 +17,9 @@ struct Unfinished : std::runtime_error {
 
 class PlanExecutor {
 public:
-    PlanExecutor(const PlanOfRank& plan, PlanMemory memory, int type, uint64_t context, Ports* ports);
+    PlanExecutor(const PlanOfRank& plan, PlanMemory memory, int type, Ports& ports);
 
-    // One call, which ends when all blocks have, and the ports have read what they were given. Throws Unfinished, and
-    // std::runtime_error where a port is broken.
+    // One call, which ends when all blocks have, and the ports have done what they were given. Throws Unfinished.
     void call(int64_t deadline_ns);
 
 private:
@@ -44,13 +43,12 @@ private:
     bool has_packets(const Action& action, BlockState& state, size_t from, size_t bytes);
     std::pair<size_t, size_t> range(const Action& action, const BlockState& state) const;
     std::string blocked() const;
-    uint64_t push(const PortTask& task);
 
     const PlanOfRank& plan_;
     PlanMemory memory_;
     int type_;
-    uint64_t context_, call_ = 0, pushed_ = 0;
-    Ports* ports_;
+    uint64_t call_ = 0, pushed_ = 0;
+    Ports& ports_;
     std::vector<uint64_t> heard_;  // signals that were waited for, of each counter
     std::vector<int64_t> semaphores_;
     struct Barrier {

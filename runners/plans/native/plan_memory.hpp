@@ -44,11 +44,6 @@ public:
     char* packets(const Stretch& at, size_t skipped, uint64_t call) const {
         return memory_ + at.rank * stride_ + packets_ + call % halves_ * half_ + 2 * (at.first * piece_ + skipped);
     }
-    // Where that is, counted from the beginning of the memory of its rank.
-    size_t offset_in_rank(const char* address, size_t rank) const {
-        return static_cast<size_t>(address - memory_) - rank * stride_;
-    }
-    char* own(size_t rank) const { return memory_ + rank * stride_; }
 
 private:
     size_t piece_ = 0, data_ = 0, packets_ = 0, half_ = 0, halves_ = 1, stride_ = 0;
@@ -78,6 +73,13 @@ inline void read_packets(char* data, const char* source, size_t bytes) {
     for (size_t at = 0; at < bytes; at += packet_data) {
         const auto value = static_cast<uint32_t>(words[at / packet_data].load(std::memory_order_relaxed));
         std::memcpy(data + at, &value, sizeof value);
+    }
+}
+
+inline void copy_packets(char* target, const char* source, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += sizeof(PacketWord)) {
+        const uint64_t word = reinterpret_cast<const PacketWord*>(source + at)->load(std::memory_order_relaxed);
+        reinterpret_cast<PacketWord*>(target + at)->store(word, std::memory_order_relaxed);
     }
 }
 

@@ -28,8 +28,8 @@ struct Loaded {
 struct chorale_plans {
     size_t rank, ranks;
     std::string error, blocked;
-    std::unique_ptr<Ports> ports;
     std::map<int64_t, Loaded> loaded;
+    Ports ports;
     int64_t next = 0;
 
     Loaded& of(int64_t number) {
@@ -72,13 +72,6 @@ void chorale_plans_free(chorale_plans* plans) { delete plans; }
 const char* chorale_plans_error(const chorale_plans* plans) { return plans->error.c_str(); }
 const char* chorale_plans_blocked(const chorale_plans* plans) { return plans->blocked.c_str(); }
 
-int chorale_plans_ports(chorale_plans* plans, const int* outgoing, const int* incoming) {
-    return plans->guarded([&] {
-        plans->ports = std::make_unique<Ports>(std::vector<int>(outgoing, outgoing + plans->ranks),
-                                               std::vector<int>(incoming, incoming + plans->ranks));
-    });
-}
-
 int64_t chorale_plan_load(chorale_plans* plans, const int64_t* words, size_t count) {
     const int status = plans->guarded(
         [&] { plans->loaded[plans->next].plan = decode_plan(words, count, plans->rank, plans->ranks); });
@@ -93,16 +86,14 @@ int chorale_plan_shape(chorale_plans* plans, int64_t plan, size_t piece_bytes, s
     });
 }
 
-int chorale_plan_bind(chorale_plans* plans, int64_t plan, void* memory, size_t piece_bytes, int type,
-                      uint64_t context) {
+int chorale_plan_bind(chorale_plans* plans, int64_t plan, void* memory, size_t piece_bytes, int type) {
     return plans->guarded([&] {
         Loaded& loaded = plans->of(plan);
         const size_t element = chorale::element_size(type);
         if (element == 0 || piece_bytes == 0 || piece_bytes % 8 != 0 || piece_bytes % element != 0)
             throw WrongPlan("pieces of chunks must be whole elements and multiples of 8 bytes");
         const PlanMemory shared(loaded.plan, piece_bytes, memory);
-        if (plans->ports) plans->ports->bind(context, shared.own(plans->rank), shared.bytes_of_a_rank());
-        loaded.executor = std::make_unique<PlanExecutor>(loaded.plan, shared, type, context, plans->ports.get());
+        loaded.executor = std::make_unique<PlanExecutor>(loaded.plan, shared, type, plans->ports);
     });
 }
 

@@ -1,73 +1,74 @@
-// Port channels: blocks put what is to be done into a queue, a proxy thread does it over sockets in that order, and at
-// the other end a thread writes what arrives into memory and counts signals.
+// Port channels: blocks put what is to be done into a queue, and a proxy thread does it in that order, in memory that
+// ranks share.
 #pragma once
 
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <map>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "plan_memory.hpp"
 
 namespace chorale::plans {
 
-// What a proxy does: send `bytes` from `source` to `target` in the memory of `rank`, then count up `slot`.
+// What a proxy does: copy `bytes` from `source` to `target`, by whole words where these are packets, then count up.
 struct PortTask {
-    size_t rank;
-    uint64_t context;
-    const char* source;
-    uint64_t target, bytes;
-    bool packets;
-    int64_t slot;  // -1: none
+    const char* source = nullptr;
+    char* target = nullptr;
+    size_t bytes = 0;
+    bool packets = false;
+    std::atomic<uint64_t>* counter = nullptr;  // null: none
 };
 
 class Ports {
 public:
-    // The sockets to and from each rank, -1 where there is none.
-    Ports(std::vector<int> outgoing, std::vector<int> incoming);
-    ~Ports();
+    Ports() = default;
     Ports(const Ports&) = delete;
     Ports& operator=(const Ports&) = delete;
+    ~Ports() {
+        {
+            const std::lock_guard lock(mutex_);
+            stopped_ = true;
+        }
+        work_.notify_all();
+        if (proxy_.joinable()) proxy_.join();
+    }
 
-    // From now on what arrives for `context` is written into `memory` of this rank.
-    void bind(uint64_t context, char* memory, size_t bytes);
-    void forget();
-
-    uint64_t push(const PortTask& task);  // its number, for `done`
-    bool done(uint64_t number);
-    bool leads_to(size_t rank) const { return outgoing_[rank] >= 0; }
-    std::string error();
+    // Returns the number of the task, for `done`.
+    uint64_t push(const PortTask& task) {
+        const std::lock_guard lock(mutex_);
+        if (!proxy_.joinable()) proxy_ = std::thread([this] { serve(); });
+        tasks_.push_back(task);
+        work_.notify_one();
+        return ++pushed_;
+    }
+    bool done(uint64_t number) const { return done_.load(std::memory_order_acquire) >= number; }
 
 private:
-    struct Room {
-        char* memory;
-        size_t bytes;
-    };
-    struct Header {
-        uint64_t context, target, bytes, packets;
-        int64_t slot;
-    };
+    void serve() {
+        for (std::unique_lock lock(mutex_);;) {
+            work_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
+            if (stopped_) return;
+            const PortTask task = tasks_.front();
+            tasks_.pop_front();
+            lock.unlock();
+            if (task.packets)
+                copy_packets(task.target, task.source, task.bytes);
+            else if (task.bytes > 0)
+                std::memcpy(task.target, task.source, task.bytes);
+            if (task.counter != nullptr) task.counter->fetch_add(1, std::memory_order_release);
+            done_.fetch_add(1, std::memory_order_release);
+            lock.lock();
+        }
+    }
 
-    void serve();
-    void receive();
-    bool receive_one(int stream);
-    void store(const Header& header, uint64_t at, const std::vector<char>& data, size_t count);
-    void fail(const std::string& what);
-
-    std::vector<int> outgoing_, incoming_;
-    std::mutex mutex_, rooms_mutex_;
+    std::mutex mutex_;
     std::condition_variable work_;
     std::deque<PortTask> tasks_;
-    uint64_t pushed_ = 0, done_ = 0;
+    uint64_t pushed_ = 0;
+    std::atomic<uint64_t> done_{0};
     bool stopped_ = false;
-    std::string error_;
-    std::map<uint64_t, Room> rooms_;
-    std::thread proxy_, receiver_;
+    std::thread proxy_;
 };
 
 }  // namespace chorale::plans

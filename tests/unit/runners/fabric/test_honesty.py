@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ from chorale.runners.fabric.links import dishonest_size, smallest_message_bytes
 from chorale.runners.mpi import runner as mpi
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.oneccl import runner as oneccl
-from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
+from chorale.runners.oneccl.ranks import RankPlacement
+from chorale.runners.oneccl.runner import OneCclRunner
 from tests.conformance.example_programs import star_broadcast
 from tests.conformance.runner_kit import RING, request_of
 
@@ -42,7 +44,8 @@ def test_a_library_is_taken_to_send_the_part_of_a_rank() -> None:
 
 
 def test_the_oneccl_runner_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oneccl, "build_interpreter", lambda *_: None)
+    monkeypatch.setattr(oneccl, "build_library", lambda *_: Path(__file__))
+    monkeypatch.setattr(oneccl, "engine_library", lambda *_: Path(__file__))
     monkeypatch.setattr(oneccl, "place_ranks", lambda *_: RankPlacement([], {}, honest_bytes=10**6))
     with OneCclRunner() as runner:
         outcome = runner.submit(request_of(RING, size_bytes=2**18))

@@ -1,4 +1,4 @@
-"""What the interpreter is built from and where it is kept; the live tests build the real one."""
+"""What the library is built from and where it is kept; the live tests build the real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from chorale.runners.oneccl import install
 from chorale.runners.oneccl import install as build
-from chorale.runners.oneccl.install import build_interpreter
+from chorale.runners.oneccl.install import build_library
 from chorale.synth.errors import InvalidInput, Unavailable
 
 ROOT = Path(__file__).parents[4]
@@ -105,7 +105,7 @@ def test_a_missing_compiler_is_unavailable_with_the_command(
     if chosen is not None:
         monkeypatch.setenv("CXX", chosen)
     with pytest.raises(Unavailable, match=rf"C\+\+ compiler is needed.*{found}.*apt-get install g\+\+"):
-        build_interpreter()
+        build_library()
 
 
 def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -121,37 +121,37 @@ COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning:
 
 def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = build_interpreter()
+    first = build_library()
     assert first.read_text() == "#built\n"
     log = (first.parent / "build.log").read_text()
     assert "-std=c++17" in log
     assert "warning: odd" in log
-    assert build_interpreter() == first
+    assert build_library() == first
     calls = [Path(output).name for output in (tmp_path / "calls").read_text().split()]
-    assert calls.count("interpreter") == 1
+    assert calls.count("libchorale_oneccl.so") == 1
     assert len(calls) == len(set(calls))
-    assert {path.name for path in first.parent.iterdir()} == {"build.lock", "build.log", "interpreter"}
+    assert {path.name for path in first.parent.iterdir()} == {"build.lock", "build.log", "libchorale_oneccl.so"}
 
 
 def test_whatever_it_is_made_from_changes_its_folder(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = build_interpreter()
+    first = build_library()
     (parts / build.ARCHIVE).write_text("another archive")
-    second = build_interpreter()
+    second = build_library()
     sources = tmp_path / "sources"
     sources.mkdir()
-    (sources / "main.cpp").write_text("int main() {}")
+    (sources / "other.cpp").write_text("int other;")
     monkeypatch.setattr(build, "SOURCES", sources)
-    third = build_interpreter()
+    third = build_library()
     assert len({first, second, third}) == 3
 
 
 def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "echo 'error: no such header' >&2; exit 1")
     with pytest.raises(Unavailable, match=r"must compile and link; got see .*build\.log") as failure:
-        build_interpreter()
+        build_library()
     (log,) = (tmp_path / "cache").rglob("build.log")
     assert str(log) in str(failure.value)
     assert "no such header" in log.read_text()

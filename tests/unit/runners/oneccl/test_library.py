@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.oneccl.tasks import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
+from chorale.runners.oneccl.runner import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
 from chorale.synth.collective import STANDARD, CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 

@@ -1,0 +1,128 @@
+"""The process of one rank over oneCCL, whose point-to-point calls carry the messages of the engine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from chorale.runners.engine.library import DataType, Engine, Status
+from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
+from chorale.runners.measurement.clocks import clock_identity
+from chorale.synth.collective import Collective, CollectiveName
+
+STORE_BYTES = 4096
+_PR_SET_TIMERSLACK = 29
+
+
+class OneCcl:
+    """The library of native/oneccl.cpp; `address` is that of the chorale_messages, once the others are joined."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._library.chorale_oneccl_error.restype = ctypes.c_char_p
+        self._library.chorale_oneccl_join.restype = ctypes.c_void_p
+        self._library.chorale_oneccl_join.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+        self._library.chorale_oneccl_messages.restype = ctypes.c_void_p
+        self._library.chorale_oneccl_messages.argtypes = (ctypes.c_void_p,)
+        self._library.chorale_oneccl_collective.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p),
+            *(ctypes.c_size_t, ctypes.c_double),
+        )
+        self._joined: int | None = None
+        self._rank = 0
+        self.address = 0
+
+    def store(self) -> bytes:
+        """Open the key-value store by which ranks find one another; return its address for all of them."""
+        address = ctypes.create_string_buffer(STORE_BYTES)
+        self._check(self._library.chorale_oneccl_store(address, STORE_BYTES))
+        return address.raw
+
+    def join(self, rank: int, ranks: int, store: bytes, channels: int) -> None:
+        """Join the others, which call this as well; messages have one of so many channels."""
+        self._rank = rank
+        self._joined = self._library.chorale_oneccl_join(rank, ranks, store, channels)
+        self._check(Status.OK if self._joined else Status.SYSTEM)
+        self.address = self._library.chorale_oneccl_messages(self._joined)
+
+    def collective(self, _: int, collective: Collective, memory: RankMemory, start_s: float, limit_s: float) -> None:
+        """Do oneCCL's own collective, by the algorithm that the variables of this process name for this size."""
+        source, target, root = memory.input, memory.output, collective.root or 0
+        elements = max(len(source), len(target))
+        if collective.name is CollectiveName.BROADCAST and self._rank == root:
+            target[:] = source  # it has one buffer only
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        status = self._library.chorale_oneccl_collective(
+            *(self._joined, collective.name.value.encode(), root, DataType[source.dtype.name.upper()]),
+            *(source.ctypes.data, target.ctypes.data, elements, limit_s),
+        )
+        if status == Status.TIMEOUT:
+            raise TimeoutError
+        self._check(status)
+
+    def _check(self, status: int) -> None:
+        if status != Status.OK:
+            raise RuntimeError(self._library.chorale_oneccl_error().decode(errors="replace"))
+
+
+class OneCclRank(SocketRank):
+    """One rank of the oneccl runner. Commands besides those of every rank:
+
+    load     the rank's part of every program, and where to join the others  -> loaded
+    clock                                                                    -> what the clock shows
+    """
+
+    def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
+        self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl
+        super().__init__(control, RankParts(self._engine, rank, oneccl.collective))
+        self._position = rank, ranks
+        self._commands |= {"load": self._load, "clock": lambda _: {"answer": "time", "time": time.monotonic()}}
+
+    def _load(self, command: Message) -> Message:
+        self._oneccl.join(*self._position, bytes.fromhex(command["store"]), command["channels"])
+        self._engine.use_messages(self._oneccl.address)
+        self._parts.load(command["part"])
+        return {"answer": "loaded"}
+
+
+LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
+"""Files of the working folder."""
+
+
+def main() -> None:
+    """Be the rank that the arguments say: where the runner listens, this rank, how many there are, its IP address; the
+    token that the runner knows it by is the variable CHORALE_TOKEN."""
+    meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    host, _, port = meeting.rpartition(":")
+    if host:
+        stream = socket.create_connection((host, int(port)))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        stream = socket.socket(socket.AF_UNIX)
+        stream.connect(meeting)
+    control = FramedSocket(stream)
+
+    def work() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond
+        addresses = psutil.net_if_addrs().items()
+        device = next((name for name, entries in addresses if any(one.address == address for one in entries)), None)
+        if device is None:
+            raise RuntimeError(f"no network interface has the address {address}")
+        os.environ |= {"FI_TCP_IFACE": device, "CCL_KVS_IFACE": device}
+        oneccl = OneCcl(Path.cwd() / LIBRARY)
+        store = oneccl.store().hex() if rank == 0 else ""
+        hello = {"answer": "hello", "rank": rank, "token": os.environ["CHORALE_TOKEN"], "pid": os.getpid()}
+        control.send(hello | {"clock": clock_identity(), "store": store})
+        OneCclRank(control, rank, ranks, oneccl).serve()
+
+    be_rank(control, work)
+
+
+if __name__ == "__main__":
+    main()
