@@ -14,7 +14,7 @@ from chorale.experiments.framework.run import run_experiment
 def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Experiment:
     """Return the experiment `name` on what `choose` makes of its cases."""
     experiment = load(name)
-    return replace(experiment, cases=lambda quick: choose(experiment.cases(quick)))
+    return replace(experiment, cases=choose(experiment.cases), quick=choose(experiment.chosen(quick=True)))
 
 
 def rows_of(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]], quick: bool = True) -> Sequence[Row]:

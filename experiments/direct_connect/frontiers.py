@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
+from chorale.experiments.direct_connect.plots import plot_all_sizes, plot_frontiers, plot_kinds
 from chorale.experiments.framework.comparison import PublishedRow, digits_of, published, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.synth.executor.serial import SerialExecutor
@@ -22,11 +23,6 @@ from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Opt
 NODES = (32, 64, 128, 256, 512, 1024)
 FINDER_FRONTIER_DEGREE = 4
 _QUICK_NODES = 256
-
-
-def _finder_frontier_cases(quick: bool) -> Sequence[int]:
-    """Return numbers of nodes."""
-    return [nodes for nodes in NODES if not quick or nodes <= _QUICK_NODES]
 
 
 def _rows(nodes: int) -> list[Row]:
@@ -96,12 +92,6 @@ def _differs(finding: FrontierPoint, row: PublishedRow) -> bool:
     return finding.candidate.steps < int(row.printed["steps"]) or finding.candidate.bandwidth_factor < least
 
 
-def _finder_frontier_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.direct_connect.plots import plot_frontiers  # noqa: PLC0415 (matplotlib is slow)
-
-    plot_frontiers(rows, path)
-
-
 FINDER_FRONTIER = Experiment(
     name="finder-frontier",
     question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
@@ -114,9 +104,10 @@ FINDER_FRONTIER = Experiment(
         Column("verified", lambda row: "yes" if row["verified"] else ""),
         "reason",
     ),
-    cases=_finder_frontier_cases,
+    cases=NODES,
+    quick=[nodes for nodes in NODES if nodes <= _QUICK_NODES],
     evaluate=_rows,
-    plot=_finder_frontier_plot,
+    plot=plot_frontiers,
 )
 
 
@@ -176,12 +167,6 @@ def _letters(tree: SpecTree | Number | Option) -> set[str]:
     if not isinstance(tree, FunctionCall):
         return set()
     return {_FUNCTIONS[tree.name]}.union(*map(_letters, tree.arguments))
-
-
-def _figure_15_cases(quick: bool) -> Sequence[tuple[bool, int, int]]:
-    """Return whether topologies are bidirectional, the largest number of nodes, and the distance between them."""
-    stride = _QUICK_STRIDE if quick else 1
-    return [(False, _LARGEST, stride), (True, _LARGEST, stride)]
 
 
 def _figure_15_frontiers(case: tuple[bool, int, int]) -> list[Any]:
@@ -257,8 +242,6 @@ def _finding(name: str, kinds: Sequence[Row]) -> Row:
 
 
 def _figure_15_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.direct_connect.plots import plot_kinds  # noqa: PLC0415 (matplotlib is slow)
-
     panels = {name: [row for row in rows if row["size"] == name and "curve" in row] for name in FIGURE_15_WORKLOADS}
     plot_kinds(panels, {_BIDIRECTIONAL: "0.6", _BOUND: "black"}, path)
 
@@ -273,7 +256,8 @@ FIGURE_15 = Experiment(
         Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
         "finding, reason",
     ),
-    cases=_figure_15_cases,
+    cases=[(False, _LARGEST, 1), (True, _LARGEST, 1)],  # bidirectional, most nodes, distance between sizes
+    quick=[(False, _LARGEST, _QUICK_STRIDE), (True, _LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_conclude,
     plot=_figure_15_plot,
@@ -290,12 +274,6 @@ FRONTIER_ALL_WORKLOADS: Mapping[str, Workload] = {
 
 _OURS: BaseSet = "all"
 _PAPERS: BaseSet = "paper"
-
-
-def _frontier_all_cases(quick: bool) -> Sequence[tuple[BaseSet, int]]:
-    """Return which bases are taken, and the largest number of nodes."""
-    largest = QUICK_LARGEST if quick else LARGEST
-    return [(_OURS, largest), (_PAPERS, largest)]
 
 
 def _frontier_all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
@@ -399,8 +377,6 @@ def _printed_us(row: PublishedRow, workload: Workload) -> Fraction:
 
 
 def _frontier_all_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.direct_connect.plots import plot_all_sizes  # noqa: PLC0415 (matplotlib is slow)
-
     plot_all_sizes(rows, tuple(FRONTIER_ALL_WORKLOADS), path)
 
 
@@ -432,7 +408,8 @@ FRONTIER_ALL = Experiment(
         Column("ours", lambda row: _cost(row, "ours")),
         "reason",
     ),
-    cases=_frontier_all_cases,
+    cases=[(_OURS, LARGEST), (_PAPERS, LARGEST)],
+    quick=[(_OURS, QUICK_LARGEST), (_PAPERS, QUICK_LARGEST)],
     evaluate=_frontier_all_frontiers,
     conclude=_frontier_all_conclude,
     plot=_frontier_all_plot,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count, pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ from chorale.experiments.direct_connect.quantities import alltoall_interval, mea
 from chorale.experiments.direct_connect.testbed import times_text
 from chorale.experiments.framework.comparison import finding_row, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
+from chorale.experiments.framework.plots import plot_panels
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
@@ -116,10 +117,8 @@ _FINDINGS = (
 )
 
 
-def _cases(quick: bool) -> Sequence[tuple[str, int]]:
-    """Return collectives and numbers of nodes; the largest all-to-alls, which take longest, first."""
-    sizes = [nodes for nodes in NODES if not quick or nodes <= _QUICK_NODES]
-    return [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for nodes in reversed(sizes)]
+_CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for nodes in reversed(NODES)]
+"""Collectives and numbers of nodes; the largest all-to-alls, which take longest, first."""
 
 
 def _answer(case: tuple[str, int]) -> list[Row]:
@@ -173,8 +172,6 @@ def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) ->
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {_ALLREDUCE: {}, _ALLTOALL: {}}
     for row in rows:
         for name, us in row.get("us", {}).items():
@@ -189,7 +186,8 @@ EXPERIMENT = Experiment(
     columns=columns(
         "collective, nodes, the first on=spec", Column("us", times_text), "finding, ours=value:.3g, reason"
     ),
-    cases=_cases,
+    cases=_CASES,
+    quick=[case for case in _CASES if case[1] <= _QUICK_NODES],
     evaluate=_answer,
     conclude=_conclude,
     plot=_plot,
@@ -202,17 +200,14 @@ BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
 """Up to so many nodes the schedule is made and verified, beyond that its exact cost is predicted."""
+_LINE_GRAPHS = [
+    (base, size, times)
+    for base, size in BASES.items()
+    for times in range(10)
+    if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
+]
+"""Bases, their numbers of nodes, and how often the line graph is taken."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
-
-
-def _figure_3_cases(quick: bool) -> Sequence[tuple[str, int, int, int]]:
-    """Return bases, their numbers of nodes, how often the line graph is taken, and up to what schedules are made."""
-    most = _QUICK_VERIFIED if quick else _VERIFIED
-    return [(base, size, times, most) for base, size in BASES.items() for times in _times(size)]
-
-
-def _times(size: int) -> list[int]:
-    return list(takewhile(lambda times: size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES, count()))
 
 
 def _figure_3_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
@@ -257,8 +252,6 @@ def _finding(rows: Sequence[Row]) -> Row:
 
 
 def _plot_figure_3(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     def lines(key: str) -> dict[str, list[tuple[float, float]]]:
         return {
             base: [(row["nodes"], float(Fraction(row[key]))) for row in rows if row["base"] == base] for base in BASES
@@ -282,7 +275,8 @@ FIGURE_3 = Experiment(
         _number("limit", "limit"),
         "known by=known_by, finding, reason",
     ),
-    cases=_figure_3_cases,
+    cases=[(*case, _VERIFIED) for case in _LINE_GRAPHS],
+    quick=[(*case, _QUICK_VERIFIED) for case in _LINE_GRAPHS],
     evaluate=lambda case: [_figure_3_row(*case)],
     conclude=_figure_3_conclusion,
     plot=_plot_figure_3,
@@ -297,9 +291,8 @@ _MAX_RATIO = 2
 """What the caption says: T_B is at most twice the least one."""
 
 
-def _figure_18_cases(quick: bool) -> Sequence[tuple[int, int, int]]:
+def _batches(stride: int) -> list[tuple[int, int, int]]:
     """Return degrees, and the first and the distance of the numbers of nodes: batches that take equally long."""
-    stride = _QUICK_STRIDE if quick else _STRIDE
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 
@@ -340,8 +333,6 @@ def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def _plot_figure_18(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     plot_panels({f"degree {row['degree']}": {"T_B over least": row["curve"]} for row in rows}, "N", "", path, "linear")
 
 
@@ -354,7 +345,8 @@ FIGURE_18 = Experiment(
         Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
         "at=spec, most steps over the least=steps_over_least, reason",
     ),
-    cases=_figure_18_cases,
+    cases=_batches(_STRIDE),
+    quick=_batches(_QUICK_STRIDE),
     evaluate=_scores,
     conclude=_figure_18_conclusion,
     plot=_plot_figure_18,

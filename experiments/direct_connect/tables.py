@@ -35,6 +35,7 @@ from chorale.experiments.framework.comparison import (
     with_optimal_factor,
 )
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import plot_panels
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, least_bandwidth_factor, least_steps
@@ -56,10 +57,6 @@ LINK_BITS_PER_US = NODE_BITS_PER_US // 4
 TABLE_4_GAP = Fraction(1, 200)
 _TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
 """Their all-to-all rates take 10 s to a minute each."""
-
-
-def _table_4_cases(quick: bool) -> Sequence[PublishedRow]:
-    return [row for row in published("4").rows if not (quick and row.topology in _TABLE_4_SLOW)]
 
 
 def _compare_table_4_row(row: PublishedRow) -> Row:
@@ -98,13 +95,10 @@ TABLE_4 = Experiment(
             "alltoall_us": "all-to-all, us",
         }
     ),
-    cases=_table_4_cases,
+    cases=published("4").rows,
+    quick=[row for row in published("4").rows if row.topology not in _TABLE_4_SLOW],
     evaluate=lambda row: [_compare_table_4_row(row)],
 )
-
-
-def _table_5_cases(_quick: bool) -> Sequence[PublishedRow]:
-    return published("5").rows
 
 
 def _compare_table_5_row(row: PublishedRow) -> Row:
@@ -130,7 +124,7 @@ TABLE_5 = Experiment(
     question="Do the best small bidirectional topologies take the steps that the paper printed, at optimal T_B?",
     source=published("5").source,
     columns=columns_of({"steps": "steps of an allreduce", "bandwidth_factor": "T_B (M/B)"}),
-    cases=_table_5_cases,
+    cases=published("5").rows,
     evaluate=lambda row: [_compare_table_5_row(row)],
 )
 
@@ -138,10 +132,6 @@ TABLE_5 = Experiment(
 TABLE_7_GAP = Fraction(1, 1000)
 """Between the bounds of a rate: about the digits that were printed."""
 _TABLE_7_QUICK_NODES = 128
-
-
-def _table_7_cases(quick: bool) -> Sequence[PublishedRow]:
-    return [row for row in published("7").rows if not quick or row.nodes <= _TABLE_7_QUICK_NODES]
 
 
 def _compare_table_7_row(row: PublishedRow) -> Row:
@@ -176,13 +166,10 @@ TABLE_7 = Experiment(
     columns=columns_of(
         {"steps": "T_L", "bandwidth_factor": "T_B (M/B)", "diameter": "diameter", "rate": "all-to-all rate"}
     ),
-    cases=_table_7_cases,
+    cases=published("7").rows,
+    quick=[row for row in published("7").rows if row.nodes <= _TABLE_7_QUICK_NODES],
     evaluate=lambda row: [_compare_table_7_row(row)],
 )
-
-
-def _table_8_cases(_quick: bool) -> Sequence[PublishedRow]:
-    return published("8").rows
 
 
 def _compare_table_8_row(row: PublishedRow) -> Row:
@@ -212,7 +199,7 @@ TABLE_8 = Experiment(
             "bandwidth_factor": "T_B (M/B)",
         }
     ),
-    cases=_table_8_cases,
+    cases=published("8").rows,
     evaluate=lambda row: [_compare_table_8_row(row)],
 )
 
@@ -223,13 +210,8 @@ _PRINTED_S = (
     ("torus:2x2", "<0.01"), ("torus:3x3", "<0.01"), ("torus:4x4", "<0.01"), ("torus:5x5", "0.01"),
     ("torus:6x6", "0.03"), ("torus:50x50", "61.1"),
 )  # fmt: skip
-_QUICK_NODES = 100
+_TABLE_6_SLOW = ("hypercube:10", "torus:50x50")
 _WARM_UP = "hypercube:3"
-
-
-def _table_6_cases(quick: bool) -> Sequence[tuple[str, str]]:
-    """Return specs and printed seconds."""
-    return [one for one in _PRINTED_S if not quick or parse_topology(one[0]).compute_count <= _QUICK_NODES]
 
 
 def _rows(case: tuple[str, str]) -> list[Row]:
@@ -277,8 +259,6 @@ def _row(spec: str, printed_s: str) -> Row:
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
     """Draw figure 10: what the schedules cost beside the least, a panel for each family and cost."""
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     keys = {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}
     panels = {
         f"{family}, {cost}": {
@@ -299,7 +279,8 @@ TABLE_6 = Experiment(
     columns=columns(
         "nodes, spec, printed s=printed_s, our s=seconds:.3g, T_L=steps, T_B (M/B)=bandwidth_factor, reason"
     ),
-    cases=_table_6_cases,
+    cases=_PRINTED_S,
+    quick=[case for case in _PRINTED_S if case[0] not in _TABLE_6_SLOW],
     evaluate=_rows,
     alone=True,
     plot=_plot,
@@ -377,10 +358,6 @@ _CLAIMS = (
 )
 
 
-def _table_9_cases(_quick: bool) -> Sequence[_Claim]:
-    return _CLAIMS
-
-
 def row_of(claim: _Claim) -> Row:
     """Return what is said of the instance beside what a verified schedule and the network itself show."""
     topology = parse_topology(claim.spec)
@@ -439,6 +416,6 @@ TABLE_9 = Experiment(
         *map(_both, ("optimal", "steps", "bfb", "reverse_symmetric", "self_loops", "parallel_links")),
         "reason",
     ),
-    cases=_table_9_cases,
+    cases=_CLAIMS,
     evaluate=lambda claim: [row_of(claim)],
 )

@@ -35,6 +35,7 @@ from chorale.experiments.direct_connect.testbed import (
 )
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
 from chorale.experiments.framework.live import measure_times
+from chorale.experiments.framework.plots import plot_panels
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
@@ -48,6 +49,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import simulate_program
 
+_ROWS_OF = {SIMULATED: simulated_rows, LIVE: live_rows}
 FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)
 _LEVELS = "trees have 6 to 8 levels, each a step of 13.33 us here; the fit is of other schedules and may not be theirs"
@@ -67,20 +69,12 @@ _FIGURE_6_CLAIMS = (
 )
 
 
-def _figure_6_cases(quick: bool) -> Sequence[tuple[str, int]]:
-    """Return where each number of nodes is tried, and how many they are."""
-    return [(SIMULATED, nodes) for nodes in FIGURE_6_NODES] + ([] if quick else [(LIVE, nodes) for nodes in LIVE_NODES])
-
-
 def _figure_6_rows(case: tuple[str, int]) -> list[Row]:
     where, nodes = case
-    rows_of = simulated_rows if where == SIMULATED else live_rows
-    return rows_of(nodes, contenders(nodes))
+    return _ROWS_OF[where](nodes, contenders(nodes))
 
 
 def _plot_figure_6(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row["kind"] == "times":
@@ -97,7 +91,8 @@ FIGURE_6 = Experiment(
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
     f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
     columns=COLUMNS,
-    cases=_figure_6_cases,
+    cases=[*((SIMULATED, nodes) for nodes in FIGURE_6_NODES), *((LIVE, nodes) for nodes in LIVE_NODES)],
+    quick=[(SIMULATED, nodes) for nodes in FIGURE_6_NODES],
     evaluate=_figure_6_rows,
     conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
     alone=True,
@@ -128,21 +123,7 @@ _FIGURE_13_CLAIMS = (
 )
 
 
-def _figure_13_cases(quick: bool) -> Sequence[str]:
-    return [SIMULATED] if quick else [SIMULATED, LIVE]
-
-
-def _figure_13_rows(where: str) -> list[Row]:
-    return (
-        simulated_rows(FIGURE_13_NODES, _FIGURE_13_RIVALS)
-        if where == SIMULATED
-        else live_rows(FIGURE_13_NODES, _FIGURE_13_RIVALS)
-    )
-
-
 def _plot_figure_13(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row["kind"] == "times":
@@ -161,8 +142,9 @@ FIGURE_13 = Experiment(
     f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s; "
     "NCCL by the two algorithms that it has, one ring and double binary trees",
     columns=COLUMNS,
-    cases=_figure_13_cases,
-    evaluate=_figure_13_rows,
+    cases=[SIMULATED, LIVE],
+    quick=[SIMULATED],
+    evaluate=lambda where: _ROWS_OF[where](FIGURE_13_NODES, _FIGURE_13_RIVALS),
     conclude=lambda parts: with_claims(_FIGURE_13_CLAIMS, parts),
     alone=True,
     plot=_plot_figure_13,
@@ -221,11 +203,6 @@ _LINES = (
 )  # fmt: skip
 
 
-def _figure_14_cases(quick: bool) -> Sequence[int]:
-    """Return numbers of nodes."""
-    return _FIGURE_14_QUICK_NODES if quick else FIGURE_14_NODES
-
-
 def _figure_14_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
     points = concatenate_rows(parts)
     return [*points, *(line.row(points) for line in _LINES)]
@@ -249,8 +226,6 @@ def _points(nodes: int) -> list[Row]:
 
 
 def _plot_figure_14(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     points = [row for row in rows if row["kind"] == "point"]
     panels = {}
     for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
@@ -285,7 +260,8 @@ FIGURE_14 = Experiment(
         Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
         Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
                if "slope" in row else ""), "reason"),
-    cases=_figure_14_cases,
+    cases=FIGURE_14_NODES,
+    quick=_FIGURE_14_QUICK_NODES,
     evaluate=_points,
     conclude=_figure_14_conclusion,
     alone=True,
@@ -312,11 +288,6 @@ _BETWEEN = (
     "the first gain is of steps that end everywhere before the next begin, the other of ranks that wait only for what "
     "they need, so that links which are idle in one step begin the next; what was measured lies between them"
 )
-
-
-def _cases(quick: bool) -> Sequence[tuple[str, str]]:
-    """Return where each torus is tried, and its spec."""
-    return [(_SIMULATED, spec) for spec in TORI] + ([] if quick else [(_LIVE, spec) for spec in LIVE_TORI])
 
 
 def _answer(case: tuple[str, str]) -> list[Row]:
@@ -393,8 +364,6 @@ def _gain(row: Row) -> float:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     timed = [row for row in rows if row["size_bytes"]]
     lines = {
         spec: {
@@ -424,7 +393,8 @@ EXPERIMENT = Experiment(
         Column("our gain", _ours),
         "without ends of steps=flowing_gain:+.0%, reason",
     ),
-    cases=_cases,
+    cases=[*((_SIMULATED, spec) for spec in TORI), *((_LIVE, spec) for spec in LIVE_TORI)],
+    quick=[(_SIMULATED, spec) for spec in TORI],
     evaluate=_answer,
     alone=True,
     plot=_plot,

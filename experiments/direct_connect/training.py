@@ -20,6 +20,7 @@ from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.training import TrainingProfile, iteration_seconds, load_profile, training_costs, training_row
+from chorale.tuner.plots.charts import plot_training
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100
 _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, section 8.4 and appendix A.4"
@@ -205,15 +206,14 @@ def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest,
         question=question,
         source=f"{_SOURCE}, {figure}",
         columns=_COLUMNS,
-        cases=lambda quick: [nodes for nodes in by_nodes if not quick or nodes <= at_once],
+        cases=list(by_nodes),
+        quick=[nodes for nodes in by_nodes if nodes <= at_once],
         evaluate=lambda nodes: by_nodes[nodes].rows(),
         plot=_plot,
     )
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 (matplotlib is slow)
-
     panels: dict[str, list[Row]] = {}
     for row in rows:
         if row["kind"] == "iteration":

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from chorale.experiments.forestcoll.plots import plot_tree_and_rings
 from chorale.experiments.framework.comparison import Interval, judge, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import plot_panels
 from chorale.experiments.framework.references import max_flows_reach, min_seconds
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -37,12 +39,6 @@ _LOWER = (
     "which costs nothing where an NVSwitch joins all GPUs of a box"
 )
 _NOT_PRINTED = "not in the paper: from four boxes on the links between them decide, for both"
-
-
-def _figure_9_cases(quick: bool) -> Sequence[tuple[str, int]]:
-    """Return what is asked, and of how many boxes."""
-    boxes = [count for count in BOXES if not quick or count <= _QUICK_BOXES]
-    return [(_SHARDS, BOXES[0]), *((_TIMES, count) for count in boxes)]
 
 
 def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
@@ -97,8 +93,6 @@ def _figure_9_row(spec: str, quantity: str, ours: Fraction, printed: str | None)
 
 
 def _figure_9_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.forestcoll.plots import plot_tree_and_rings  # noqa: PLC0415 (matplotlib is slow)
-
     over = [(row["nodes"], float(Fraction(row["ours"]))) for row in rows if "T_B" in row["quantity"]]
     plot_tree_and_rings(next(row["tree"] for row in rows if "tree" in row), GPUS, over, path)
 
@@ -110,7 +104,8 @@ FIGURE_9 = Experiment(
     columns=columns(
         "nodes, spec, quantity, printed", Column("ours", lambda row: short_text(Fraction(row["ours"]))), "reason"
     ),
-    cases=_figure_9_cases,
+    cases=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES)],
+    quick=[(_SHARDS, BOXES[0]), *((_TIMES, count) for count in BOXES if count <= _QUICK_BOXES)],
     evaluate=_figure_9_rows,
     plot=_figure_9_plot,
 )
@@ -118,7 +113,8 @@ FIGURE_9 = Experiment(
 
 FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
 """Boxes of each kind; the first of a family is what the others are compared with."""
-_QUICK_NODES = 256
+_NETWORKS = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
+_SLOW = ("a100:64", "a100:128", "mi250:32", "mi250:64")
 _REFERENCE_NODES = 64
 _SUB_SECOND, _TENS_OF_MINUTES = "below 1 s", "tens of minutes"
 _PRINTED: Mapping[str, str] = {"a100:2": _SUB_SECOND, "a100:4": _SUB_SECOND, "a100:128": _TENS_OF_MINUTES}
@@ -127,12 +123,6 @@ _MOST_S = {_SUB_SECOND: 1.0, _TENS_OF_MINUTES: 600.0}
 _PUBLIC_CODE = {"a100:4": "the public Python code takes 60 CPU seconds here"}
 _REPEATS = 3
 _SLOWER = "one core, which may be slower than theirs"
-
-
-def _figure_11_cases(quick: bool) -> Sequence[str]:
-    """Return specs."""
-    specs = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
-    return [spec for spec in specs if not quick or parse_topology(spec).compute_count <= _QUICK_NODES]
 
 
 def _conclude(rows: Sequence[Row]) -> list[Row]:
@@ -187,8 +177,6 @@ def _judged(spec: str, seconds: float, is_optimal: bool) -> Row:
 
 
 def _figure_11_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     def lines(key: str) -> dict[str, list[tuple[float, float]]]:
         return {
             family: [(row["nodes"], row[key]) for row in rows if row["spec"].startswith(family)] for family in FAMILIES
@@ -215,7 +203,8 @@ FIGURE_11 = Experiment(
         ),
         "reason",
     ),
-    cases=_figure_11_cases,
+    cases=_NETWORKS,
+    quick=[spec for spec in _NETWORKS if spec not in _SLOW],
     evaluate=_figure_11_row,
     conclude=_conclude,
     alone=True,
@@ -326,6 +315,6 @@ PIPELINE_EXAMPLES = Experiment(
     question="Do cuts, given k and switch removal come out as in the worked example of the pipeline paper?",
     source="Zhao et al., Bandwidth Optimal Pipeline Schedule for Collective Communication, figures 1 and 2",
     columns=columns("quantity, place, printed, ours, reason"),
-    cases=lambda _quick: ["figure 1"],
+    cases=["figure 1"],
     evaluate=_pipeline_examples_rows,
 )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from chorale.experiments.forestcoll.plots import plot_bandwidths
 from chorale.experiments.framework.comparison import Interval, judge
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.references import fit_two_points, predicted_gbps
@@ -64,11 +65,6 @@ _TABLE_2_BLIND = (
 )
 
 
-def _table_2_cases(_quick: bool) -> Sequence[tuple[str, str, str]]:
-    """Return fabrics, collectives and generators."""
-    return tuple(_TABLE_2_PRINTED)
-
-
 def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
     fabric, collective, generator = case
     recorded = {size: _recorded_gbps(*case, size) for size in SIZES}
@@ -121,8 +117,6 @@ def _table_2_row(
 
 
 def _plot_table_2(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.forestcoll.plots import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
-
     panels: dict[str, list[Row]] = {}
     for row in rows:
         panels.setdefault(f"{row['collective']}, {row['spec']}", []).append(row)
@@ -140,7 +134,7 @@ TABLE_2 = Experiment(
         Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
         "error=error:+.0%, reason",
     ),
-    cases=_table_2_cases,
+    cases=tuple(_TABLE_2_PRINTED),  # fabrics, collectives and generators
     evaluate=_table_2_rows,
     plot=_plot_table_2,
 )
@@ -170,11 +164,6 @@ _TABLE_3_BLIND = (
 )
 _NOT_OURS = "printed only: these schedules are neither published nor ours to make"
 _IN_THE_FIT = "in the fit"
-
-
-def _table_3_cases(_quick: bool) -> Sequence[tuple[str, str]]:
-    """Return collectives and generators."""
-    return tuple(_TABLE_3_PRINTED)
 
 
 def _table_3_rows(case: tuple[str, str]) -> list[Row]:
@@ -217,8 +206,6 @@ def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float
 
 
 def _plot_table_3(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.forestcoll.plots import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
-
     collectives = dict.fromkeys(row["collective"] for row in rows)
     plot_bandwidths({name: [row for row in rows if row["collective"] == name] for name in collectives}, path)
 
@@ -234,7 +221,7 @@ TABLE_3 = Experiment(
         Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
         "error=error:+.0%, reason",
     ),
-    cases=_table_3_cases,
+    cases=tuple(_TABLE_3_PRINTED),  # collectives and generators
     evaluate=_table_3_rows,
     plot=_plot_table_3,
 )

@@ -58,20 +58,26 @@ class Experiment:
 
     name:     on the command line
     source:   where the question, or what the answer is compared with, comes from
-    cases:    the cases in order; the argument says whether to leave out what takes longer than about ten seconds
+    cases:    the cases in order
     evaluate: the part of one case as JSON has it, by default its rows. It may run in another process, and its value
               is stored on disk: it must depend on the case, the code and, if `alone`, the machine only
     conclude: the rows of the result from the parts of all cases in order
     alone:    parts measure time or start processes: they run one at a time, in the calling process
     plot:     writes a picture of the rows to a .png, .svg or .pdf file; None where there is nothing to draw
+    quick:    the cases without those that take longer than about ten seconds, or shorter ones in their place; None: all
     """
 
     name: str
     question: str
     source: str
     columns: tuple[Column, ...]
-    cases: Callable[[bool], Sequence[Case]]
+    cases: Sequence[Any]
     evaluate: Callable[[Any], Any]
     conclude: Callable[[Sequence[Any]], Sequence[Row]] = concatenate_rows
     alone: bool = False
     plot: Callable[[Sequence[Row], Path], None] | None = None
+    quick: Sequence[Any] | None = None
+
+    def chosen(self, quick: bool) -> Sequence[Any]:
+        """Return the cases, `quick` those that take seconds."""
+        return self.cases if not quick or self.quick is None else self.quick

@@ -113,7 +113,7 @@ def run_experiment(
     store:  saves each part as soon as it is there; None saves nothing
     resume: take the parts that `store` has, and compute the others only
     """
-    cases = experiment.cases(quick)
+    cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store) if store and resume else {}
     missing = [number for number in range(len(cases)) if number not in parts]
     report_progress = _ProgressReporter(cases, missing, progress)
@@ -136,7 +136,7 @@ def run_experiment(
 
 def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> ExperimentResult | None:
     """Return the result if all of its parts were saved, else None; nothing is computed."""
-    cases = experiment.cases(quick)
+    cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store)
     return _conclude(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
 

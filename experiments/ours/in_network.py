@@ -126,7 +126,8 @@ FABRICS = Experiment(
         Column("NCCL published", _published_text),
         "processor s=planning_processor_s:.1f",
     ),
-    cases=lambda quick: [spec for spec in LARGEST_GAP if not (quick and spec in SLOW)],
+    cases=tuple(LARGEST_GAP),
+    quick=[spec for spec in LARGEST_GAP if spec not in SLOW],
     evaluate=_fabric_rows,
     alone=True,
 )
@@ -200,7 +201,7 @@ PUBLISHED_RATES = Experiment(
         "model=model_algbw:.0f, error=error:+.1%, alone=alone_algbw:.0f, bound=bound_algbw:.0f",
         "our schedule=schedule_algbw:.0f, source",
     ),
-    cases=lambda _quick: range(len(PUBLISHED)),
+    cases=range(len(PUBLISHED)),
     evaluate=_published_rows,
 )
 
@@ -252,14 +253,6 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
     }
 
 
-def _rows_of_able(batch: int) -> list[Row]:
-    return [_row(batch, random_able_fabric)]
-
-
-def _rows_of_mixed(batch: int) -> list[Row]:
-    return [_row(batch, random_mixed_fabric)]
-
-
 _COLUMNS = columns(
     Column("seeds", lambda row: f"{row['batch'] * BATCH} to {(row['batch'] + 1) * BATCH - 1}"),
     Column("at gap 0", lambda row: f"{row['at_gap_0']} of {row['networks']}"),
@@ -273,8 +266,9 @@ RANDOM = Experiment(
     question="Do schedules meet the bounds on random networks of up to 7 ranks and 4 switches, 1,000 in all?",
     source="ours; `random_able_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
     columns=_COLUMNS,
-    cases=lambda quick: range(1 if quick else BATCHES),
-    evaluate=_rows_of_able,
+    cases=range(BATCHES),
+    quick=range(1),
+    evaluate=lambda batch: [_row(batch, random_able_fabric)],
 )
 
 MIXED = Experiment(
@@ -282,8 +276,9 @@ MIXED = Experiment(
     question="And where links differ by direction, and switches only add, only multicast, or add little?",
     source="ours; `random_mixed_fabric` of `experiments/ours/quality.py`, seeds 0 to 999",
     columns=_COLUMNS,
-    cases=lambda quick: range(1 if quick else BATCHES),
-    evaluate=_rows_of_mixed,
+    cases=range(BATCHES),
+    quick=range(1),
+    evaluate=lambda batch: [_row(batch, random_mixed_fabric)],
 )
 
 
@@ -360,7 +355,8 @@ EXPERIMENT = Experiment(
                f"{row['ratio_interval'][1]:.2f})"),
         "ratio of bounds=ratio_of_bounds:.2f, of the bound=of_bound:.0%",
         Column("right", lambda row: "yes" if row["correct"] else "NO")),
-    cases=lambda quick: CASES[:1] if quick else CASES,
+    cases=CASES,
+    quick=CASES[:1],
     evaluate=_rows,
     alone=True,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
+from chorale.experiments.ours.plots import plot_efficiency, plot_sweeps
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
@@ -72,10 +73,6 @@ Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
 """Sweeps, sizes in bytes, and how often. All programs run side by side, round by round."""
 
 
-def _channels_live_cases(quick: bool) -> Sequence[Case]:
-    return [(SWEEPS, QUICK_SIZES, QUICK_REPEATS) if quick else (SWEEPS, SIZES, REPEATS)]
-
-
 def _channels_live_answer(case: Case) -> list[Row]:
     sweeps, sizes, repeats = case
     built = {point: _built(point) for sweep in sweeps for point in sweep.values.values()}
@@ -127,8 +124,6 @@ def _channels_live_rows(
 
 
 def _channels_live_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_sweeps  # noqa: PLC0415 (matplotlib is slow)
-
     plot_sweeps([row for row in rows if "value" in row], path)
 
 
@@ -145,7 +140,8 @@ CHANNELS_LIVE = Experiment(
         Column("spread", lambda row: f"{row['spread']:.0%}" if "value" in row else ""),
         "runner, reason",
     ),
-    cases=_channels_live_cases,
+    cases=[(SWEEPS, SIZES, REPEATS)],
+    quick=[(SWEEPS, QUICK_SIZES, QUICK_REPEATS)],
     evaluate=_channels_live_answer,
     alone=True,
     plot=_channels_live_plot,
@@ -181,11 +177,9 @@ class LiveCase:
     repeats: int
 
 
-def _engine_live_cases(quick: bool) -> Sequence[LiveCase]:
-    sizes, repeats = (_QUICK_SIZES, _QUICK_REPEATS) if quick else (_SIZES, _REPEATS)
-    specs = ("hypercube:3",) if quick else ("hypercube:3", "bipartite:4", "torus:3x3")
-    rates = (25,) if quick else (25, 100, 400)
-    runners = ("local",) if quick else tuple(_RUNNERS)
+def _live_cases(
+    specs: Sequence[str], rates: Sequence[int], runners: Sequence[str], sizes: Sequence[int], repeats: int
+) -> list[LiveCase]:
     return [
         LiveCase(spec, rate, runner, tuple(size for size in sizes if size <= _LARGEST_BYTES[rate]), repeats)
         for spec in specs
@@ -245,8 +239,6 @@ def _engine_live_rows(case: LiveCase, live: LiveRun, measurement: Measurement, b
 
 
 def _engine_live_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_efficiency  # noqa: PLC0415 (matplotlib is slow)
-
     plot_efficiency([row for row in rows if "efficiency" in row], path)
 
 
@@ -266,7 +258,8 @@ ENGINE_LIVE = Experiment(
         Column("best built-in over it", _ratio),
         "spread=spread:.0%, load=load_average:.1f, reason",
     ),
-    cases=_engine_live_cases,
+    cases=_live_cases(("hypercube:3", "bipartite:4", "torus:3x3"), (25, 100, 400), tuple(_RUNNERS), _SIZES, _REPEATS),
+    quick=_live_cases(("hypercube:3",), (25,), ("local",), _QUICK_SIZES, _QUICK_REPEATS),
     evaluate=_engine_live_answer,
     alone=True,
     plot=_engine_live_plot,

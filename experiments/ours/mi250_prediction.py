@@ -6,9 +6,9 @@ import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.ours.plots import plot_predictions
 from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
 from chorale.runners.simulated.calibration import Calibration, Observation, TimeTerms, calibrate
@@ -78,11 +78,6 @@ OTHER_BUFFERS = "blind: the cost of a loop over a buffer is taken as alpha, what
 SIMILAR_PROGRAMS = "the other two programs have equally many messages: they cannot tell overhead from the constant"
 
 
-def _cases(quick: bool) -> Sequence[bool]:
-    """Return the one case, whether only runs in the fit count: a fit needs all of them."""
-    return [quick]
-
-
 def _rows(fitted_only: bool) -> list[Row]:
     runs = [run for run in mi250_runs() if not fitted_only or run.buffer_bytes == FITTED_BUFFER_BYTES]
     observations = _observations(runs)
@@ -135,12 +130,6 @@ def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
     return OTHER_BUFFERS if run.size_bytes >= LARGE_BYTES else SHORT_PIPELINE
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_predictions  # noqa: PLC0415 (matplotlib is slow)
-
-    plot_predictions(rows, path)
-
-
 EXPERIMENT = Experiment(
     name="mi250-prediction",
     question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
@@ -152,7 +141,8 @@ EXPERIMENT = Experiment(
         "measured us=measured_us:.1f, predicted us=predicted_us:.1f, error=error:+.0%",
         "not in the fit=unseen_error:+.0%, reason",
     ),
-    cases=_cases,
+    cases=[False],  # whether only runs in the fit count: a fit needs all of them
+    quick=[True],
     evaluate=_rows,
-    plot=_plot,
+    plot=plot_predictions,
 )

@@ -13,6 +13,8 @@ import numpy as np
 
 from chorale.experiments.framework.comparison import short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.ours.plots import plot_side_by_side
 from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -58,13 +60,13 @@ class _Intact:
         return f"without({self.topology.spec};{';'.join(f'link={ids[low]}-{ids[high]}' for low, high in lost)})"
 
 
-def _failure_quality_cases(quick: bool) -> Sequence[tuple[str, int, int]]:
-    """Return networks, how many percent of their links fail, and the seeds that choose which."""
-    chosen = [spec for spec in FAILURE_QUALITY_NETWORKS if not (quick and spec in _SLOW)]
-    seeds = SEEDS[:1] if quick else SEEDS
-    return [
-        (spec, percent, seed) for spec in chosen for percent in PERCENT for seed in (seeds if percent else seeds[:1])
-    ]
+_FAILURES = [
+    (spec, percent, seed)
+    for spec in FAILURE_QUALITY_NETWORKS
+    for percent in PERCENT
+    for seed in (SEEDS if percent else SEEDS[:1])
+]
+"""Networks, how many percent of their links fail, and the seeds that choose which."""
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
@@ -94,8 +96,6 @@ def _quality(survivor: Topology, method: str, least: Fraction) -> Row:
 
 
 def _failure_quality_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
-
     networks = dict.fromkeys(row["network"] for row in rows)
     panels = {
         network: {
@@ -124,7 +124,8 @@ FAILURE_QUALITY = Experiment(
         Column("over the bound", lambda row: _text(row, "over_bound")),
         "reason",
     ),
-    cases=_failure_quality_cases,
+    cases=_FAILURES,
+    quick=[case for case in _FAILURES if case[0] not in _SLOW and case[2] == SEEDS[0]],
     evaluate=_failure_quality_rows,
     plot=_failure_quality_plot,
 )
@@ -168,10 +169,6 @@ CASES = (
     *(LoweringCase("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
     *(LoweringCase("mi250:2", "forest", name, 1, split=4) for name in ("allgather", "allreduce")),
 )  # fmt: skip
-
-
-def _lowering_quality_cases(quick: bool) -> Sequence[LoweringCase]:
-    return [case for case in CASES if not (quick and case.spec in LOWERING_QUALITY_SLOW)]
 
 
 def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
@@ -240,7 +237,8 @@ LOWERING_QUALITY = Experiment(
         Column("small buffers", lambda row: _percent(row["loss_small_buffers"])),
         Column("why", lambda row: row["reason"] or "nothing lost"),
     ),
-    cases=_lowering_quality_cases,
+    cases=CASES,
+    quick=[case for case in CASES if case.spec not in LOWERING_QUALITY_SLOW],
     evaluate=_lowering_quality_rows,
 )
 
@@ -261,11 +259,6 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 """The methods of each line; the fastest of those that suit a network counts."""
 SIDE_BY_SIDE_SIZES = tuple(2**10 * 4**power for power in range(12))
 _ROUNDING = 1 - 1e-12
-
-
-def _side_by_side_cases(quick: bool) -> Sequence[str]:
-    """Return specs."""
-    return [spec for spec in SIDE_BY_SIDE_NETWORKS if not (quick and spec in SIDE_BY_SIDE_SLOW)]
 
 
 def _side_by_side_rows(spec: str) -> list[Row]:
@@ -310,8 +303,6 @@ def _costs(spec: str, methods: Sequence[str], pricing: Pricing) -> dict[str, Con
 
 
 def _side_by_side_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_side_by_side  # noqa: PLC0415 (matplotlib is slow)
-
     plot_side_by_side(rows, tuple(FAMILIES), path)
 
 
@@ -330,7 +321,8 @@ SIDE_BY_SIDE = Experiment(
         Column("bound, us", lambda row: f"{row['bound_us']:.4g}"),
         Column("fastest", lambda row: f"{row['fastest']}: {row['method'][row['fastest']]}"),
     ),
-    cases=_side_by_side_cases,
+    cases=tuple(SIDE_BY_SIDE_NETWORKS),
+    quick=[spec for spec in SIDE_BY_SIDE_NETWORKS if spec not in SIDE_BY_SIDE_SLOW],
     evaluate=_side_by_side_rows,
     plot=_side_by_side_plot,
 )

@@ -13,7 +13,9 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import plot_panels
 from chorale.experiments.framework.references import growth_exponent, min_seconds
+from chorale.experiments.ours.plots import plot_speedups
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor
@@ -29,8 +31,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.executors import open_executor
 from chorale.tuner.files.home import Home
 
-# Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 # ruff: noqa: PLC0415
+# Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 
 _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
 """In each, every number of workers has a turn, so that whatever else the machine does hits all of them alike."""
@@ -75,11 +77,6 @@ class _Timed:
 _Round = Mapping[int, _Timed]
 """By number of workers; 0 is the same without Ray, in this process."""
 _WITHOUT = 0
-
-
-def _strong_scaling_cases(quick: bool) -> Sequence[str]:
-    """Return what is made with more and more workers."""
-    return [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
 
 
 def _answer(task: str) -> list[Row]:
@@ -175,8 +172,6 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
 
 
 def _strong_scaling_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_speedups
-
     plot_speedups(rows, path)
 
 
@@ -191,45 +186,42 @@ STRONG_SCALING = Experiment(
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
         "load=load_average:.1f, reason",
     ),
-    cases=_strong_scaling_cases,
+    cases=[*_SYNTHESIS, _CAMPAIGN],  # what is made with more and more workers
+    quick=[name for name in _SYNTHESIS if name in _QUICK],
     evaluate=_answer,
     alone=True,
     plot=_strong_scaling_plot,
 )
 
 
-_QUICK_RANKS = 256
-
-
-def _synthesis_scaling_bfb(topology: Topology) -> None:
+def _symmetric_bfb(topology: Topology) -> None:
     symmetric_bfb(topology, ALLGATHER, SerialExecutor())
 
 
-def _synthesis_scaling_forest(topology: Topology) -> None:
+def _forest(topology: Topology) -> None:
     synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor())
 
 
-def _optimum(topology: Topology) -> None:
-    optimum(topology, ALLGATHER)
-
-
-_CASES: Mapping[str, tuple[Callable[[Topology], None], tuple[str, ...]]] = {
-    "BFB by symmetry, 2D tori": (_synthesis_scaling_bfb, tuple(f"torus:{n}x{n}" for n in (4, 8, 16, 32, 64, 128))),
-    "BFB by symmetry, hypercubes": (_synthesis_scaling_bfb, tuple(f"hypercube:{n}" for n in (4, 6, 8, 10, 12, 14))),
-    "forest, boxes of A100": (_synthesis_scaling_forest, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64))),
-    "optimum, boxes of A100": (_optimum, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64, 128))),
+_CASES: Mapping[str, tuple[Callable[[Topology], object], tuple[str, ...]]] = {
+    "BFB by symmetry, 2D tori": (_symmetric_bfb, tuple(f"torus:{n}x{n}" for n in (4, 8, 16, 32, 64, 128))),
+    "BFB by symmetry, hypercubes": (_symmetric_bfb, tuple(f"hypercube:{n}" for n in (4, 6, 8, 10, 12, 14))),
+    "forest, boxes of A100": (_forest, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64))),
+    "optimum, boxes of A100": (
+        lambda network: optimum(network, ALLGATHER),
+        tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64, 128)),
+    ),
 }
+_NETWORKS = [(title, spec) for title, (_, specs) in _CASES.items() for spec in specs]
+_SLOW = (
+    *("torus:32x32", "torus:64x64", "torus:128x128", "hypercube:10", "hypercube:12", "hypercube:14"),
+    *("a100:64", "a100:128"),
+)
+"""Those of more than 256 ranks."""
 _LARGEST = 3
 """The exponent is fitted to so many of the largest: small ones are start-up."""
 
 
 _REPEATS = 3
-
-
-def _synthesis_scaling_cases(quick: bool) -> Sequence[tuple[str, str]]:
-    """Return what is made, and the specs of the networks."""
-    made = [(title, spec) for title, (_, specs) in _CASES.items() for spec in specs]
-    return [(title, spec) for title, spec in made if not quick or _ranks(spec) <= _QUICK_RANKS]
 
 
 def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
@@ -264,14 +256,12 @@ def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _seconds(make: Callable[[Topology], None], spec: str) -> float:
+def _seconds(make: Callable[[Topology], object], spec: str) -> float:
     topology = parse_topology(spec)
     return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
 def _synthesis_scaling_plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.framework.plots import plot_panels
-
     cases = dict.fromkeys(row["case"] for row in rows)
     lines = {case: [(row["nodes"], row["times_the_first"]) for row in rows if row["case"] == case] for case in cases}
     plot_panels({"synthesis": lines}, "ranks", "times as long as the smallest", path)
@@ -287,7 +277,8 @@ SYNTHESIS_SCALING = Experiment(
             f"exponent over the largest {_LARGEST}", lambda row: f"{row['exponent']:.2f}" if row["exponent"] else ""
         ),
     ),
-    cases=_synthesis_scaling_cases,
+    cases=_NETWORKS,
+    quick=[case for case in _NETWORKS if case[1] not in _SLOW],
     evaluate=_seconds_of,
     conclude=_conclude,
     alone=True,

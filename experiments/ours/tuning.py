@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.ours.plots import plot_strategies
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
 from chorale.tuner.replay.campaign import ReplayOptions
@@ -211,10 +212,8 @@ def _tasks() -> tuple[GridTask, ...]:
     return tuple(replay_tasks(mi250_table()))
 
 
-def _replayed_tuner_cases(quick: bool) -> Sequence[Case]:
+def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
     """Return names of tasks, noises, ways of searching, and how many seeds are tried."""
-    noises, seeds = (("none", "launch"), REPLAYED_TUNER_QUICK_SEEDS) if quick else (NOISES, REPLAYED_TUNER_SEEDS)
-    names = [task.name for task in _tasks()][-1 if quick else 0 :]
     has_torch = find_spec("torch") is not None  # Optuna's gp is left out where it is not installed
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
@@ -264,7 +263,8 @@ REPLAYED_TUNER = Experiment(
         _share("coverage", "coverage"),
         "reason",
     ),
-    cases=_replayed_tuner_cases,
+    cases=_replays([task.name for task in _tasks()], NOISES, REPLAYED_TUNER_SEEDS),
+    quick=_replays([_tasks()[-1].name], ("none", "launch"), REPLAYED_TUNER_QUICK_SEEDS),
     evaluate=_replayed_tuner_rows,
 )
 
@@ -289,11 +289,8 @@ TRIALS_FACTOR = 4  # times as many trials as allowed are looked at
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def _tuning_strategies_cases(quick: bool) -> Sequence[tuple[str, str, str, int]]:
+def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, str, str, int]]:
     """Return fabrics, collectives, ways of searching, and how many seeds are tried."""
-    tasks, seeds = (
-        (TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS) if quick else (TASKS, TUNING_STRATEGIES_SEEDS)
-    )  # the first is the largest
     return [(*task, strategy, seeds) for task in tasks for strategy in TUNING_STRATEGIES_STRATEGIES]
 
 
@@ -370,8 +367,6 @@ def _by_size(task: RecordedTask, runs: Sequence[Floats], place: int) -> Mapping[
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.experiments.ours.plots import plot_strategies  # noqa: PLC0415 (matplotlib is slow)
-
     plot_strategies(rows, path)
 
 
@@ -397,7 +392,8 @@ TUNING_STRATEGIES = Experiment(
         Column("sizes within 5 % at 15 %", lambda row: f"{row['sizes_reached']} of {len(row['by_size'])}"),
         "reason",
     ),
-    cases=_tuning_strategies_cases,
+    cases=_searches(TASKS, TUNING_STRATEGIES_SEEDS),
+    quick=_searches(TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS),  # the first is the largest
     evaluate=_tuning_strategies_rows,
     plot=_plot,
 )

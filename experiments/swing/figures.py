@@ -41,6 +41,7 @@ from chorale.experiments.swing.curves import (
     min_rise,
     ratio_to_swing,
 )
+from chorale.experiments.swing.plots import plot_figure
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
@@ -74,7 +75,7 @@ class SwingFigure:
             question=self.question,
             source=f"{SOURCE}; figure {self.number}",
             columns=_COLUMNS,
-            cases=lambda _quick: self.scenes,
+            cases=self.scenes,
             evaluate=self._curves,
             conclude=self._rows,
             plot=self._plot,
@@ -92,8 +93,6 @@ class SwingFigure:
         return [*shown, *(finding.row(plain, with_overhead) for finding in self.claims)]
 
     def _plot(self, rows: Sequence[Row], path: Path) -> None:
-        from chorale.experiments.swing.plots import plot_figure  # noqa: PLC0415 (matplotlib is slow)
-
         plot_figure(self.picture, [row for row in rows if row["kind"] != "finding"], path)
 
 
@@ -427,11 +426,6 @@ _REASONS = {
 }
 
 
-def _cases(quick: bool) -> Sequence[tuple[int, ...]]:
-    """Return sides of tori."""
-    return [sizes for sizes in TORI if not quick or _nodes(sizes) <= _QUICK_NODES]
-
-
 def _nodes(sizes: Sequence[int]) -> int:
     nodes = 1
     for size in sizes:
@@ -481,6 +475,7 @@ EXPERIMENT = Experiment(
     question="Do latency, bandwidth and congestion deficiencies of the traffic we make equal the printed ones?",
     source="De Sensi et al., Swing: Short-cutting Rings for Higher Bandwidth Allreduce, table 2",
     columns=columns("spec, method, deficiency=quantity, printed=printed:.4g, ours=ours:.4g, reason"),
-    cases=_cases,
+    cases=TORI,
+    quick=[sizes for sizes in TORI if _nodes(sizes) <= _QUICK_NODES],
     evaluate=_rows,
 )

@@ -21,7 +21,7 @@ from chorale.synth.executor.serial import SerialExecutor
 CASES = """
 import json, sys
 from chorale.experiments.framework.catalog import load
-print(json.dumps({name: [[repr(case) for case in load(name).cases(quick)] for quick in (True, False)]
+print(json.dumps({name: [[repr(case) for case in load(name).chosen(quick)] for quick in (True, False)]
                   for name in sys.argv[1:]}))
 """
 
@@ -35,7 +35,7 @@ def squares(cases=(1, 2, 3), alone=False, answered=None):
         return [{"value": case * case, "pair": (case, case), "holds": True, "reason": None}]
 
     columns = (Column("value", lambda one: str(one["value"])),)
-    return Experiment("swing-table-2", "Squares?", "nobody", columns, lambda _quick: cases, row, alone=alone)
+    return Experiment("swing-table-2", "Squares?", "nobody", columns, cases, row, alone=alone)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_cases_travel_and_have_the_same_text_in_any_process():
     elsewhere = json.loads(done.stdout)
     for name in NAMES:
         for quick, texts in zip((True, False), elsewhere[name], strict=True):
-            cases = load(name).cases(quick)
+            cases = load(name).chosen(quick)
             assert [repr(case) for case in cases] == texts
             assert len(set(texts)) == len(texts) > 0
             assert pickle.loads(pickle.dumps(list(cases))) == list(cases)

@@ -26,7 +26,7 @@ TRIFLE = Experiment(
     question="Is <one> | one?",
     source="nobody",
     columns=(Column("value", lambda row: str(row["value"])),),
-    cases=lambda _quick: ["one"],
+    cases=["one"],
     evaluate=lambda _case: ROWS,
 )
 ROWS = [{"value": "a|b <c>", "verdict": "match", "holds": True}]
