@@ -28,6 +28,8 @@ Exchange = Callable[[list[str]], list[list[str]]]
 class GroupEngine:
     """What runs programs for `group`, a tuple of ranks of the job, of which `rank` is this one's position.
 
+    programs: numbers in `engine` by digest
+
     Not thread-safe: one execution at a time, in the same order on all ranks of the group.
     """
 
@@ -47,17 +49,16 @@ class GroupEngine:
         """
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
-        self._ranks = len(group)
-        self._engine = Engine(rank, len(group))
-        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self._engine, interface)]
+        self.engine = Engine(rank, len(group))
+        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self.engine, interface)]
         everyone = exchange(own)
         require_one_table(group, [digest for digest, *_ in everyone])
         wanted = {entry.program for entry in self.entries.entries if entry.program is not None}
-        self._programs = {
-            digest: self._engine.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)
+        self.programs = {
+            digest: self.engine.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)
         }
         addresses = addresses_for(own[2:], [texts[2:] for texts in everyone])
-        self._engine.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
+        self.engine.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
 
     def execute(
         self,
@@ -76,13 +77,13 @@ class GroupEngine:
         EngineError if it does not end well; the engine is of no use any more after that.
         """
         assert entry.program is not None
-        return self._engine.execute(
-            Work(self._programs[entry.program], *buffers, elements, dtype, operation, limit_s=limit_s)
+        return self.engine.execute(
+            Work(self.programs[entry.program], *buffers, elements, dtype, operation, limit_s=limit_s)
         )
 
     def close(self) -> None:
         """End the connections. Safe to call twice."""
-        self._engine.close()
+        self.engine.close()
 
 
 def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from chorale.job.whole_files import write_whole
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout
 
@@ -171,6 +170,24 @@ def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
     spent = [cluster.seconds for cluster in clusters]
     total = math.fsum(spent)
     return [1 / len(spent) if total == 0 else part / total for part in spent]
+
+
+def is_stream(path: Path) -> bool:
+    """Whether what stands there is a device or a pipe, or leads to a stream of a process: it must not be replaced."""
+    return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put `content` at `path` in place of what is there; a device or a pipe, such as /dev/null, is written to.
+
+    OSError if that cannot be done.
+    """
+    if is_stream(path):
+        path.write_bytes(content)
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 VARIABLE = "CHORALE_RECORD"

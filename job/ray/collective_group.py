@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import ray
+from ray.experimental import internal_kv
 from ray.util.collective import types
 from ray.util.collective.collective_group.base_collective_group import BaseGroup
 
 from chorale.job import current_report
 from chorale.job.group import GroupEngine
-from chorale.job.ray.meeting import forget, store_exchange
 from chorale.job.settings import JobSettings, read_table
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
@@ -188,3 +191,41 @@ def _tensors(values: Any) -> list[Any]:
     """Return `values` as tensors of torch on the same memory, which is what Gloo takes."""
     torch = vars(types)["th"]  # as Ray has it, where it is installed
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
+
+
+_POLL_S = 0.02
+
+
+def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Callable[[list[str]], list[list[str]]]:
+    """Return an exchange of texts among the actors of a group, which each of them calls once.
+
+    It raises Unavailable, with those that are missing, where not all have called it within `limit_s`.
+    """
+    job = ray.get_runtime_context().get_job_id()
+
+    def key(number: int) -> bytes:
+        return f"chorale/{job}/{group_name}/{number}".encode()
+
+    def exchange(texts: list[str]) -> list[list[str]]:
+        internal_kv._internal_kv_put(key(rank), json.dumps(texts).encode(), overwrite=True)
+        deadline_s = time.monotonic() + limit_s
+        found: dict[int, list[str]] = {}
+        while len(found) < ranks:
+            for number in set(range(ranks)) - found.keys():
+                value = internal_kv._internal_kv_get(key(number))
+                if value is not None:
+                    found[number] = json.loads(value)
+            if len(found) < ranks and time.monotonic() > deadline_s:
+                missing = ", ".join(str(number) for number in range(ranks) if number not in found)
+                rule = f"all actors must join the group within {limit_s:g} s"
+                raise Unavailable(rule, f"none as rank {missing} of {group_name}", "start all of them at the same time")
+            time.sleep(_POLL_S)
+        return [found[number] for number in range(ranks)]
+
+    return exchange
+
+
+def forget(group_name: str, rank: int) -> None:
+    """Remove what `rank` said, so that a later group of that name starts anew."""
+    job = ray.get_runtime_context().get_job_id()
+    internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())

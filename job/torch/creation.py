@@ -12,19 +12,17 @@ import torch
 import torch.distributed as dist
 
 from chorale.job import current_report
-from chorale.job.group import GroupEngine, require_one_table
-from chorale.job.record import JobRecorder, recorder_of
+from chorale.job.group import require_one_table
+from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, read_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
-from chorale.job.torch.agreement import StoreExchange
 from chorale.job.torch.inner import InnerGroup, inner_group
-from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_end
-from chorale.job.torch.reload import ReloadGroup, TableReload
-from chorale.job.torch.transport import BatchedTransport, EngineTransport
+from chorale.job.torch.reload import ReloadGroup, StoreExchange, TableReload
+from chorale.job.torch.transport import BatchedTransport, EngineTransport, LoadedTable
 from chorale.job.torch.work import WorkQueue
 from chorale.synth.errors import InvalidInput
 
@@ -46,20 +44,13 @@ def create_group(options: Any) -> ChoraleGroup:
     inner = inner_group(options, settings.inner)
     is_whole = not dist.is_initialized()
     current_report().ranks = ranks if is_whole else dist.get_world_size()
-    at_end = _at_end(settings) if is_whole and members[rank] == 0 else _nothing
-    recorder = _recorder(rank, ranks)
+    at_end = _at_end(settings) if is_whole and members[rank] == 0 else lambda: None
+    recorder = recorder_of(rank, ranks) if is_whole else recorder_of(dist.get_rank(), dist.get_world_size())
     if recorder is None:
         return ChoraleGroup(rank, ranks, inner, programs, at_end)
     recording = RecordingGroup(rank, ranks, inner, programs, at_end)
     recording.record_in(recorder, members)
     return recording
-
-
-def _recorder(rank: int, ranks: int) -> JobRecorder | None:
-    """Return the recorder of this process, None where nothing is to be recorded; the arguments are of a new group."""
-    if dist.is_initialized():
-        return recorder_of(dist.get_rank(), dist.get_world_size())
-    return recorder_of(rank, ranks)
 
 
 def group_programs(
@@ -112,12 +103,12 @@ class _Loader:
         """Return the table with which the group begins; None is a job without one. Raises as GroupEngine does."""
         entries = GroupEntries.of(table, self.members) if table else None
         self.job_ranks = table.ranks if table else 0
-        if table is None or not _runs(entries) or self.settings.transport == "batched":
+        runs = entries is not None and any(entry.program is not None for entry in entries.entries)
+        if table is None or not runs or self.settings.transport == "batched":
             require_one_table(self.members, [texts[0] for texts in exchange([digest])])
             return LoadedTable(digest, entries)
         limit_s = min(self.limit_s, _MEETING_S)
-        engine = GroupEngine(table, digest, self.members, self.rank, exchange, self.settings.interface, limit_s)
-        transport = EngineTransport(engine)
+        transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.settings.interface, limit_s)
         return LoadedTable(digest, entries, {"cpu": transport}, (transport,))
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
@@ -142,10 +133,6 @@ def _batched(
     return {device: transport for device in inner.backends if for_all or device != "cpu"}
 
 
-def _runs(entries: GroupEntries | None) -> bool:
-    return entries is not None and any(entry.program is not None for entry in entries.entries)
-
-
 def _at_end(settings: JobSettings) -> Callable[[], None]:
     """Begin to report by rank 0; return what is to be called at the end."""
     write = report_at_end(settings.report)
@@ -157,7 +144,3 @@ def _at_end(settings: JobSettings) -> Callable[[], None]:
             status.close()
 
     return end
-
-
-def _nothing() -> None:
-    """The end of a group that writes no report."""

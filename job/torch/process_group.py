@@ -12,9 +12,9 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 
 from chorale.job.table.lookup import Fallback
-from chorale.job.torch.inner import (
-    DelegatingGroup,
-    InnerGroup,
+from chorale.job.torch.inner import DelegatingGroup, InnerGroup
+from chorale.job.torch.programs import (
+    GroupPrograms,
     ProgramCall,
     gather_list,
     in_place,
@@ -24,7 +24,6 @@ from chorale.job.torch.inner import (
     same_sizes,
     scatter_list,
 )
-from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp
 
@@ -211,13 +210,10 @@ class ChoraleGroup(DelegatingGroup):
     ) -> Any:
         """Return the work of a program, None if the inner group is to do it."""
         size_bytes = tensor.nbytes if size_bytes is None else size_bytes
-        entry = self._programs.entry(collective, root, tensor, size_bytes, operation)
-        if entry is None:
-            return None
         timeout = getattr(options, "timeout", None)
         limit_s = timeout.total_seconds() if timeout else 0.0
         wait = not getattr(options, "asyncOp", True)
-        return self._programs.start(entry, make(), wait, limit_s if limit_s > 0 else None)
+        return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, limit_s or None)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> None:
         self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)

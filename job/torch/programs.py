@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from chorale.job import current_report
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
-from chorale.job.torch.inner import ProgramCall, as_bytes
-from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import (
     DTYPES,
     MOVED_DTYPES,
     GroupStreams,
+    LoadedTable,
     StreamOrder,
     Transport,
     is_captured,
@@ -29,6 +30,116 @@ from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+
+_KINDS = c10d.ReduceOp.RedOpType
+_OPERATIONS = {
+    _KINDS.SUM: ReduceOp.SUM,
+    _KINDS.AVG: ReduceOp.AVG,
+    _KINDS.MIN: ReduceOp.MIN,
+    _KINDS.MAX: ReduceOp.MAX,
+    _KINDS.PRODUCT: ReduceOp.PROD,
+}
+"""By torch's; a look-up that costs little, since calls of the library do it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """collective: as tables name it; root: of broadcast and reduce
+
+    source, target: as `Transport.run` wants them
+    operation:      what is done to elements; None for what programs do not have
+    results:        what the work's future gives
+    finish:         to be called after the run, where the output must be copied
+    """
+
+    collective: str
+    root: int | None
+    source: Any
+    target: Any
+    operation: ReduceOp | None
+    results: Any
+    finish: Callable[[], None] | None = None
+
+    @property
+    def tensors(self) -> list[Any]:
+        """All that a run reads or writes for its caller."""
+        lists = [result if isinstance(result, list) else [result] for result in self.results]
+        return [self.source, self.target, *(tensor for tensors in lists for tensor in tensors)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole vector."""
+        return int(max(self.source.nbytes, self.target.nbytes))
+
+
+def reduce_operation(operation: Any) -> ReduceOp | None:
+    """Return torch's `operation` as the engine has it, None if it does not."""
+    return _OPERATIONS.get(operation.op)
+
+
+def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int | None = None) -> ProgramCall:
+    """Return the call of allreduce or broadcast on `tensor`."""
+    whole = tensor.detach().contiguous()
+    return ProgramCall(collective, root, whole, whole, operation, [tensor], _copy_back(tensor, whole))
+
+
+def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> ProgramCall:
+    """Return the call of reduce; what lies in `tensor` stays as it is elsewhere than at the root."""
+    whole = tensor.detach().contiguous()
+    target = whole if is_root else torch.empty_like(whole)
+    return ProgramCall(
+        "reduce", root, whole, target, operation, [tensor], _copy_back(tensor, whole) if is_root else None
+    )
+
+
+def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> ProgramCall:
+    """Return the call of a collective that has an input and an output of its own."""
+    target = (
+        output.detach().contiguous()
+        if output.is_contiguous()
+        else torch.empty_like(output, memory_format=torch.contiguous_format)
+    )
+    return ProgramCall(
+        collective, None, source.detach().contiguous(), target, operation, [output], _copy_back(output, target)
+    )
+
+
+def gather_list(outputs: Sequence[Any], source: Any) -> ProgramCall:
+    """Return the call of allgather into a list of tensors of one size."""
+    target = source.new_empty(len(outputs) * source.numel())
+
+    def finish() -> None:
+        for output, part in zip(outputs, target.chunk(len(outputs)), strict=True):
+            output.copy_(part.view(output.shape))
+
+    return ProgramCall("allgather", None, source.detach().contiguous(), target, ReduceOp.SUM, [list(outputs)], finish)
+
+
+def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None) -> ProgramCall:
+    """Return the call of reduce_scatter of a list of tensors of one size."""
+    source = torch.cat([each.detach().reshape(-1) for each in sources])
+    return into("reduce_scatter", output, source, operation)
+
+
+def as_bytes(call: ProgramCall) -> ProgramCall:
+    """Return `call` on the bytes of its elements, for a collective that adds nothing."""
+    return replace(call, source=_bytes(call.source), target=_bytes(call.target))
+
+
+def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
+    """Return whether all have as many elements as `like`, of its type."""
+    return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
+
+
+def _bytes(tensor: Any) -> Any:
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _copy_back(tensor: Any, whole: Any) -> Callable[[], None] | None:
+    if whole.data_ptr() == tensor.data_ptr():
+        return None
+    return lambda: tensor.detach().copy_(whole.view(tensor.shape))
+
 
 _MOST_KEPT = 4096
 
@@ -62,8 +173,10 @@ class GroupPrograms:
         InvalidInput where the table does not cover the call and strict mode refuses that. Every call of a collective
         comes here, in the same order on all ranks.
         """
-        if self.reload is not None and (loaded := self.reload.next_call()) is not None:
-            self._switch(loaded)
+        if self.reload is not None:
+            self.reload.calls += 1
+            if self.reload.calls >= self.reload.hold and (loaded := self.reload.settle()) is not None:
+                self._switch(loaded)
         key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
         answer = self._looked_up.get(key)
         if answer is None:
@@ -74,6 +187,21 @@ class GroupPrograms:
             return answer
         self.fall_back(answer, collective, tensor.dtype, size_bytes)
         return None
+
+    def serve(
+        self,
+        collective: str,
+        root: int | None,
+        tensor: Any,
+        size_bytes: int,
+        operation: ReduceOp | None,
+        make: Callable[[], ProgramCall],
+        wait: bool,
+        limit_s: float | None = None,
+    ) -> ProgramWork | None:
+        """Have a program run the call that `make` gives; None where the library is to do it. See `entry`, `start`."""
+        entry = self.entry(collective, root, tensor, size_bytes, operation)
+        return None if entry is None else self.start(entry, make(), wait, limit_s)
 
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
         """Count a call that the library serves; InvalidInput where strict mode refuses it."""

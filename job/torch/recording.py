@@ -13,11 +13,10 @@ from typing import Any
 import torch.distributed as dist
 
 from chorale.job import current_report, report
-from chorale.job.record import CallClock, JobRecorder
+from chorale.job.record import CallClock, JobRecorder, write_whole
 from chorale.job.report import report_line
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.reload import PeriodicThread
-from chorale.job.whole_files import write_whole
 
 
 class RecordingGroup(ChoraleGroup):

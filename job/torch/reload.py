@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -25,9 +25,72 @@ from chorale.job import current_report
 from chorale.job.settings import read_table
 from chorale.job.table.layout import file_digest
 from chorale.job.table.model import Table
-from chorale.job.torch.agreement import StoreExchange, wait_for_keys
-from chorale.job.torch.loaded_table import LoadedTable
+from chorale.job.torch.transport import LoadedTable
 from chorale.synth.errors import InvalidInput, Unavailable
+
+_POLL_S = 0.02
+
+
+def wait_for_keys(
+    store: Any, keys: Sequence[str], limit_s: float, is_stopped: Callable[[], bool] = lambda: False
+) -> list[str]:
+    """Return the keys that `store` still lacks after `limit_s` or when `is_stopped`, none as soon as all are there.
+
+    It asks again and again: a client of torch's store that waits lets no other thread of its process ask.
+    """
+    deadline_s = monotonic() + limit_s
+    while missing := [key for key in keys if not store.check([key])]:
+        if monotonic() > deadline_s or is_stopped():
+            return missing
+        sleep(_POLL_S)
+    return []
+
+
+class StoreExchange:
+    """An exchange of texts among the ranks of a group, once, through `store`, which is the group's alone."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        ranks: int,
+        limit_s: float,
+        name: str = "chorale",
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """name: of this exchange, where the store serves several; is_stopped: whether to wait no longer"""
+        self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
+        self._name, self._is_stopped = name, is_stopped
+        self._has_spoken = False
+
+    def __call__(self, texts: list[str]) -> list[list[str]]:
+        """Return the texts of all ranks. Unavailable where one gave up, with its reason."""
+        self._set({"texts": texts})
+        keys = [self._key(rank) for rank in range(self._ranks)]
+        if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
+            ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
+            rule = f"all ranks of a group must take part within {self._limit_s} s"
+            raise Unavailable(rule, f"no word from ranks {ranks} of the group", "see what these do")
+        values = [json.loads(self._store.get(key)) for key in keys]
+        errors = [
+            f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
+        ]
+        if errors:
+            raise Unavailable("all ranks must be able to run programs", "; ".join(errors), "see what these ranks say")
+        return [value["texts"] for value in values]
+
+    def give_up(self, reason: str) -> None:
+        """Tell the others, who wait for this rank or will do so, that it takes no part; too late after the exchange."""
+        if not self._has_spoken:
+            self._set({"error": reason})
+
+    def _set(self, value: dict[str, Any]) -> None:
+        self._has_spoken = True
+        self._store.set(self._key(self._rank), json.dumps(value))
+
+    def _key(self, rank: int) -> str:
+        return f"{self._name}/{rank}"
+
 
 _LOOK_S = 0.1
 
@@ -88,27 +151,22 @@ class ReloadGroup:
 class TableReload:
     """Watches the table file of one group in a thread, and agrees with the other ranks on when to switch.
 
-    `next_call` is called by the threads that issue collectives, everything else by the thread that watches.
+    The threads that issue collectives count `calls`, and call `settle` at call number `hold`, everything else is the
+    watching thread's.
+
+    calls: of the group so far; hold: the first call that waits for what the ranks decide
     """
 
     def __init__(self, group: ReloadGroup, path: Path, digest: str, load: Load, period_s: float) -> None:
         """digest: of the table that runs; load: connects this rank for another one; period_s: between two looks"""
         self._group, self._path, self._digest, self._load = group, path, digest, load
-        self._calls, self._hold = 0, _NEVER
+        self.calls, self.hold = 0, _NEVER
         self._switch: tuple[int, LoadedTable] | None = None
         self._failure: str | None = None
         self._changed = threading.Condition()
         self._number = 0
         self._refused: dict[str, float] = {}
         self._thread = PeriodicThread(f"chorale-reload-{group.name}", period_s, self._look)
-
-    def next_call(self) -> LoadedTable | None:
-        """Count a call. Return the table that runs from this call on, None to go on as before.
-
-        Unavailable where the ranks' decision does not come.
-        """
-        self._calls += 1
-        return None if self._calls < self._hold else self._settle()
 
     def close(self) -> None:
         """End the thread, and what was connected and never run. Safe to call twice."""
@@ -118,18 +176,22 @@ class TableReload:
         if switch is not None:
             switch[1].close()
 
-    def _settle(self) -> LoadedTable | None:
+    def settle(self) -> LoadedTable | None:
+        """Return the table that runs from this call on, None to go on as before.
+
+        Unavailable where the ranks' decision does not come.
+        """
         with self._changed:
             limit_s = 3 * self._group.limit_s
-            is_settled = self._changed.wait_for(lambda: self._switch or self._failure or self._hold == _NEVER, limit_s)
+            is_settled = self._changed.wait_for(lambda: self._switch or self._failure or self.hold == _NEVER, limit_s)
             if self._failure or not is_settled:
                 rule = "ranks that prepared another tuning table must agree when to run it"
                 value = self._failure or f"no decision after {limit_s} s"
                 raise Unavailable(rule, value, "see whether rank 0 of the group still runs, and start the job again")
-            if self._switch is None or self._calls < self._switch[0]:
-                self._hold = _NEVER if self._switch is None else self._switch[0]
+            if self._switch is None or self.calls < self._switch[0]:
+                self.hold = _NEVER if self._switch is None else self._switch[0]
                 return None
-            (call, loaded), self._switch, self._hold = self._switch, None, _NEVER
+            (call, loaded), self._switch, self.hold = self._switch, None, _NEVER
         self._digest = loaded.digest
         self._tell(loaded.digest, call, None)
         return loaded
@@ -200,9 +262,9 @@ class TableReload:
     def _promise(self) -> int:
         """Return a call that this rank does not make without the decision."""
         while True:
-            hold = self._calls + 1 + _PROMISED_CALLS
-            self._hold = hold
-            if self._calls < hold:  # whoever counts the next call sees the promise
+            hold = self.calls + 1 + _PROMISED_CALLS
+            self.hold = hold
+            if self.calls < hold:  # whoever counts the next call sees the promise
                 return hold
 
     def _decision(self, prefix: str) -> dict[str, Any]:
@@ -222,7 +284,7 @@ class TableReload:
             return
         self._refused[digest] = monotonic() + _RETRY_S
         with self._changed:
-            self._hold = _NEVER
+            self.hold = _NEVER
             self._changed.notify_all()
         if loaded is not None:
             loaded.close()
@@ -231,7 +293,7 @@ class TableReload:
     def _fail(self, text: str) -> None:
         """Whoever waits for a decision, now or later, fails; without anything prepared nobody waits."""
         with self._changed:
-            if self._hold != _NEVER and self._switch is None:
+            if self.hold != _NEVER and self._switch is None:
                 self._failure = text
             self._changed.notify_all()
 

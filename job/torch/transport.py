@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 from typing import Any, Protocol
@@ -14,8 +15,9 @@ import torch
 from chorale.job.group import GroupEngine
 from chorale.job.record import LocalStep
 from chorale.job.rounds import RankRounds, Round, rounds_of
+from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
-from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -66,25 +68,43 @@ class Transport(Protocol):
         """End connections. Safe to call twice."""
 
 
-class EngineTransport:
-    """Programs run by the engine, on tensors in the processor's memory."""
+class EngineTransport(GroupEngine):
+    """Programs run by the engine of the group, on tensors in the processor's memory."""
 
     is_connected = True
-
-    def __init__(self, engine: GroupEngine) -> None:
-        self._engine = engine
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
         """See Transport. EngineError if it does not end well."""
+        assert entry.program is not None
         elements = max(source.numel(), target.numel())
-        addresses = source.data_ptr(), target.data_ptr()
-        self._engine.execute(entry, addresses, elements, DTYPES[source.dtype], operation, limit_s)
+        work = Work(
+            *(self.programs[entry.program], source.data_ptr(), target.data_ptr(), elements),
+            *(DTYPES[source.dtype], operation),
+            limit_s=limit_s,
+        )
+        self.engine.execute(work)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A tuning table as one group runs it: what it says for the group, and what moves the bytes of its programs.
+
+    digest: of the table, empty without one; entries: None without a table
+    transports: by type of device
+    owned:      those that end with this table; others serve several tables
+    """
+
+    digest: str
+    entries: GroupEntries | None
+    transports: Mapping[str, Transport] = field(default_factory=dict)
+    owned: tuple[Transport, ...] = ()
 
     def close(self) -> None:
-        """End the connections. Safe to call twice."""
-        self._engine.close()
+        """End the connections of this table alone. Safe to call twice."""
+        for transport in self.owned:
+            transport.close()
 
 
 def is_captured(device: Any) -> bool:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from chorale.job.whole_files import is_stream
+from chorale.job.record import is_stream
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
 

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from chorale.job.whole_files import write_whole
+from chorale.job.record import write_whole
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:

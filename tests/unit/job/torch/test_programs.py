@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="RUNS BY THE BACKEND FOR TORCH ARE NOT TESTE
 from chorale.job.table.model import ANY_DTYPE, JobEntry
 from chorale.job.torch import programs
 from chorale.job.torch import transport as streams
-from chorale.job.torch.loaded_table import LoadedTable
 from chorale.job.torch.programs import GroupPrograms
+from chorale.job.torch.transport import LoadedTable
 from chorale.job.torch.work import WorkQueue
 from chorale.runners.engine.library import ReduceOp
 
