@@ -18,11 +18,11 @@ of them is asked first about the next.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, floor
+from heapq import heapify, heapreplace
+from math import floor
 from typing import Any, Literal
 
 import numpy as np
@@ -334,6 +334,7 @@ class Optimum:
     is_k_fixed:          k was requested: the bound holds for schedules of k trees per shard, not for all
     is_fewest:           no smaller k reaches the time by trees that are sure to exist; False: the search for a smaller
                          one was given up, or k was requested
+    least_time:          time per shard that the cut proves, if k trees per shard take longer (`optima`); else None
 
     Trees reach it on every network without switches, and with switches if each of them has at least as much
     floor(U * b) in as out (theorem 4; turned around for reduction): true of all bidirectional networks, and for
@@ -347,6 +348,7 @@ class Optimum:
     cut: tuple[int, ...]
     is_k_fixed: bool = False
     is_fewest: bool = False
+    least_time: Fraction | None = None
 
     @property
     def time_per_shard(self) -> Fraction:
@@ -361,7 +363,8 @@ class Optimum:
     @property
     def bound(self) -> Bound:
         """The lower bound, which `check_certificate` can check."""
-        return Bound(self.direction, self.cut, self.time_per_byte, self.k if self.is_k_fixed else None)
+        proven = self.least_time or self.time_per_shard
+        return Bound(self.direction, self.cut, proven / self.shards, self.k if self.is_k_fixed else None)
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
         """Whether k trees per shard as fast as this are sure to exist on `topology`, by what the switches pass on."""
@@ -459,21 +462,74 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
 def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
     """Return the smallest U at which floor(U * b), summed over the links into `cut`, covers the trees from outside.
 
-    It is a whole number of trees on some link, U = m / b; for each b, m lies in a short range that is bisected.
-    O(d^2 log d) for d different bandwidths.
+    What rounding down takes off, at most a tree per link, is made up for by the links that next carry one more.
+    O(d log d) for d links.
     """
     entering = search.entering(cut)
     need = search.outside_weight(cut) * k
-    links = sum(count for _, count in entering)
-    bandwidth = sum((value * count for value, count in entering), Fraction(0))
+    rate = need / sum((value * count for value, count in entering), Fraction(0))
+    missing = need - sum(count * floor(rate * value) for value, count in entering)
+    upcoming = [((floor(rate * value) + 1) / value, value, count) for value, count in entering]
+    heapify(upcoming)
+    while missing > 0:
+        rate, value, count = upcoming[0]
+        missing -= count
+        heapreplace(upcoming, (rate + 1 / value, value, count))
+    return rate
 
-    def carried(rate: Fraction) -> int:
-        return sum(count * floor(rate * value) for value, count in entering)
 
-    def smallest_multiple(value: Fraction) -> Fraction:
-        trees = range(ceil(value * need / bandwidth), ceil(value * (need + links) / bandwidth) + 1)
-        place = bisect_left(trees, need, key=lambda whole: carried(whole / value))
-        return trees[min(place, len(trees) - 1)] / value
+FEW_TREES = 96
+"""The exact optimum is taken up to so many trees per root, whatever gap is accepted."""
 
-    rates = [smallest_multiple(value) for value, _ in entering]
-    return min(rate for rate in rates if carried(rate) >= need)
+COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
+"""Trees per root that are tried, on average, where roots have different numbers of trees."""
+
+_EVERY_K = 512
+_MOST_TREES = 2**20
+
+
+def close_rates(
+    search: CutSearch, time_per_shard: Fraction, cut: Nodes, gap: Fraction
+) -> Iterator[tuple[Fraction, int]]:
+    """Yield (U, k), k ascending, with which trees take at most `gap` longer than `time_per_shard`.
+
+    That is the optimum, which `cut` proves. Links of floor(U * b) trees carry k trees per shard, and no smaller U does.
+    Measured bandwidths have large denominators, and then the exact optimum takes millions of trees. Every k up to 512
+    is tried, then k in steps of 5 %; most are ruled out by the cuts that refused another one.
+    """
+    known, limit, k = [cut], time_per_shard * (1 + gap), 0
+    is_balanced = _switches_pass_on(search.topology, integral_trees(search.topology, time_per_shard)[0])
+    while (k := k + max(1, (k - _EVERY_K) // 20)) <= _MOST_TREES:
+        if not all(_known(search, each).carries(limit * k, k) for each in known):
+            continue
+        rate = max(smallest_rate(search, each, k) for each in known)
+        search.settled[:] = False
+        while rate <= limit * k:
+            refusing = search.violated_cut(rate, k, search.typical)
+            if refusing is None:
+                if not is_balanced or _switches_pass_on(search.topology, rate):
+                    yield rate, k
+                break
+            known.append(refusing)
+            rate = max(rate, smallest_rate(search, refusing, k))
+
+
+def optima(
+    topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
+) -> Iterator[Optimum]:
+    """Yield numbers of trees that take at most `gap` longer than the optimum, the fewest first; the exact one last.
+
+    Only the exact one where it takes no more than `FEW_TREES`. preferred_k: comes first if it is as close
+    """
+    exact = optimum(topology, collective)
+    if exact.k > FEW_TREES and gap > 0:
+        search, cut = search_for(topology, collective), np.array(exact.cut)
+        if preferred_k is not None and preferred_k < exact.k:
+            preferred = fixed_k_optimum(topology, collective, preferred_k)
+            if preferred.time_per_shard <= exact.time_per_shard * (1 + gap):
+                yield replace(preferred, is_k_fixed=False, cut=exact.cut, least_time=exact.time_per_shard)
+        for rate, k in close_rates(search, exact.time_per_shard, cut, gap):
+            if k >= exact.k:
+                break
+            yield replace(exact, trees_per_bandwidth=rate, k=k, is_fewest=False, least_time=exact.time_per_shard)
+    yield exact

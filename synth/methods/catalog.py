@@ -66,7 +66,11 @@ class OutwardMethod(Method):
             return back
         # A network that equals its transpose spreads in the same way; no need to find it twice.
         is_same = transposed.id == topology.id
-        forwards = there.on(topology) if is_same else self.spread(replace(task, collective=outward))
+        forwards = (
+            there.on(topology)
+            if is_same
+            else self.spread(replace(task, collective=outward, preferred_k=there.trees_per_root))
+        )
         return concatenate(back, forwards)
 
 
@@ -184,7 +188,7 @@ def _may_move_trees(topology: Topology, collective: Collective, options: Options
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
 
-_TREE_OPTIONS = ("k", "objective", "seed", "seeds", "warm_start")
+_TREE_OPTIONS = ("k", "objective", "seed", "seeds", "warm_start", "gap")
 _PHASES = TreeMethod(
     "forest-phases",
     "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
@@ -210,7 +214,7 @@ _ALL: tuple[Method, ...] = (
     TreeMethod(
         "blink",
         "down the best trees of one root; allreduce by way of rank 0",
-        ("k", "objective", "seed", "seeds"),
+        ("k", "objective", "seed", "seeds", "gap"),
         (CollectiveName.BROADCAST,),
     ),
     *ALGORITHMS.values(),
@@ -238,7 +242,7 @@ METHODS: Mapping[str, Method] = {
         IN_NETWORK,
         "trees over switches that add and multicast; those of ranks alone where these are faster",
         _NAMED["forest"].collectives,
-        ("k", "objective", "seed"),
+        ("k", "objective", "seed", "gap"),
     ),
 }
 """All methods by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from chorale.synth.collective import Collective, CollectiveName, require_collective
@@ -10,6 +11,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.topology.topology import Topology
+
+DEFAULT_GAP = Fraction(1, 200)
 
 Objective: TypeAlias = Literal["height", "trees", "balanced"]
 
@@ -24,6 +27,8 @@ class Options:
     seed:      of whatever choices a method makes by chance
     seeds:     how many seeds to try, from that one on, each a task of the executor
     warm_start: a schedule of which to keep what still holds
+    gap:       how much longer than the optimum trees may take, as a part of it, where the optimum needs more than 96
+               trees per root; 0 for the optimum itself
     size_bytes: bytes of the whole vector: bfb weighs link latencies at it, and verification tells the time
     """
 
@@ -33,6 +38,7 @@ class Options:
     seed: int = 0
     seeds: int = 1
     warm_start: Schedule | None = None
+    gap: Fraction = DEFAULT_GAP
     size_bytes: int | None = None
 
     def non_default(self) -> tuple[str, ...]:
@@ -43,13 +49,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisTask:
-    """What is to be made, on which network, and where the parts of the work run."""
+    """What is to be made, on which network, and where the parts of the work run.
+
+    preferred_k: trees per root to take if no other number is faster, as of the other half of an allreduce
+    """
 
     topology: Topology
     collective: Collective
     options: Options
     executor: Executor
     progress: Progress | None = None
+    preferred_k: int | None = None
 
 
 class Method:

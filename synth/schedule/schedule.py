@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
@@ -59,6 +60,9 @@ class Transfers:
 COLUMN_NAMES = ("step", "route", "shard", "lo", "hi", "reduce")
 
 
+MAX_CHUNKS = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
     """The counts that fix the column types: steps, routes, shards and chunks per shard."""
@@ -67,6 +71,11 @@ class ColumnBounds:
     routes: int
     shards: int
     chunks_per_shard: int
+
+    def __post_init__(self) -> None:
+        if self.chunks_per_shard > MAX_CHUNKS:
+            rule = f"a schedule has at most {MAX_CHUNKS} chunks per shard"
+            raise InvalidInput(rule, self.chunks_per_shard, "choose a smaller --k, or leave out --gap 0")
 
     @property
     def dtypes(self) -> tuple[np.dtype, ...]:

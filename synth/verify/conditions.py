@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
+from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule, Transfers, shard_count
 from chorale.synth.verify import replay
 from chorale.synth.verify.replay import NEVER
@@ -150,8 +151,8 @@ def kind_violations(schedule: Schedule, conditions: ShardConditions) -> Iterator
 
 
 FEW_CHUNKS = 16
-MAX_BOUNDARIES = 2**27
-"""Tables of runs take five bytes for each boundary between chunks."""
+SPARSE = 32
+"""Chunks for each row above which the ends of runs are sorted, instead of a table of all chunks (five bytes each)."""
 
 Numbers = NDArray[np.int64]
 
@@ -163,23 +164,30 @@ class ChunkIntervals:
     offsets:   int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
     size:      int64 per cell: chunks in it; empty where every cell is one chunk
     at_chunk:  int32[shards, chunks + 1]: how many cells of the shard end before each chunk; None where that is the
-               number of the chunk
+               number of the chunk, or found in `ends`
+    ends:      int64, ascending: shard * (chunks + 1) + chunk of the ends of all cells, where chunks are far more than
+               rows; else None
     """
 
     offsets: Numbers
     size: Numbers
-    at_chunk: NDArray[np.int32] | None
+    at_chunk: NDArray[np.int32] | None = None
+    ends: Numbers | None = None
+    chunks: int = 0
 
     @staticmethod
     def of(schedule: Schedule) -> ChunkIntervals:
         """Return the runs that the intervals of `schedule` cut; single chunks if there are few, or far too many.
 
-        A shard of thousands of chunks often moves in a handful of intervals. O(rows + shards * chunks).
+        A shard of thousands of chunks often moves in a handful of intervals. O(rows log rows), or O(rows + shards *
+        chunks) where chunks are not many more than rows.
         """
         shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
-        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MAX_BOUNDARIES:
+        if chunks <= FEW_CHUNKS:
             offsets = np.arange(shards + 1, dtype=np.int64) * chunks
-            return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64), None)
+            return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64))
+        if shards * (chunks + 1) > SPARSE * (len(rows) + shards):
+            return ChunkIntervals._sparse(schedule)
         begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
         begins[:, [0, chunks]] = True
         if schedule.collective.sizes is not None:
@@ -191,17 +199,33 @@ class ChunkIntervals:
         size = np.diff(first)[np.diff(shard) == 0]
         return ChunkIntervals(offsets, size.astype(np.int64), at_chunk)
 
+    @staticmethod
+    def _sparse(schedule: Schedule) -> ChunkIntervals:
+        shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
+        first = np.arange(shards, dtype=np.int64) * (chunks + 1)
+        of_rows = first[rows.shard]
+        sizes = [] if schedule.collective.sizes is None else [first + np.array(schedule.collective.sizes)]
+        ends = distinct(np.concatenate([first, first + chunks, of_rows + rows.lo, of_rows + rows.hi, *sizes]))
+        shard = np.searchsorted(first, ends, side="right") - 1
+        offsets = np.searchsorted(ends, np.append(first, shards * (chunks + 1))) - np.arange(shards + 1)
+        return ChunkIntervals(offsets, np.diff(ends)[np.diff(shard) == 0], ends=ends, chunks=chunks)
+
     def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """Return the first cell of each row within its shard, and the one after its last."""
-        if self.at_chunk is None:
-            return rows.lo, rows.hi
-        return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
+        return self._cell(rows.shard, rows.lo), self._cell(rows.shard, rows.hi)
+
+    def _cell(self, shard: NDArray[np.integer], chunk: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Return how many cells of each shard end before, or at, the start of each chunk."""
+        if self.ends is not None:
+            shard = shard.astype(np.int64)
+            return np.searchsorted(self.ends, shard * (self.chunks + 1) + chunk) - self.offsets[shard] - shard
+        return chunk if self.at_chunk is None else self.at_chunk[shard, chunk]
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
         """Return bool per cell: whether its chunks are none of its shard, of which `sizes` says how many it has."""
         outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
         for shard, size in enumerate(sizes or ()):
-            first = size if self.at_chunk is None else int(self.at_chunk[shard, size])
+            first = int(self._cell(np.array([shard]), np.array([size]))[0])
             outside[self.offsets[shard] + first : self.offsets[shard + 1]] = True
         return outside
 
@@ -209,6 +233,8 @@ class ChunkIntervals:
         """Return (shard, chunk) of the first chunk of `cell`."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         within = cell - int(self.offsets[shard])
+        if self.ends is not None:
+            return shard, int(self.ends[cell + shard]) - shard * (self.chunks + 1)
         return shard, within if self.at_chunk is None else int(np.searchsorted(self.at_chunk[shard], within))
 
 

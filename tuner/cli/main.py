@@ -72,6 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
             app(args=_globals_first(command), prog_name="chorale")
     except KeyboardInterrupt:
         _fail("interrupted; what was finished is kept", 130)
+    except MemoryError as error:
+        _fail(f"this does not fit into memory: {error or 'none is left'}; ask for fewer trees, chunks or ranks", 2)
     except (ChoraleError, ModuleNotFoundError, OSError) as error:
         known = error if isinstance(error, ChoraleError) else _meaning(error)
         if known is None:

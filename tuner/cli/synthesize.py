@@ -10,9 +10,10 @@ from chorale.runners.api.units import parse_size
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
-from chorale.synth.methods.method import Objective, Options
+from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
 from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
@@ -54,6 +55,12 @@ def synth(
         typer.Option(help="Buffer size, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
     ] = None,
     root: Root = 0,
+    gap: Annotated[
+        str,
+        typer.Option(
+            help="How far above the optimum trees may be where it takes more than 96 per root; 0: not at all.",
+        ),
+    ] = str(float(DEFAULT_GAP)),
     objective: Annotated[
         str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
     ] = "height",
@@ -96,6 +103,9 @@ def synth(
     stages = Stopwatch()
     method = _method_name(methods or [], spec, in_network)
     goal = cast(Objective, name_among("objective", objective, OBJECTIVES))
+    accepted = parse_rational(gap, "--gap")
+    if accepted < 0:
+        raise InvalidInput("--gap must be at least 0", gap, "leave it out, or write 0 for the optimum")
     if shards is not None:
         from chorale.tuner.reports.uneven_shards import (  # noqa: PLC0415 - half a second of imports
             ShardsRequest,
@@ -107,14 +117,14 @@ def synth(
         require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
         with stages.stage("topology"):
             network = load_topology(spec)
-        return shards_synthesis(network, ShardsRequest(shards, collective, goal, seed, output), stages)
+        return shards_synthesis(network, ShardsRequest(shards, collective, goal, seed, accepted, output), stages)
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
     target, size_bytes = parse_collective(collective, root), None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
     options = Options(
-        chunks, k=k, objective=goal, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before
+        chunks, k=k, objective=goal, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before, gap=accepted
     )  # fmt: skip
     with stages.stage("topology"):
         request = ScheduleRequest(load_topology(spec), target, method, options)

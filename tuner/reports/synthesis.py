@@ -229,6 +229,9 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     for fact in document.get("assumptions", ()):
         if fact["source"] == "guess":
             table.add_row("assumed (guess)", f"{fact['what']}: {fact['value']} ({fact['reference']})")
+    if gap := Fraction(document["parameters"].get("gap") or 0):
+        few = f"fewer than the optimum takes, which costs at most {float(gap):.2%}"
+        table.add_row("trees", f"{few}; `--gap 0` takes as many as it needs")
     for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
         if document.get(key) is not None:
             table.add_row(label, f"at most {document[key]['algbw']:.4g} {unit}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from chorale.synth.bounds.certificate import check_certificate
@@ -11,7 +12,7 @@ from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
-from chorale.synth.methods.method import Objective
+from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import save_schedule
@@ -22,12 +23,16 @@ from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, time_pe
 
 @dataclass(frozen=True, slots=True)
 class ShardsRequest:
-    """Whose shards: `shards` is a file or a skew, `seed` orders the ranks of a skew and the roots of trees."""
+    """Whose shards: `shards` is a file or a skew, `seed` orders the ranks of a skew and the roots of trees.
+
+    gap: as in `Options`
+    """
 
     shards: str
     collective: str
     objective: Objective
     seed: int
+    gap: Fraction = DEFAULT_GAP
     output: str | None = None
 
 
@@ -47,7 +52,7 @@ def shards_synthesis(topology: Topology, request: ShardsRequest, stages: Stopwat
     """Return the synthesized, verified and proved schedule; write it if a file is given."""
     name, units = _read(topology, request)
     with stages.stage("synthesis"):
-        schedule = uneven_forest(topology, name, units.counts, request.objective, request.seed)
+        schedule = uneven_forest(topology, name, units.counts, request.objective, request.seed, request.gap)
     with stages.stage("verification"):
         verified = verify(schedule)
     with stages.stage("bound"):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
-from chorale.synth.bounds.optimum import fixed_k_optimum
+from chorale.synth.bounds.optimum import COARSE_K, FEW_TREES, fixed_k_optimum, optima
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
 from chorale.synth.bounds.tree_pairs import (
     PairSplit,
@@ -34,6 +34,7 @@ from chorale.synth.methods.forest.network import (
     at_least_scale,
     network_of_links,
     overflow_error,
+    scale_within,
 )
 from chorale.synth.methods.forest.packing import best_trees
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
@@ -48,6 +49,8 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 MAX_PAIRS = 2**17
 """Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
 
+_FEW_LINKS = 256
+"""Links up to which every small number of pairs is tried."""
 _CLOSE = Fraction(1001, 1000)
 _TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
 _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
@@ -97,21 +100,33 @@ def integral_pairs(
     if k is None and scale * split.rate <= most_pairs:
         return _rounded_down(topology, split, _integers([root * scale for root in split.roots]), scale)
     pairs = (k or most_pairs // ranks) * ranks
+    return at_least_scale(pairs / split.rate, *_apportioned_pairs(topology, split, pairs))
+
+
+def _apportioned_pairs(
+    topology: Topology, split: PairSplit, pairs: int
+) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
+    """Return what makes `split` of so many pairs of trees at a scale, and what says whether all cuts carry them."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
-    return at_least_scale(
-        pairs / split.rate,
-        lambda scale: _rounded_down(topology, split, roots, scale),
-        lambda whole: _fits(topology, whole),
-    )
+    return lambda scale: _rounded_down(topology, split, roots, scale), lambda whole: _fits(topology, whole)
 
 
-def best_integral_pairs(topology: Topology, split: PairSplit) -> IntegralPairs:
+def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
     """Return `split` in whole trees, as `integral_pairs` without k, or what is faster where that loses more than 0.1 %.
 
     Links that are too narrow for one tree may cost a lot or nothing: small k, and splits without traces, are tried.
+    gap: where that takes more than `FEW_TREES` pairs per rank, the fewest are taken that lose at most this part
     """
     best = integral_pairs(topology, split)
-    least = 1 / split.rate
+    least, ranks = 1 / split.rate, topology.compute_count
+    if gap > 0 and best.roots.sum() > FEW_TREES * ranks:
+        few = range(1, FEW_TREES) if len(topology.links) <= _FEW_LINKS else COARSE_K
+        for k in (*few, *(k for k in COARSE_K if k > few[-1])):
+            if k * ranks >= best.roots.sum():
+                break
+            close = scale_within(k * ranks * least, gap, *_apportioned_pairs(topology, split, k * ranks))
+            if close is not None:
+                return close
     for candidate in _alternatives(topology, split) if best.time_per_byte > least * _CLOSE else ():
         if candidate.time_per_byte < best.time_per_byte:
             best = candidate
@@ -275,16 +290,26 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
     pairs = pairs_if_countable(topology, even=k is not None)
     if pairs is None:
         return None
-    whole = best_integral_pairs(topology, pairs.split) if k is None else integral_pairs(topology, pairs.split, k)
-    if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
+    if k is not None:
+        whole = integral_pairs(topology, pairs.split, k)
+    else:
+        whole = best_integral_pairs(topology, pairs.split, options.gap)
+    if whole.time_per_byte >= _two_phases_of(topology, k, options.gap):
         return None
-    parameters = {"k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
+    parameters: dict[str, Parameter] = {
+        "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
+    }  # fmt: skip
+    if k is None and options.gap and whole.time_per_byte * pairs.split.rate > 1:
+        parameters["gap"] = str(options.gap)
     return pair_schedule(
         topology, whole, partial(best_trees, task), method="forest", parameters=parameters,
         certificate=pairs.certificate,
     )  # fmt: skip
 
 
-def _two_phases_of(topology: Topology, k: int) -> Fraction:
-    phases = (fixed_k_optimum(topology, phase, k) for phase in (REDUCE_SCATTER, ALLGATHER))
+def _two_phases_of(topology: Topology, k: int | None, gap: Fraction) -> Fraction:
+    phases = (
+        next(optima(topology, phase, gap)) if k is None else fixed_k_optimum(topology, phase, k)
+        for phase in (REDUCE_SCATTER, ALLGATHER)
+    )
     return sum((phase.time_per_byte for phase in phases), Fraction(0))

@@ -11,7 +11,7 @@ root to root.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,17 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.optimum import (
+    FEW_TREES,
     Bound,
     CutSearch,
     Optimum,
+    close_rates,
     fewest_trees,
     fixed_k_optimum,
     improving_cuts,
     node_set,
-    optimum,
+    optima,
 )
 from chorale.synth.collective import Collective, CollectiveName, uneven_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.forest.network import forest_network, trees_on_links
 from chorale.synth.methods.forest.packing import best_trees, pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
@@ -38,7 +40,7 @@ from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
-from chorale.synth.methods.method import Objective, SynthesisTask
+from chorale.synth.methods.method import DEFAULT_GAP, Objective, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import reverse_allgather
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
@@ -87,8 +89,8 @@ def tree_schedule(
 def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
 
-    task:    of its options k, objective, seed, seeds and warm_start are used. The seed sets the order in which roots
-             get their trees; of several seeds the packing that suits the objective best is taken. Trees of the warm
+    task:    of its options k, gap, objective, seed, seeds and warm_start are used. The seed sets the order in which
+             roots get trees; of several seeds the packing that suits the objective best is taken. Trees of the warm
              start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where no
              other is faster.
     method:  the name that the schedule carries
@@ -97,16 +99,14 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     """
     topology, collective, options = task.topology, task.collective, task.options
     warm_start, k = options.warm_start, options.k
-    best = _optimum(topology, collective, k, None if warm_start is None else warm_start.trees_per_root)
-    supply = np.zeros(topology.compute_count, dtype=np.int64)
-    supply[slice(None) if collective.root is None else collective.root] = best.k
-    network = forest_network(topology, best.trees_per_bandwidth, supply)
-    split = remove_switches(network, names=topology.node_ids)
+    best, split = _optimum_without_switches(task)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
     trees = best_trees(task, split.network, _symmetries(topology), first)
     parameters: dict[str, Parameter] = {
         "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
     }  # fmt: skip
+    if best.least_time is not None:
+        parameters["gap"] = str(options.gap)
     if warm_start is not None:
         parameters["warm_start"] = warm_start.id
     certificate = best.bound.to_json(topology)
@@ -116,15 +116,41 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     )  # fmt: skip
 
 
-def _optimum(topology: Topology, collective: Collective, k: int | None, old_k: int | None) -> Optimum:
-    """Return the optimum for `k` trees per root; for `old_k` where k is free and no number of trees is faster."""
-    if k is not None:
-        return fixed_k_optimum(topology, collective, k)
-    best = optimum(topology, collective)
-    if old_k is None or old_k == best.k:
-        return best
-    with_old_k = fixed_k_optimum(topology, collective, old_k)
-    return with_old_k if with_old_k.time_per_byte == best.time_per_byte else best
+def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork]:
+    """Return the optimum for k trees per root and its network without switches, for the first k where that succeeds."""
+    topology, collective, options = task.topology, task.collective, task.options
+    refusal: InvalidInput | None = None
+    least_k = 1
+    for best in _optima(task):
+        if best.k < least_k and best.least_time is not None:
+            continue
+        supply = np.zeros(topology.compute_count, dtype=np.int64)
+        supply[slice(None) if collective.root is None else collective.root] = best.k
+        network = forest_network(topology, best.trees_per_bandwidth, supply)
+        try:
+            return best, remove_switches(network, names=topology.node_ids)
+        except InvalidInput as error:
+            refusal, least_k = refusal or error, 2 * best.k  # rounding down weighs less, also at switches
+    raise refusal or CheckFailed("some number of trees per root must be as fast as asked", str(options.gap), "raise it")
+
+
+def _optima(task: SynthesisTask) -> Iterator[Optimum]:
+    """Yield the optimum for the k that was asked for; else what is close enough, with the k of the warm start first
+    where no other number of trees is faster."""
+    topology, collective, options = task.topology, task.collective, task.options
+    if options.k is not None:
+        yield fixed_k_optimum(topology, collective, options.k)
+        return
+    old_k = task.preferred_k if options.warm_start is None else options.warm_start.trees_per_root
+    choices = optima(topology, collective, options.gap, old_k)
+    best = next(choices)
+    if options.warm_start is not None and old_k not in (None, best.k):
+        with_old_k = fixed_k_optimum(topology, collective, old_k)
+        if with_old_k.time_per_byte == best.time_per_byte:
+            yield with_old_k
+            return
+    yield best
+    yield from choices
 
 
 def _symmetries(topology: Topology) -> Transversal | None:
@@ -163,7 +189,10 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnevenOptimum:
-    """trees: of each unit of a shard;  bound: of the time per byte of all shards together, in ascending nodes."""
+    """trees: of each unit of a shard;  bound: of the time per byte of all shards together, in ascending nodes.
+
+    The trees take at most as much longer than the bound as was accepted.
+    """
 
     collective: Collective
     trees: int
@@ -171,8 +200,12 @@ class UnevenOptimum:
     bound: Bound
 
 
-def uneven_optimum(topology: Topology, name: CollectiveName, counts: Sequence[int]) -> UnevenOptimum:
+def uneven_optimum(
+    topology: Topology, name: CollectiveName, counts: Sequence[int], gap: Fraction = Fraction(0)
+) -> UnevenOptimum:
     """Return the least time of an allgather or reduce-scatter whose shards have `counts` units, and what reaches it.
+
+    gap: of time that may be lost, where that would take more than `FEW_TREES` trees of each unit
 
     Raises InvalidInput for another collective, for sizes that are not one for each rank, and where amounts would leave
     64 bits.
@@ -188,24 +221,33 @@ def uneven_optimum(topology: Topology, name: CollectiveName, counts: Sequence[in
     network = topology if is_gather else transpose_with_links(topology)[0]
     search = CutSearch.of(network, np.array(counts, dtype=np.int64))
     *_, (time, cut) = improving_cuts(search)
-    trees = fewest_trees(search, time, cut).k
     bound = Bound("into" if is_gather else "out-of", node_set(cut), time / sum(counts))
-    return UnevenOptimum(collective, trees, trees * time, bound)
+    trees = fewest_trees(search, time, cut).k
+    if trees <= FEW_TREES or gap == 0:
+        return UnevenOptimum(collective, trees, trees * time, bound)
+    rate, trees = next(close_rates(search, time, cut, gap), (trees * time, trees))
+    return UnevenOptimum(collective, trees, rate, bound)
 
 
 def uneven_forest(
-    topology: Topology, name: CollectiveName, counts: Sequence[int], objective: Objective = "height", seed: int = 0
+    topology: Topology,
+    name: CollectiveName,
+    counts: Sequence[int],
+    objective: Objective = "height",
+    seed: int = 0,
+    gap: Fraction = DEFAULT_GAP,
 ) -> Schedule:
-    """Return the pipelined schedule of trees that takes the optimum; not verified.
+    """Return the pipelined schedule of trees that takes the optimum, or at most `gap` longer; not verified.
 
     The certificate is the cut that allows no less. Raises InvalidInput as `uneven_optimum` does, and where a switch
     with more bandwidth out than in stands in the way of trees as fast as that.
     """
-    best = uneven_optimum(topology, name, counts)
+    best = uneven_optimum(topology, name, counts, gap)
     if name == CollectiveName.ALLGATHER:
         return _gather(topology, best, counts, objective, seed)
     transposed, original_link = transpose_with_links(topology)
-    gather = _gather(transposed, uneven_optimum(transposed, CollectiveName.ALLGATHER, counts), counts, objective, seed)
+    turned = uneven_optimum(transposed, CollectiveName.ALLGATHER, counts, gap)
+    gather = _gather(transposed, turned, counts, objective, seed)
     return reverse_allgather(gather, topology, original_link)
 
 

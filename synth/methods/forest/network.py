@@ -111,6 +111,25 @@ def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], f
     low = high = start
     while not fits(whole := rounded_down(high)):
         low, high = high, 2 * high
+    return _bisected(low, high, whole, rounded_down, fits)
+
+
+def scale_within(
+    start: Fraction, gap: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]
+) -> Whole | None:
+    """Return the same, or None where it does not fit at a scale larger than `start` by the part `gap`."""
+    high = start * (1 + gap)
+    whole = rounded_down(high)
+    return _bisected(start, high, whole, rounded_down, fits) if fits(whole) else None
+
+
+def _bisected(
+    low: Fraction,
+    high: Fraction,
+    whole: Whole,
+    rounded_down: Callable[[Fraction], Whole],
+    fits: Callable[[Whole], bool],
+) -> Whole:
     for _ in range(_HALVINGS if low < high else 0):
         middle = (low + high) / 2
         if fits(tried := rounded_down(middle)):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_allgather_time
-from chorale.synth.bounds.optimum import Bound
+from chorale.synth.bounds.optimum import COARSE_K, Bound
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
@@ -40,16 +40,22 @@ from chorale.synth.topology.relabelling import Relabelled, promoted
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
+_MANY_UNITS = 1024
+"""Units per rank from which fewer are tried, since measured bandwidths are the likely reason for so many."""
+
 _SUMS = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A way to build trees, the rate that it promises, and a proof, if any, that no pairs of trees are better."""
+    """A way to build trees, the rate that it promises, and a proof, if any, that no pairs of trees are better.
+
+    build: takes the number of units of the vector that trees carry, about; None for as many as lose nothing
+    """
 
     name: str
     rate: Fraction
-    build: Callable[[], PairedTrees | None]
+    build: Callable[[int | None], PairedTrees | None]
     proof: Mapping[str, Any] | None = None
 
 
@@ -72,7 +78,7 @@ def in_network_schedule(
     for candidate in candidates:
         if best is not None and best[0] >= candidate.rate:
             break
-        pairs = _built(candidate)
+        pairs = _built(candidate, topology, options)
         rate = None if pairs is None else rate_of_pairs(topology, pairs)
         if pairs is not None and rate is not None and (best is None or rate > best[0]):
             best = rate, candidate.name, pairs
@@ -92,7 +98,6 @@ def _certificate(topology: Topology, bound: Bound, candidates: Sequence[_Candida
 def _by_promise(topology: Topology, options: Options, bound: Bound) -> list[_Candidate]:
     """Return ways to build trees, the fastest first; column generation only where the others miss the bound."""
     enough = 1 / bound.value
-    units = _units(topology, options)
     candidates: list[_Candidate] = []
     equal = with_equal_widths(topology)
     mates = None if equal is None else mates_of(equal)
@@ -101,11 +106,11 @@ def _by_promise(topology: Topology, options: Options, bound: Bound) -> list[_Can
         candidates += _star(equal, mates, options, candidates)
         if all(candidate.rate < enough for candidate in candidates):
             # Prices speak of the topology itself only, not of a narrower one.
-            found = _pairs("columns", equal, units, enough, mates)
+            found = _pairs("columns", equal, enough, mates)
             candidates += [each if equal is topology else replace(each, proof=None) for each in found]
     are_alike = all(ability.multicast == ability.reduce for ability in topology.abilities.values())
     if (equal is not topology or not are_alike) and all(candidate.rate < enough for candidate in candidates):
-        candidates += _pairs("pairs", topology, units, enough)
+        candidates += _pairs("pairs", topology, enough)
     return sorted(candidates, key=lambda candidate: (-candidate.rate, candidate.name != "star"))
 
 
@@ -117,8 +122,7 @@ def _star(
     limit = min((box.rate for box in boxes if box.rate is not None), default=Fraction(0))
     plan = star_plan(topology, boxes) if limit and all(limit >= other.rate for other in others) else None
     if plan is not None:
-        units = _units(topology, options)
-        yield _Candidate("star", plan.rate, lambda: there_and_back(plan.trees(topology, options, units), mates))
+        yield _Candidate("star", plan.rate, lambda units: there_and_back(plan.trees(topology, options, units), mates))
 
 
 def _promotion(topology: Topology, mates: NDArray[np.int32], options: Options) -> Iterator[_Candidate]:
@@ -134,37 +138,47 @@ def _promotion(topology: Topology, mates: NDArray[np.int32], options: Options) -
             yield _Candidate(
                 "promotion",
                 split.rate,
-                lambda: there_and_back(_promoted_trees(topology, relabelled, split, options), mates),
+                lambda units: there_and_back(_promoted_trees(topology, relabelled, split, options, units), mates),
             )
 
 
 def _promoted_trees(
-    topology: Topology, relabelled: Relabelled, split: UndirectedSplit, options: Options
+    topology: Topology, relabelled: Relabelled, split: UndirectedSplit, options: Options, units: int | None
 ) -> ReversibleTrees:
-    units = _units(topology, options)
     trees = packed_trees(topology, relabelled, whole_units(relabelled, split, units), options)
     return without_leaf_switches(topology, trees)
 
 
-def _units(topology: Topology, options: Options) -> int | None:
-    """Return about how many units of the vector the trees carry: k for each rank; None for as many as it takes."""
-    return None if options.k is None else options.k * topology.compute_count
-
-
 def _pairs(
-    name: str, topology: Topology, units: int | None, enough: Fraction, mates: NDArray[np.int32] | None = None
+    name: str, topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None
 ) -> Iterator[_Candidate]:
     packing = pair_packing(topology, enough, mates)
     if packing is not None and packing.rate > 0:
-        yield _Candidate(name, packing.rate, lambda: pairs_of_packing(packing, units), packing.certificate)
+        yield _Candidate(name, packing.rate, lambda units: pairs_of_packing(packing, units), packing.certificate)
 
 
-def _built(candidate: _Candidate) -> PairedTrees | None:
-    """Return the trees, None where a switch stands in the way or numbers are too large."""
-    try:
-        return candidate.build()
-    except (InvalidInput, Unavailable):
-        return None
+def _built(candidate: _Candidate, topology: Topology, options: Options) -> PairedTrees | None:
+    """Return the trees, None where a switch stands in the way or numbers are too large.
+
+    They carry k units for each rank, or the fewest with which at most the gap of `options` is lost.
+    """
+
+    def built(units: int | None) -> PairedTrees | None:
+        try:
+            return candidate.build(units)
+        except (InvalidInput, Unavailable):
+            return None
+
+    ranks = topology.compute_count
+    if options.k is not None:
+        return built(options.k * ranks)
+    whole = built(None)
+    most = 0 if whole is None else whole.outward.units
+    for k in COARSE_K if most > _MANY_UNITS * ranks and options.gap > 0 else ():
+        coarse = built(k * ranks) if k * ranks < most else None
+        if coarse is not None and rate_of_pairs(topology, coarse) * (1 + options.gap) >= candidate.rate:
+            return coarse
+    return whole
 
 
 def _one_way(

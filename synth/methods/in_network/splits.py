@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
-from chorale.synth.bounds.optimum import CutSearch, fewest_trees, improving_cuts
+from chorale.synth.bounds.optimum import FEW_TREES, CutSearch, close_rates, fewest_trees, improving_cuts
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, amounts_on, residual_graph
 from chorale.synth.bounds.tree_pairs import MergedArcs, exact_vertex, merged_arcs, trim_at_switches
 from chorale.synth.collective import Collective
@@ -371,6 +371,8 @@ def spreading_trees(
     *_, (time, cut) = improving_cuts(search)
     k = options.k or fewest_trees(search, time, cut).k
     scale = k * time
+    if options.k is None and k > FEW_TREES and options.gap > 0:
+        scale, k = next(close_rates(search, time, cut, options.gap), (scale, k))
     while options.k and _refuses(search, scale, k):
         scale += time / _FINE
     whole = WholeUnits(supply * k, trees_on_links(relabelled.network, scale))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.bounds.optimum import optimum
+from chorale.synth.bounds.optimum import optima
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -30,6 +30,7 @@ from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.symmetric.entries import Entries, enter_blocks
 from chorale.synth.methods.forest.symmetric.two_switches import BaseRows, two_switch_rows
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, tree_transfers
+from chorale.synth.methods.method import DEFAULT_GAP
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes
 from chorale.synth.schedule.symmetric import SymmetricSchedule, SymmetricTrees, symmetric_parts
 from chorale.synth.schedule.transforms import joined_routes
@@ -258,7 +259,7 @@ def symmetric_trees(topology: Topology) -> SymmetricTrees | None:
     candidates = list(_groups(topology))
     if not candidates:
         return None
-    best = optimum(topology, ALLGATHER)
+    best = next(optima(topology, ALLGATHER, DEFAULT_GAP))
     carried = trees_on_links(topology, best.trees_per_bandwidth)
     moved = [(generators, TranslatedLinks.of(topology, generators, group)) for generators, group in candidates]
     for make, (generators, moves) in product((_rows, two_switch_rows), moved):
