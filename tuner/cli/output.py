@@ -16,7 +16,7 @@ from rich.progress import Progress as ProgressBar
 
 from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
-from chorale.tuner.reports.tables import Result, WordConsole
+from chorale.tuner.reports.tables import Result, WordConsole, printable
 
 people = WordConsole(stderr=True)
 """Notices and progress; silent with --quiet."""
@@ -81,8 +81,8 @@ def _hide_secrets(record: logging.LogRecord) -> bool:
 
 def print_error(message: str) -> None:
     """Print one line on stderr, even when quiet."""
-    printable = message.encode(errors="backslashreplace").decode()  # names from the command line may be no UTF-8
-    sys.stderr.write(f"chorale: {redacted(printable)}\n")
+    text = message.encode(errors="backslashreplace").decode()  # names from the command line may be no UTF-8
+    sys.stderr.write(f"chorale: {printable(redacted(text))}\n")
 
 
 def is_watched() -> bool:

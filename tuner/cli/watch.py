@@ -14,6 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import emit_json
 from chorale.tuner.files.home import Home
+from chorale.tuner.reports.tables import printable
 
 if TYPE_CHECKING:
     from chorale.tuner.watch.watcher import WatchConfig
@@ -67,7 +68,7 @@ def _run(config: WatchConfig, once: bool, as_json: bool) -> None:
         signal.signal(number, lambda caught, _frame: ended.append(caught))
     running = open_watch(config)
     for event in running.run(lambda: bool(ended) or (once and running.renewal.present is not None)):
-        sys.stdout.write(f"{json.dumps(event) if as_json else event_line(event)}\n")
+        sys.stdout.write(f"{json.dumps(event) if as_json else printable(event_line(event))}\n")
         sys.stdout.flush()
     if ended:
         raise typer.Exit(130 if ended[0] == signal.SIGINT else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 import textwrap
@@ -15,7 +16,8 @@ from itertools import zip_longest
 from typing import Any
 
 from rich import box
-from rich.console import Console, ConsoleDimensions, Group
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -224,8 +226,27 @@ def long_line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ignore")
 
 
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return `text` with a sign in place of each character that would steer a terminal or turn the order of letters.
+
+    Names come from files that others wrote; lines and tabs stay.
+    """
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 class WordConsole(Console):
-    """A console that never breaks words: a table that is too narrow for one is printed as a block of lines per row."""
+    """A console that never breaks words: a table that is too narrow for one is printed as a block of lines per row.
+
+    What is shown never steers the terminal, whatever names are in it; colours are those of rich.
+    """
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what rich makes of it, its texts printable."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     @property  # type: ignore[misc]  # nobody sets it
     def size(self) -> ConsoleDimensions:

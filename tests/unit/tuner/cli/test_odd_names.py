@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chorale.synth.schedule.codec import from_json_text
+from chorale.tuner.files.topology_specs import load_topology
 from tests.command import chorale
 
 ODD = os.fsdecode(b"odd\xff")
@@ -50,3 +53,21 @@ def test_a_data_folder_that_is_no_utf8_is_refused_where_it_is_used(
     assert done.code in (2, 3)
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_in_files_do_not_steer_the_terminal(capsys: Any, tmp_path: Path) -> None:
+    steering = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e"
+    path, program = str(tmp_path / "schedule.json"), str(tmp_path / "program.xml")
+    chorale(capsys, "synth", "bfb", "ring:4", "-o", path, "--quiet")
+    document = json.loads(Path(path).read_text())
+    document["method"] = steering
+    text = json.dumps(document).encode()
+    document["id"] = from_json_text(text, load_topology, require_id=False).id
+    Path(path).write_text(json.dumps(document))
+    chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", program, "--quiet")
+    Path(program).write_text(Path(program).read_text().replace(' name="', ' name="\x9b31m'))
+    for words in (("verify", path), ("show", path), ("compare", path, path), ("verify", program), ("verify", steering)):
+        done = chorale(capsys, *words)
+        printed = (done.stdout + done.stderr).replace("\n", "")
+        assert not {letter for letter in printed if not letter.isprintable()}, (words, printed)
+    assert "\N{REPLACEMENT CHARACTER}" in printed
