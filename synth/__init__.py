@@ -9,7 +9,7 @@ from chorale.synth.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from chorale.synth.bounds.lower_bound import lower_bound as lower_bound
-    from chorale.synth.build.cache import CachingBuilder as CachingBuilder
+    from chorale.synth.build.build import CachingBuilder as CachingBuilder
     from chorale.synth.build.request import BuildFailure as BuildFailure
     from chorale.synth.build.request import BuildRequest as BuildRequest
     from chorale.synth.build.request import BuildResult as BuildResult
@@ -42,7 +42,7 @@ _HOMES = {
     "BuildFailure": "chorale.synth.build.request",
     "BuildRequest": "chorale.synth.build.request",
     "BuildResult": "chorale.synth.build.request",
-    "CachingBuilder": "chorale.synth.build.cache",
+    "CachingBuilder": "chorale.synth.build.build",
     "CheckFailed": "chorale.synth.errors",
     "ChoraleError": "chorale.synth.errors",
     "Collective": "chorale.synth.collective",

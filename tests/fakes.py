@@ -22,8 +22,8 @@ from chorale.runners.api.base import (
     StepSpan,
 )
 from chorale.runners.api.workers import Completion
-from chorale.runners.measurement.driver import measure_in_rungs
-from chorale.synth.build.cache import CachingBuilder
+from chorale.runners.workers.campaign_worker import measure_in_rungs
+from chorale.synth.build.build import CachingBuilder
 from chorale.synth.programs.program import Program, RankProgram
 
 Fault = Callable[[RunRequest], RunFailure | None]

@@ -39,7 +39,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 _CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))

@@ -28,7 +28,7 @@ from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.executors import open_executor
+from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
 
 # ruff: noqa: PLC0415

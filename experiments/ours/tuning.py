@@ -18,13 +18,11 @@ from chorale.experiments.framework.experiment import Column, Experiment, Row, co
 from chorale.experiments.ours.plots import plot_strategies
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, RecordedTable, mi250_table
 from chorale.tuner.config.values import Value
-from chorale.tuner.replay.campaign import ReplayOptions
+from chorale.tuner.replay.campaign import NOISES, Noise, ReplayOptions
 from chorale.tuner.replay.document import prior_from, task_row
-from chorale.tuner.replay.noise import NOISES, Noise
 from chorale.tuner.replay.tasks import GridTask, replay_tasks
-from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.search import Search, SearchPlan, storage_in_memory
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.storage import storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 

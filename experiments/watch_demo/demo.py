@@ -39,7 +39,7 @@ class WatchProcess:
 
     def read(self) -> None:
         """Keep the events until it ends; for a thread."""
-        from chorale.tuner.cli.watch import event_line  # noqa: PLC0415 - it imports typer
+        from chorale.tuner.cli.fabric import event_line  # noqa: PLC0415 - it imports typer
 
         assert self.process.stdout is not None
         for line in self.process.stdout:

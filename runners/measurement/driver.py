@@ -10,13 +10,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from chorale.runners.api.base import (
     FailureKind,
     Measurement,
     Outcome,
-    Race,
     RunFailure,
     Runner,
     RunRequest,
@@ -99,51 +96,6 @@ def _too_fast(measurement: Measurement, limit: LinkLimit) -> str | None:
                     f"that links of {rate} Mbit/s allow: they are faster than stated, or the clock is wrong"
                 )
     return None
-
-
-def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`, the first repetitions alone where it is a race; sizes at which a program is out end there.
-
-    Both parts have the whole time limit for themselves, and a part that fails is the answer.
-    """
-    race = request.race
-    if race is None or race.first_repeats >= request.repeats:
-        return _submitted(runner, request)
-    first = _submitted(runner, replace(request, repeats=race.first_repeats))
-    if isinstance(first, RunFailure) or not (on := sizes_in_race(first, race)):
-        return first
-    sizes_bytes = tuple(request.sizes_bytes[index] for index in on)
-    repeats = request.repeats - race.first_repeats
-    rest = _submitted(runner, replace(request, repeats=repeats, seed=request.seed + 2**31, sizes_bytes=sizes_bytes))
-    if isinstance(rest, RunFailure):
-        return rest
-    results = {name: list(early) for name, early in first.results.items()}
-    for name, joined in results.items():
-        for index, more in zip(on, rest.results[name], strict=True):
-            joined[index] = replace(joined[index], times_s=joined[index].times_s + more.times_s)
-    return Measurement(
-        first.runner, {name: tuple(sizes) for name, sizes in results.items()}, rest.environment, rest.traces
-    )
-
-
-def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
-    """Return the numbers of the sizes at which a program is not clearly slower than the best known.
-
-    Repetitions are compared one by one with those of the reference that ran beside them, if it did, so that a load on
-    the machine that slows both changes nothing. Were the program as fast as the best known, n repetitions would all
-    exceed the ratio with probability 2^-n or less.
-    """
-    sizes = enumerate(race.ratios)
-    return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]
-
-
-def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
-    times_s = np.array(measurement.results[race.name][index].times_s)
-    references = [measurement.results[name][index] for name in race.references if name in measurement.results]
-    if not references:
-        return float(np.min(times_s)) / race.reference_s[index]
-    fastest = min(references, key=lambda one: one.median_s)
-    return float(np.min(times_s / np.array(fastest.times_s)))
 
 
 def _submitted(runner: Runner, request: RunRequest) -> Outcome:

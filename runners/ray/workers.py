@@ -28,7 +28,7 @@ from chorale.runners.workers.campaign_worker import (
     measure_limit_s,
     run_failure,
 )
-from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.build import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
 

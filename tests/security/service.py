@@ -16,8 +16,8 @@ from chorale.tuner.service.access import TokenEntry, load_access, local_token, m
 from chorale.tuner.service.campaigns import Campaigns
 from chorale.tuner.service.http.application import create_api
 from chorale.tuner.service.http.middleware import AuditLog, BodyLimits
+from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import Planning
 from chorale.tuner.service.jobs.scheduler import JobScheduler

@@ -18,7 +18,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.service.access import TooManyRequests
-from chorale.tuner.service.jobs.limits import JobLimits, built_network
+from chorale.tuner.service.jobs.job_specs import JobLimits, built_network
 from chorale.tuner.service.jobs.planning import PlanningProcesses, Turns
 from tests.security.service import CAMPAIGN, attacked
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import people, status_line
-from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
+from chorale.tuner.config.building import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.tables import Result, ruled_table
@@ -43,7 +43,11 @@ def experiment(
     Example: chorale experiment direct-connect-table-5
     """
     if name == "list":
-        return _list()
+        experiments = _experiments("catalog").summaries()
+        table = ruled_table("name", "question", "source")
+        for entry in experiments:
+            table.add_row("\n".join((entry.name, *entry.aliases)), entry.question, entry.source)
+        return Result({"experiments": [entry._asdict() for entry in experiments]}, table)
     run, chosen = _experiments("run"), _experiments("catalog").load(name)
     require_plot_format(plot)
     if plot is not None and chosen.plot is None:
@@ -96,15 +100,6 @@ def _row_name(chosen: Any, row: Any) -> str:
     return ", ".join(column.text(row) for column in chosen.columns[:2])
 
 
-def _list() -> Result:
-    """Return every experiment with the tables and figures that it answers besides the one in its name."""
-    experiments = _experiments("catalog").summaries()
-    table = ruled_table("name", "question", "source")
-    for entry in experiments:
-        table.add_row("\n".join((entry.name, *entry.aliases)), entry.question, entry.source)
-    return Result({"experiments": [entry._asdict() for entry in experiments]}, table)
-
-
 def _table(chosen: Any, rows: Any) -> Table:
     table = ruled_table(*(column.heading for column in chosen.columns), title=chosen.question, caption=chosen.source)
     for row in rows:
@@ -147,20 +142,16 @@ def bench(
     failed = [
         f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}" for row in rows if not row["holds"]
     ]
-    document = {"rows": rows, "holds": not failed, "history": str(_remember(rows))}
-    rule = "facts of a benchmark must be those expected"
-    failure = CheckFailed(rule, "; ".join(failed), "see chorale bench --json")
-    return Result(document, _bench_table(rows), failure=failure if failed else None)
-
-
-def _remember(rows: list[dict[str, Any]]) -> Any:
-    """Append the run to the history, one JSON record in a line; return where that is."""
+    # Append the run to the history, one JSON record in a line; return where that is
     home = Home.from_environment()
     path = home.create(home.root) / HISTORY
     record = {"at_s": time.time(), "version": version("chorale-collectives"), "rows": rows}
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, sort_keys=True) + "\n")
-    return path
+    document = {"rows": rows, "holds": not failed, "history": str(path)}
+    rule = "facts of a benchmark must be those expected"
+    failure = CheckFailed(rule, "; ".join(failed), "see chorale bench --json")
+    return Result(document, _bench_table(rows), failure=failure if failed else None)
 
 
 def _bench_table(rows: list[dict[str, Any]]) -> Table:

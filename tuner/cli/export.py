@@ -72,7 +72,18 @@ def export_files(export: Export) -> dict[str, bytes]:
     for program in export.programs:
         for folder, runtime, contents in _jobs(export, program):
             files |= {f"{folder}/{path}": content for path, content in contents.items()}
-            jobs.append({"folder": folder, "runtime": runtime, "program": _program_document(program)})
+            text = target_named(program.target).emit(program)
+            jobs.append(
+                {
+                    "folder": folder,
+                    "runtime": runtime,
+                    "program": {
+                        **program_facts(program),
+                        "protocol": program.protocol,
+                        "id": hashlib.sha256(text.encode()).hexdigest(),
+                    },
+                }
+            )
     files["README.md"] = _readme(export, jobs).encode()
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
     files["manifest.json"] = (json.dumps(_manifest(export, jobs) | {"files": hashes}, indent=2) + "\n").encode()
@@ -172,7 +183,14 @@ def _manifest(export: Export, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         "topology": topology_document(export.topology),
         "collective": export.programs[0].collective.name.value,
         "root": export.programs[0].collective.root,
-        "schedule": None if export.schedule is None else _schedule_document(export.schedule),
+        "schedule": None
+        if export.schedule is None
+        else {
+            "id": export.schedule.schedule.id,
+            "method": export.schedule.schedule.method,
+            "parameters": dict(export.schedule.schedule.parameters),
+            "time_per_byte": rational_text(export.schedule.cost.time_per_byte),
+        },
         "verification": {
             "schedule": None if export.schedule is None else "replayed chunk by chunk: right",
             "programs": "read back and executed symbolically: right",
@@ -180,20 +198,6 @@ def _manifest(export: Export, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         "sizes_bytes": list(export.options.sizes_bytes),
         "jobs": jobs,
     }
-
-
-def _schedule_document(verified: VerifiedSchedule) -> dict[str, Any]:
-    return {
-        "id": verified.schedule.id,
-        "method": verified.schedule.method,
-        "parameters": dict(verified.schedule.parameters),
-        "time_per_byte": rational_text(verified.cost.time_per_byte),
-    }
-
-
-def _program_document(program: Program) -> dict[str, Any]:
-    text = target_named(program.target).emit(program)
-    return {**program_facts(program), "protocol": program.protocol, "id": hashlib.sha256(text.encode()).hexdigest()}
 
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7

@@ -21,7 +21,7 @@ from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
-from chorale.tuner.config.executors import open_executor
+from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document, sizes_table

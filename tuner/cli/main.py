@@ -56,20 +56,19 @@ def _global_options(
 GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v", "--insecure-cluster")
 
 
-def _globals_first(arguments: list[str]) -> list[str]:
-    """Move global flags to the front, so that `chorale synth … --quiet` works like `chorale --quiet synth …`."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    head, tail = arguments[:end], arguments[end:]
-    return [a for a in head if a in GLOBAL_FLAGS] + [a for a in head if a not in GLOBAL_FLAGS] + tail
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
     command = sys.argv[1:] if arguments is None else arguments
     hide_passwords()
     try:
         with stopping_in_order():
-            app(args=_globals_first(command), prog_name="chorale")
+            # Move global flags to the front, so that `chorale synth … --quiet` works like `chorale --quiet synth …`
+            end = command.index("--") if "--" in command else len(command)
+            head, tail = command[:end], command[end:]
+            app(
+                args=[a for a in head if a in GLOBAL_FLAGS] + [a for a in head if a not in GLOBAL_FLAGS] + tail,
+                prog_name="chorale",
+            )
     except KeyboardInterrupt:
         _fail("interrupted; what was finished is kept", 130)
     except MemoryError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -16,10 +16,7 @@ from chorale.synth.names import name_among
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
-from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.output import people
-from chorale.tuner.config.executors import EXECUTORS
-from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.config.building import EXECUTORS
 from chorale.tuner.files.home import Home
 
 FileName = TypeVar("FileName", str, Path, None)
@@ -144,8 +141,6 @@ Address = Annotated[
 ]
 
 
-UNIT_LINK_GBPS = "100"
-"""Rate of a link of capacity 1 for commands in which --link-gbps may be left out."""
 _ALIASES = {"fp32": "float32", "fp64": "float64", "double": "float64", "half": "float16", "fp16": "float16"}
 
 
@@ -183,11 +178,3 @@ LinkGbps = Annotated[
 CalibrationFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies.")
 ]
-
-
-def pricing_of(topology: Topology, options: Mapping[str, str | None], calibration: str | None) -> Pricing:
-    """Return the pricing by `options`; print the rate of links that is assumed if none is given."""
-    if topology.bandwidth_unit == "link" and calibration is None and options["link_gbps"] is None:
-        people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
-        options = {**options, "link_gbps": UNIT_LINK_GBPS}
-    return Pricing.of(options, calibration)

@@ -71,15 +71,11 @@ def stop_before_the_job_ends() -> float | None:
         return None
     if left_s is None:
         return None
-    stop_s = max(1.0, left_s - _reserve_s())
+    text = os.environ.get(STOP_VARIABLE, "")
+    stop_s = max(1.0, left_s - (float(text) if text.replace(".", "", 1).isdigit() else DEFAULT_STOP_S))
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, stop_s)
     return stop_s
-
-
-def _reserve_s() -> float:
-    text = os.environ.get(STOP_VARIABLE, "")
-    return float(text) if text.replace(".", "", 1).isdigit() else DEFAULT_STOP_S
 
 
 _ARGUMENTS_START, _ARGUMENTS_END = 47, 48

@@ -16,7 +16,7 @@ from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.cli.options import FileOutput
 from chorale.tuner.cli.output import notice, people
-from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.job_traces import UNKNOWN, load_record
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import Result, numbers_table
@@ -61,17 +61,13 @@ def _reported(recorded: Record, output: Path) -> Result:
     if any(key.dtype == UNKNOWN for key in recorded.calls):
         people.print("the trace names no element types for some calls: their elements count 4 bytes")
     notice(f"next: chorale tune --from-record {output} --topology SPEC")
-    return Result(json.loads(record_bytes(recorded)), _table(recorded))
-
-
-def _table(recorded: Record) -> Table:
     table = Table("collective", "type", "group", "size", "calls", "ms", "of the time", title=f"{recorded.ranks} ranks")
     for key, count in sorted(recorded.calls.items(), key=lambda item: -item[1].seconds):
         group = "all" if key.group is None else ",".join(map(str, key.group))
         share = count.seconds / recorded.seconds if recorded.seconds else 0.0
         size, calls = format_size(key.size_bytes), str(count.calls)
         table.add_row(key.collective, key.dtype, group, size, calls, f"{count.seconds * 1e3:.4g}", f"{share:.0%}")
-    return table
+    return Result(json.loads(record_bytes(recorded)), table)
 
 
 def replay(

@@ -12,15 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.runners.api.base import (
-    LIBRARY,
-    FailureKind,
-    ProgramSettings,
-    RunFailure,
-    RunRequest,
-    SizeMeasurement,
-    bus_factor,
-)
+from chorale.runners.api import base
 from chorale.runners.api.registry import RUNNERS, runner_config, runner_named
 from chorale.runners.api.units import format_size, format_us, parse_sizes
 from chorale.runners.local.config import LocalConfig
@@ -141,15 +133,19 @@ def run(
     running = config.create(Home.from_environment().root)
     try:
         topology, programs, settings = files.programs(wants_calibration)
-        library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
-        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
+        library = (
+            ()
+            if reference is None or not reference.startswith(base.LIBRARY)
+            else (reference.removeprefix(base.LIBRARY),)
+        )
+        request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None or plot is not None)
         outcome = (
             measure_once(running, request) if goal is None else measure_until(running, request, goal, time.monotonic)
         )
     finally:
         running.close()
-    if isinstance(outcome, RunFailure):
+    if isinstance(outcome, base.RunFailure):
         return _failure(runner, outcome)
     measurement, program = outcome.measurement, request.programs[file]
     calibration, executions = None, None
@@ -180,7 +176,7 @@ class _Files:
             self.file, self.network, self.target, any_network=self.any_network, collective=self.collective
         )
 
-    def programs(self, calibrates: bool) -> tuple[Topology, dict[str, AnyProgram], dict[str, ProgramSettings]]:
+    def programs(self, calibrates: bool) -> tuple[Topology, dict[str, AnyProgram], dict[str, base.ProgramSettings]]:
         """Return the network, all programs to measure by name, and the settings of those that have some."""
         runnable = self.runnable()
         topology, program = runnable.topology, runnable.program
@@ -188,17 +184,15 @@ class _Files:
             people.print(f"the program names no network: it runs on {topology.spec}; --spec chooses another")
         others: Mapping[str, AnyProgram] = {}
         if calibrates:
-            others = calibration_programs(_calibrated(program, self.file), topology, self.target.target)
+            if not isinstance(program, Program):
+                raise InvalidInput(
+                    "a calibration needs messages, which a plan does not send", self.file, "leave --calibrate out"
+                )
+            others = calibration_programs(program, topology, self.target.target)
         reading = (self.target, self.collective)
         runnables = {self.file: runnable, **_reference_program(self.reference, self.file, topology, reading)}
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         return topology, {**{name: item.program for name, item in runnables.items()}, **others}, settings
-
-
-def _calibrated(program: AnyProgram, file: str) -> Program:
-    if not isinstance(program, Program):
-        raise InvalidInput("a calibration needs messages, which a plan does not send", file, "leave --calibrate out")
-    return program
 
 
 def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:
@@ -223,7 +217,7 @@ def _runner_options(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any
 def _reference_program(
     reference: str | None, file: str, topology: Topology, reading: tuple[LoweringOptions, CustomCollective | None]
 ) -> dict[str, Runnable]:
-    if reference is None or reference.startswith(LIBRARY):
+    if reference is None or reference.startswith(base.LIBRARY):
         return {}
     if reference == file:
         raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
@@ -259,7 +253,7 @@ class _Measured:
             row["precision"] = {"goal": precision.goal, "reached": precision.reached, "met": precision.is_met}
         return rows
 
-    def row(self, measured: SizeMeasurement) -> dict[str, Any]:
+    def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
         """Return what was measured at a size."""
         algbw = measured.size_bytes / measured.median_s / 1e9
         limit = self.limit
@@ -271,7 +265,7 @@ class _Measured:
             "time_us_min": measured.min_s * 1e6,
             "repeats": len(measured.times_s),
             "algbw_gb_per_s": algbw,
-            "busbw_gb_per_s": algbw * bus_factor(collective_of_ranks(self.program).name, rank_count(self.program)),
+            "busbw_gb_per_s": algbw * base.bus_factor(collective_of_ranks(self.program).name, rank_count(self.program)),
             **of_limit,
             "correct": measured.correct,
         }
@@ -299,20 +293,29 @@ def _report(measured: _Measured, calibration: Calibration | None, executions: li
     shown += [_missed_precision(row) for row in rows if not row.get("precision", {"met": True})["met"]]
     if calibration is not None:
         document["calibration"] = calibration.to_json()
-        shown.append(_calibration_table(calibration))
+        table = facts_table(f"calibration from {calibration.observations} measurements")
+        table.add_row("constant", format_us(calibration.constant_s))
+        table.add_row("alpha, for each message that must follow another", format_us(calibration.alpha_s))
+        table.add_row("overhead, for each message of a rank", format_us(calibration.overhead_s))
+        unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
+        table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
+        table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")
+        if calibration.unseen_error is not None:
+            table.add_row("of programs that were left out of the fit", f"{calibration.unseen_error:.2%}")
+        shown.append(table)
     if executions is not None:
         document["executions"] = executions
         shown += map(execution_line, executions)
     return Result(document, *shown)
 
 
-def _failure(runner: str, failure: RunFailure) -> Result:
+def _failure(runner: str, failure: base.RunFailure) -> Result:
     """Print why there are no results; return that, with the exit code that says so."""
     print_error(f"{failure.kind}: {failure.message}")
     facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
     blocked = [dict(zip(("rank", "block", "instruction"), position, strict=True)) for position in failure.blocked]
     document = {"failure": {**facts, "blocked": blocked}, "environment": dict(failure.environment)}
-    code = Unavailable.exit_code if failure.kind is FailureKind.UNAVAILABLE else 1
+    code = Unavailable.exit_code if failure.kind is base.FailureKind.UNAVAILABLE else 1
     return Result({"runner": runner, "results": [], **document}, exit_code=code)
 
 
@@ -370,16 +373,3 @@ def _missed_precision(row: dict[str, Any]) -> str:
     width = "there were too few repetitions for an interval" if reached is None else f"it is {reached:.2%}"
     spent = f"{row['repeats']} repetitions, and the budget of {row['stopped']} is used up"
     return f"{format_size(row['size_bytes'])}: the precision of {goal:.2%} was not reached, {width} after {spent}"
-
-
-def _calibration_table(calibration: Calibration) -> Table:
-    table = facts_table(f"calibration from {calibration.observations} measurements")
-    table.add_row("constant", format_us(calibration.constant_s))
-    table.add_row("alpha, for each message that must follow another", format_us(calibration.alpha_s))
-    table.add_row("overhead, for each message of a rank", format_us(calibration.overhead_s))
-    unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
-    table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
-    table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")
-    if calibration.unseen_error is not None:
-        table.add_row("of programs that were left out of the fit", f"{calibration.unseen_error:.2%}")
-    return table

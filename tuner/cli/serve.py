@@ -1,4 +1,4 @@
-"""`chorale serve` and `chorale token`: the HTTP service and its page, and the tokens that may call it."""
+"""`chorale serve`, `token` and `ui`: the HTTP service and its page, who may call it, and MLflow's pages."""
 
 from __future__ import annotations
 
@@ -14,22 +14,13 @@ import yaml
 from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.redaction import redacted
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result, long_line
-from chorale.tuner.service.access import (
-    NAME_PATTERN,
-    TokenEntry,
-    change_tokens,
-    is_loopback,
-    load_access,
-    local_token,
-    make_token,
-    read_tokens,
-    token_file,
-)
-from chorale.tuner.service.jobs.limits import JobLimits
+from chorale.tuner.service import access
+from chorale.tuner.service.jobs.job_specs import JobLimits
 from chorale.tuner.service.settings import load_settings
 
 token_app = CommandLine(
@@ -77,18 +68,18 @@ def create(
     """
     _require_name(name)
     end = _end(days, expires, forever)
-    token, digest = make_token()
+    token, digest = access.make_token()
     fields: dict[str, Any] = {"role": role.value, "expires": end, "jobs": jobs}
-    entry = TokenEntry(name=name, sha256=digest, requests_per_minute=requests_per_minute, **fields)
+    entry = access.TokenEntry(name=name, sha256=digest, requests_per_minute=requests_per_minute, **fields)
     file = _file(tokens)
 
-    def added(entries: list[TokenEntry]) -> list[TokenEntry]:
+    def added(entries: list[access.TokenEntry]) -> list[access.TokenEntry]:
         if any(other.name == name for other in entries):
             rule = "a token must have a name of its own"
             raise InvalidInput(rule, name, f"choose another, or first `chorale token revoke {name}`")
         return [*entries, entry]
 
-    change_tokens(file, added)
+    access.change_tokens(file, added)
     people.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
     return Result({"token": token, **_facts(entry), "file": str(file)}, long_line(token))
 
@@ -100,7 +91,7 @@ def list_(tokens: File = None) -> Result:
     Example: chorale token list
     """
     file = _file(tokens)
-    rows = [_facts(entry) for entry in (read_tokens(file) if file.exists() else [])]
+    rows = [_facts(entry) for entry in (access.read_tokens(file) if file.exists() else [])]
     table = Table("name", "role", "expires", "jobs", "requests a minute", "state")
     for row in rows:
         end, state = row["expires"] or "never", "expired" if row["expired"] else "valid"
@@ -119,31 +110,31 @@ def revoke(
     """
     file = _file(tokens)
 
-    def without(entries: list[TokenEntry]) -> list[TokenEntry]:
+    def without(entries: list[access.TokenEntry]) -> list[access.TokenEntry]:
         if all(entry.name != name for entry in entries):
             raise InvalidInput("a token must be there to be revoked", name, "see `chorale token list`")
         return [entry for entry in entries if entry.name != name]
 
-    change_tokens(file, without)
+    access.change_tokens(file, without)
     return Result({"revoked": name, "file": str(file)}, f"{name} is revoked")
 
 
 def print_entry(name: str) -> None:
     """Print a new token and its entry, for a token file that this command does not write."""
     _require_name(name)
-    token, digest = make_token()
+    token, digest = access.make_token()
     people.print("Give this token to its owner; it is not kept anywhere:")
     typer.echo(token)
     people.print("and add this entry to the list `tokens` of the token file:")
-    typer.echo(yaml.safe_dump([TokenEntry(name=name, sha256=digest).document()], sort_keys=False), nl=False)
+    typer.echo(yaml.safe_dump([access.TokenEntry(name=name, sha256=digest).document()], sort_keys=False), nl=False)
 
 
 def _file(tokens: Path | None) -> Path:
-    return token_file(Home.from_environment()) if tokens is None else tokens
+    return access.token_file(Home.from_environment()) if tokens is None else tokens
 
 
 def _require_name(name: str) -> None:
-    if not re.fullmatch(NAME_PATTERN, name) or name == "local":
+    if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
         rule = "a name of a token must have letters, digits, `_`, `.` and `-`, and not be `local`"
         raise InvalidInput(rule, name, "choose another name")
 
@@ -161,7 +152,7 @@ def _end(days: float | None, expires: datetime | None, forever: bool) -> datetim
     return end
 
 
-def _facts(entry: TokenEntry) -> dict[str, Any]:
+def _facts(entry: access.TokenEntry) -> dict[str, Any]:
     """Return what may be shown of an entry: all but the hash."""
     facts = entry.model_dump(mode="json", exclude={"sha256"})
     return facts | {"expired": entry.expires is not None and entry.expires.timestamp() <= time.time()}
@@ -223,7 +214,7 @@ def serve(
 
     home = Home.from_environment()
     home.create(home.service)
-    load_access(tokens, host, home, time.time)  # an invalid file is refused here rather than in the replica
+    access.load_access(tokens, host, home, time.time)  # an invalid file is refused here rather than in the replica
     load_settings(settings, home)
     limits = JobLimits(
         max_nodes, max_memory_gib * GIB, max_links, job_s=max_job_s, campaign_minutes=max_campaign_minutes
@@ -235,6 +226,33 @@ def serve(
 
 def _say_where(host: str, port: int, home: Home) -> None:
     people.print(f"serving on http://{host}:{port}")
-    if is_loopback(host):
-        link = f"http://{host}:{port}/#token={local_token(home)}"
+    if access.is_loopback(host):
+        link = f"http://{host}:{port}/#token={access.local_token(home)}"
         notice(f"the page, for you alone: {link}")
+
+
+def ui(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one of this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 5000,
+) -> None:
+    """Show campaigns, trials and registered schedules in the browser until interrupted.
+
+    The browser asks for a user and a password: `chorale`, and what the file `ui-password` of the data folder has.
+
+    Example: chorale ui --port 5001
+    """
+    home = Home.from_environment()
+    uri = home.mlflow_uri
+    if uri.startswith(("http://", "https://")):
+        raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
+    from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - MLflow is optional
+
+    secret = password_file(home)
+    address = f"http://{host}:{port}/#/experiments?workflowType=machine_learning"
+    notice(f"{redacted(uri)} at {address} (ctrl-C ends)")
+    notice(f"user {USER}, password in {secret}")
+    if not access.is_loopback(host):
+        people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
+    serve_pages(home, host, port)

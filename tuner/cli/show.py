@@ -28,18 +28,8 @@ from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.cli.options import (
-    AlphaUs,
-    CalibrationFile,
-    HopUs,
-    LinkGbps,
-    LinkLatencyUs,
-    PlotFile,
-    ReadableFile,
-    Sizes,
-    SpecOfProgram,
-    pricing_of,
-)
+from chorale.tuner.cli import options as opt
+from chorale.tuner.cli.output import people
 from chorale.tuner.costs.library_model import baseline_label, library_algorithms, library_choice
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte, simulate_program, usual_buffer_bytes
 from chorale.tuner.files.program_files import is_program_file, load_code
@@ -137,7 +127,12 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
 
     InvalidInput for different networks or collectives.
     """
-    _require_comparable(first, second)
+    if first.topology.id != second.topology.id:
+        value = f"{first.topology.spec} and {second.topology.spec}"
+        raise InvalidInput("what is compared must be for one network", value, "make both for the same")
+    if first.collective != second.collective:
+        value = f"{first.collective} and {second.collective}"
+        raise InvalidInput("what is compared must be for one collective", value, "make both for the same")
     times = {size: (model.time_s(first, size), model.time_s(second, size)) for size in sorted(sizes_bytes)}
     return {
         "topology": topology_document(first.topology),
@@ -161,15 +156,6 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
             if {_faster(times[below]), _faster(times[above])} == {"first", "second"}
         ],
     }
-
-
-def _require_comparable(first: Side, second: Side) -> None:
-    if first.topology.id != second.topology.id:
-        value = f"{first.topology.spec} and {second.topology.spec}"
-        raise InvalidInput("what is compared must be for one network", value, "make both for the same")
-    if first.collective != second.collective:
-        value = f"{first.collective} and {second.collective}"
-        raise InvalidInput("what is compared must be for one collective", value, "make both for the same")
 
 
 def _faster(times_s: tuple[float, float]) -> str:
@@ -240,6 +226,7 @@ def bound_comparison(side: Side, model: ComparisonModel, sizes_bytes: Sequence[i
         least_us = float(bound.value * size / unit_bytes_per_s) * 1e6
         row = {"size_bytes": size, "time_us": time_us, "least_us": least_us, "ratio": time_us / least_us}
         results.append(row | model.library(side, size))
+    certificate = bound.to_json(side.topology)
     return {
         "topology": topology_document(topology),
         "collective": str(collective),
@@ -248,7 +235,7 @@ def bound_comparison(side: Side, model: ComparisonModel, sizes_bytes: Sequence[i
             "kind": kind,
             "time_per_byte": rational_text(bound.value),
             "algbw": float(1 / bound.value),
-            "bottleneck_cut": _cut(side, bound),
+            "bottleneck_cut": [str(node) for node in certificate.get("cut", ())],
             "certificate": dict(bound.to_json(topology)),
         },
         "gap": rational_text(side.time_per_byte / bound.value - 1),
@@ -277,11 +264,6 @@ def _bound_of(side: Side, collective: Collective) -> tuple[Bound, str]:
     return bound_of_ranks(side.topology, collective, side.time_per_byte), "ranks"
 
 
-def _cut(side: Side, bound: Bound) -> list[str]:
-    certificate = bound.to_json(side.topology)
-    return [str(node) for node in certificate.get("cut", ())]
-
-
 def bound_tables(document: Mapping[str, Any]) -> list[Table]:
     """Return the tables for people: exact terms, then times by size beside the least."""
     terms = Table(title=f"{document['collective']} on {document['topology']['spec']}", show_header=False)
@@ -304,19 +286,19 @@ def bound_tables(document: Mapping[str, Any]) -> list[Table]:
 
 
 def show(
-    file: ReadableFile,
-    plot: PlotFile = None,
-    spec: SpecOfProgram = None,
+    file: opt.ReadableFile,
+    plot: opt.PlotFile = None,
+    spec: opt.SpecOfProgram = None,
     rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
     size: Annotated[str, typer.Option(help="Of a program: buffer size.")] = "16MiB",
     buffer: Annotated[
         str | None, typer.Option(help="Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.")
     ] = None,
-    alpha_us: AlphaUs = None,
-    link_latency_us: LinkLatencyUs = None,
-    hop_us: HopUs = None,
-    link_gbps: LinkGbps = None,
-    calibration: CalibrationFile = None,
+    alpha_us: opt.AlphaUs = None,
+    link_latency_us: opt.LinkLatencyUs = None,
+    hop_us: opt.HopUs = None,
+    link_gbps: opt.LinkGbps = None,
+    calibration: opt.CalibrationFile = None,
 ) -> Result:
     """Show link loads and routes of a schedule, or link loads and the timeline of a program.
 
@@ -379,7 +361,7 @@ def compare(
         str | None,
         typer.Argument(metavar="FILE", help="Another, for the same network and collective; default: the bound."),
     ] = None,
-    sizes: Sizes = "4KiB:1GiB:x8",
+    sizes: opt.Sizes = "4KiB:1GiB:x8",
     spec: Annotated[
         str | None, typer.Option("--spec", "--topology", help="The topology, for programs that do not name it.")
     ] = None,
@@ -390,12 +372,12 @@ def compare(
     buffer: Annotated[
         str | None, typer.Option(help="Of programs: buffer of a connection; default: 4MiB for MSCCL, else none.")
     ] = None,
-    alpha_us: AlphaUs = None,
-    link_latency_us: LinkLatencyUs = None,
-    hop_us: HopUs = None,
-    link_gbps: LinkGbps = None,
-    calibration: CalibrationFile = None,
-    plot: PlotFile = None,
+    alpha_us: opt.AlphaUs = None,
+    link_latency_us: opt.LinkLatencyUs = None,
+    hop_us: opt.HopUs = None,
+    link_gbps: opt.LinkGbps = None,
+    calibration: opt.CalibrationFile = None,
+    plot: opt.PlotFile = None,
 ) -> Result:
     """Compare exact costs, resources and predicted times, and where one overtakes the other.
 
@@ -449,3 +431,15 @@ def _plot_goodput(document: dict[str, Any], path: Path) -> None:
         for index, (word, side) in enumerate(zip(("first", "second"), document["sides"], strict=True))
     }
     plot_goodput(f"{document['collective']} on {document['topology']['spec']}", series, path)
+
+
+UNIT_LINK_GBPS = "100"
+"""Rate of a link of capacity 1 for commands in which --link-gbps may be left out."""
+
+
+def pricing_of(topology: Topology, options: Mapping[str, str | None], calibration: str | None) -> Pricing:
+    """Return the pricing by `options`; print the rate of links that is assumed if none is given."""
+    if topology.bandwidth_unit == "link" and calibration is None and options["link_gbps"] is None:
+        people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
+        options = {**options, "link_gbps": UNIT_LINK_GBPS}
+    return Pricing.of(options, calibration)

@@ -15,20 +15,7 @@ from chorale.synth.collective import STANDARD
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.training import BUCKETS_BYTES
-from chorale.tuner.cli.options import (
-    AlphaUs,
-    CalibrationFile,
-    FileOrMethod,
-    FileOutput,
-    HopUs,
-    LinkGbps,
-    LinkLatencyUs,
-    PlotFile,
-    Sizes,
-    collective_name,
-    file_to_write,
-    offer,
-)
+from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, progress_bar
 from chorale.tuner.costs.pricing import Pricing, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
@@ -37,35 +24,35 @@ from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
 
 
 def simulate(
-    what: FileOrMethod,
+    what: opt.FileOrMethod,
     spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
-    sizes: Sizes = "4KiB:1GiB:x8",
+    sizes: opt.Sizes = "4KiB:1GiB:x8",
     collective: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            parser=collective_name,
-            autocompletion=offer(STANDARD),
+            parser=opt.collective_name,
+            autocompletion=opt.offer(STANDARD),
             help="Of a method: allreduce (default), allgather or reduce_scatter.",
         ),
     ] = None,
-    alpha_us: AlphaUs = None,
-    link_latency_us: LinkLatencyUs = None,
-    hop_us: HopUs = None,
-    link_gbps: LinkGbps = None,
+    alpha_us: opt.AlphaUs = None,
+    link_latency_us: opt.LinkLatencyUs = None,
+    hop_us: opt.HopUs = None,
+    link_gbps: opt.LinkGbps = None,
     model: Annotated[
         str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
     ] = "step",
     pipeline_chunks: Annotated[
         int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
     ] = None,
-    calibration: CalibrationFile = None,
-    plot: PlotFile = None,
+    calibration: opt.CalibrationFile = None,
+    plot: opt.PlotFile = None,
     trace: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            callback=file_to_write,
+            callback=opt.file_to_write,
             help="Write each message of the largest size, by the flow model, for Perfetto.",
         ),
     ] = None,
@@ -131,12 +118,12 @@ def training(
     buckets: Annotated[
         str | None, typer.Option(help="Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.")
     ] = None,
-    alpha_us: AlphaUs = None,
-    link_latency_us: LinkLatencyUs = None,
-    hop_us: HopUs = None,
-    link_gbps: LinkGbps = None,
-    calibration: CalibrationFile = None,
-    plot: PlotFile = None,
+    alpha_us: opt.AlphaUs = None,
+    link_latency_us: opt.LinkLatencyUs = None,
+    hop_us: opt.HopUs = None,
+    link_gbps: opt.LinkGbps = None,
+    calibration: opt.CalibrationFile = None,
+    plot: opt.PlotFile = None,
 ) -> Result:
     """Simulate an iteration of data-parallel training, with experts if the profile has them.
 
@@ -181,7 +168,7 @@ _COLUMNS = {
 
 def record_training(
     model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that returns (model, batch).")],
-    output: FileOutput,
+    output: opt.FileOutput,
 ) -> None:
     """Record how long the layers of a PyTorch model take, as a profile for training.
 

@@ -1,4 +1,4 @@
-"""`chorale synth`: design a schedule, verify it, say how good it is."""
+"""`chorale synth`, `bound` and `failures`: schedules, how fast a collective can be at best, and what failures leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from chorale.runners.api.units import parse_size
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.collective import parse_collective
+from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
@@ -17,33 +17,28 @@ from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
 from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.topology import bytes_per_second
-from chorale.tuner.cli.options import (
-    CollectiveName,
-    ExecutorName,
-    MethodNames,
-    Root,
-    ScheduleOutput,
-    Shards,
-    Spec,
-    Workers,
-)
+from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import progress_bar, warn
-from chorale.tuner.config.build_cache import verified_from_cache
-from chorale.tuner.config.executors import open_executor
+from chorale.tuner.config.building import open_executor, verified_from_cache
+from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports import bound as bounds
+from chorale.tuner.reports.assumptions import add_assumptions, assumption_facts, expected_facts
 from chorale.tuner.reports.synthesis import load_warm_start, proved_document, synthesis_result, warm_start_document
-from chorale.tuner.reports.tables import Result, Stopwatch
+from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
 def synth(
     *,
-    methods: MethodNames = None,
-    spec: Spec,
-    collective: CollectiveName = "allgather",
+    methods: opt.MethodNames = None,
+    spec: opt.Spec,
+    collective: opt.CollectiveName = "allgather",
     k: Annotated[
         int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
     ] = None,
@@ -54,7 +49,7 @@ def synth(
         str | None,
         typer.Option(help="Buffer size, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
     ] = None,
-    root: Root = 0,
+    root: opt.Root = 0,
     gap: Annotated[
         str,
         typer.Option(
@@ -75,14 +70,14 @@ def synth(
     seeds: Annotated[
         int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")
     ] = 1,
-    executor: ExecutorName = "serial",
-    workers: Workers = None,
+    executor: opt.ExecutorName = "serial",
+    workers: opt.Workers = None,
     in_network: Annotated[
         bool,
         typer.Option("--in-network", help="Let switches add and multicast where they can; by default only ranks do."),
     ] = False,
-    shards: Shards = None,
-    output: ScheduleOutput = None,
+    shards: opt.Shards = None,
+    output: opt.ScheduleOutput = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -164,3 +159,93 @@ def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
         is_small = request.topology.compute_count**2 <= MAX_JSON_ROWS
         form = form_of(request.method, request.topology, request.collective, request.options)
         require_schedule_suffix(output, "columns" if is_small else form)
+
+
+def bound(
+    spec: opt.Spec,
+    collective: opt.CollectiveName = "allgather",
+    root: opt.Root = 0,
+    k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
+    nccl_tuner: Annotated[
+        str | None,
+        typer.Option(
+            "--nccl-tuner-csv",
+            metavar="FILE",
+            help="Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.",
+        ),
+    ] = None,
+    shards: opt.Shards = None,
+    seed: Annotated[int, typer.Option(min=0, help="Orders the ranks of --shards zipf:S.")] = 0,
+) -> Result:
+    """Say how fast a collective can be at best, by which links, with how many trees per shard.
+
+    The bound is exact: the bottleneck cut proves it, and separate code checks it. For allgather, reduce_scatter,
+    broadcast and reduce it is the optimum.
+
+    Example: chorale bound a100:2 --collective allreduce
+    """
+    target = parse_collective(collective, root)
+    if nccl_tuner is not None and target != ALLREDUCE:
+        rule = "the algorithms of NCCL are compared for allreduce"
+        raise InvalidInput(rule, collective, "use --collective allreduce")
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    if shards is not None:
+        require_trees(FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
+        return shards_bound(topology, ShardsRequest(shards, collective, "height", seed), stages)
+    with stages.stage("bound"):
+        report = bounds.bound_report(topology, target, k)
+    if nccl_tuner is not None:
+        from chorale.tuner.reports.library_files import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+
+        choices = nccl_choices(topology, [2**power for power in range(10, 35)])
+        entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
+        write_file(nccl_tuner, nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count).encode())
+    table, document = bounds.bound_table(report), bounds.bound_document(report)
+    if topology.assumptions:
+        document["expected"] = expected_facts(topology, target)
+        document |= assumption_facts(topology)
+        add_assumptions(table, topology, document["expected"])
+    seconds = stages.report(outside_total=("topology",))
+    return Result(document | {"seconds": seconds}, table)
+
+
+def failures(
+    spec: opt.Spec,
+    method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
+    collective: opt.CollectiveName = "allgather",
+    k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
+    root: opt.Root = 0,
+    executor: opt.ExecutorName = "processes",
+    workers: opt.Workers = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", callback=opt.file_to_write, help="Write the table of all failures as .csv too."),
+    ] = None,
+) -> Result:
+    """Plan a verified schedule for the loss of each compute node and link, one at a time.
+
+    Failures that known symmetries make alike are planned once. `chorale synth METHOD 'without(SPEC;node=K)'`
+    reproduces a row and writes its schedule.
+
+    Example: chorale failures a100:4 --k 1 --executor processes
+    """
+    method_named(method)
+    if output is not None and not output.endswith(".csv"):
+        raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
+    target = parse_collective(collective, root)
+    stages = Stopwatch()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    with (
+        open_executor(executor, workers) as running,
+        progress_bar(f"failures of {spec}") as progress,
+        stages.stage("plans"),
+    ):
+        plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress)
+    document = bounds.failures_document(plans) | assumption_facts(topology)
+    document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
+    if output is not None:
+        write_file(output, bounds.failures_csv(document).encode())
+    return Result(document, bounds.failures_table(document, topology.bandwidth_unit))

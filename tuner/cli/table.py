@@ -25,39 +25,23 @@ from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.job_tables import (
-    MEASURED_DTYPE,
-    JobGroup,
-    diff_lines,
-    parse_dtypes,
-    parse_group,
-    table_document,
-    table_lines,
-    table_of_campaign,
-    table_of_files,
-    table_of_registry,
-)
-from chorale.tuner.reports.library_files import (
-    default_tree,
-    mpich_selection,
-    mscclpp_files,
-    nccl_table_csv,
-    open_mpi_json,
-    open_mpi_rules,
-)
+from chorale.tuner.reports import job_tables, library_files
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 LARGEST_LIBRARY_BYTES = 2**30
 _FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
-    "nccl": (nccl_table_csv, "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)"),
-    "rccl": (partial(nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
+    "nccl": (
+        library_files.nccl_table_csv,
+        "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)",
+    ),
+    "rccl": (partial(library_files.nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
     "openmpi": (
-        open_mpi_rules,
+        library_files.open_mpi_rules,
         "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
     ),
     "openmpi6": (
-        open_mpi_json,
+        library_files.open_mpi_json,
         "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
     ),
 }
@@ -123,8 +107,8 @@ def write(
 
     Example: chorale table write allreduce.xml --sizes 64KiB- -o job.table
     """
-    job_group = JobGroup(None if group is None else parse_group(group), ranks)
-    types = parse_dtypes(dtypes or (ANY_DTYPE if programs else MEASURED_DTYPE))
+    job_group = job_tables.JobGroup(None if group is None else job_tables.parse_group(group), ranks)
+    types = job_tables.parse_dtypes(dtypes or (ANY_DTYPE if programs else job_tables.MEASURED_DTYPE))
     files, home = tuple(programs or ()), Home.from_environment()
     rule, way_out = "a table must be written of one thing", _SOURCES
     if campaign is not None and (files or topology is not None):
@@ -136,13 +120,13 @@ def write(
     if beyond and campaign is None:
         raise InvalidInput("--beyond is for campaigns", "none", "add --campaign NAME")
     if files:
-        return _written(table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output)
+        return _written(job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output)
     if campaign is not None:
-        return _written(table_of_campaign(home, campaign, job_group, types, beyond), output)
+        return _written(job_tables.table_of_campaign(home, campaign, job_group, types, beyond), output)
     if topology is None:
         raise InvalidInput(rule, "nothing", way_out)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
-    return _written(table_of_registry(mlflow, load_topology(topology), job_group, types, alias), output)
+    return _written(job_tables.table_of_registry(mlflow, load_topology(topology), job_group, types, alias), output)
 
 
 @table_app.command("show")
@@ -152,7 +136,7 @@ def show(file: TableFile) -> Result:
     Example: chorale table show job.table --json
     """
     table, digest = read_table(file)
-    return Result(table_document(table, digest), table_lines(table, digest, str(file)))
+    return Result(job_tables.table_document(table, digest), job_tables.table_lines(table, digest, str(file)))
 
 
 @table_app.command("verify")
@@ -194,7 +178,7 @@ def diff(
     Example: chorale table diff old.table new.table
     """
     document = comparison(load_table(before), load_table(after))
-    lines = [] if document["equal"] else [diff_lines(document, str(before), str(after))]
+    lines = [] if document["equal"] else [job_tables.diff_lines(document, str(before), str(after))]
     return Result(document, *lines, exit_code=int(not document["equal"]))
 
 
@@ -218,11 +202,11 @@ def export(
     kind = name_among("library", kind, KINDS, {"nccl2": "nccl", "ompi": "openmpi", "msccl++": _MSCCLPP})
     table = load_table(file)
     if kind == _MSCCLPP:
-        files = mscclpp_files(table)
+        files = library_files.mscclpp_files(table)
         write_folder(output, files)
     elif kind == _MPICH:
         content = read_file(str(library or _installed_mpi()), LARGEST_LIBRARY_BYTES)
-        write_file(output, mpich_selection(table, default_tree(content), dtype).encode())
+        write_file(output, library_files.mpich_selection(table, library_files.default_tree(content), dtype).encode())
     else:
         write_file(output, _FILES[kind][0](table, dtype).encode())
     use = _USES[kind].format(output)
@@ -235,7 +219,10 @@ def _written(table: Table, output: Path) -> Result:
     write_file(output, data)
     _, digest = parse_table(data)
     notice(f"CHORALE_TABLE={output} lets a job run it")
-    return Result(table_document(table, digest) | {"output": str(output)}, table_lines(table, digest, str(output)))
+    return Result(
+        job_tables.table_document(table, digest) | {"output": str(output)},
+        job_tables.table_lines(table, digest, str(output)),
+    )
 
 
 def _installed_mpi() -> Path:
@@ -262,7 +249,9 @@ def verification_document(data: bytes) -> dict[str, Any]:
         "ok": not violations,
         "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
         "violations": [_document(item) for item in violations],
-        "programs": [_program(digest, violations) for digest in programs],
+        "programs": [
+            {"digest": digest, "ok": all(item.program != digest for item in violations)} for digest in programs
+        ],
         "links": links,
     }
 
@@ -284,7 +273,3 @@ def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:
 def _document(violation: TableViolation) -> dict[str, Any]:
     name = "" if violation.program is None else f"program {violation.program[:12]}: "
     return {"rule": violation.rule, "message": f"{name}{violation.message}", "program": violation.program}
-
-
-def _program(digest: str, violations: Sequence[TableViolation]) -> dict[str, Any]:
-    return {"digest": digest, "ok": all(item.program != digest for item in violations)}

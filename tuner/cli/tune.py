@@ -11,25 +11,18 @@ import typer
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli import slurm as slurm_jobs
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.options import Address, campaigns
 from chorale.tuner.cli.output import emit_json, notice, print_result
-from chorale.tuner.cli.slurm import (
-    AsSlurmJob,
-    Site,
-    SlurmOptions,
-    SlurmScript,
-    SlurmTasks,
-    SlurmTime,
-    Wait,
-    follow_job,
-    job_name,
-    run_as_job,
-    stop_job,
-)
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.campaign_file import load_campaign, read_document
-from chorale.tuner.config.recorded_job import RecordedJob, coverage_lines, recorded_campaigns
+from chorale.tuner.config.campaign_file import (
+    RecordedJob,
+    coverage_lines,
+    load_campaign,
+    read_document,
+    recorded_campaigns,
+)
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
@@ -83,12 +76,12 @@ def tune(
         typer.Option("--topology", metavar="SPEC", help="Network of the recorded job; else the campaign's."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
-    slurm: AsSlurmJob = False,
-    site: Site = None,
-    job_time: SlurmTime = None,
-    slurm_script: SlurmScript = None,
-    wait: Wait = False,
-    array: SlurmTasks = 1,
+    slurm: slurm_jobs.AsSlurmJob = False,
+    site: slurm_jobs.Site = None,
+    job_time: slurm_jobs.SlurmTime = None,
+    slurm_script: slurm_jobs.SlurmScript = None,
+    wait: slurm_jobs.Wait = False,
+    array: slurm_jobs.SlurmTasks = 1,
     as_json: AsJson = False,
 ) -> None:
     """Search for the fastest schedule per size and register it.
@@ -99,9 +92,13 @@ def tune(
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
-    job = SlurmOptions(context, slurm, site, job_time, slurm_script, wait, array)
+    job = slurm_jobs.SlurmOptions(context, slurm, site, job_time, slurm_script, wait, array)
     if follow is not None or stop is not None:
-        if not (follow_job(job_name(follow)) if follow is not None else stop_job(job_name(str(stop)), address)):
+        if not (
+            slurm_jobs.follow_job(slurm_jobs.job_name(follow))
+            if follow is not None
+            else slurm_jobs.stop_job(slurm_jobs.job_name(str(stop)), address)
+        ):
             from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna are optional
 
             watch_launch(follow, stop, address, as_json)
@@ -128,7 +125,7 @@ def tune(
     if programs is not None:
         require_new_folder(programs)
     if job.wants_job:
-        run_as_job(job, job_name(checked.name), checked.runner.config, topology, resumes=True)
+        slurm_jobs.run_as_job(job, slurm_jobs.job_name(checked.name), checked.runner.config, topology, resumes=True)
         return
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - as above
 

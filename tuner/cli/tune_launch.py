@@ -26,17 +26,8 @@ from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchSta
 from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
+from chorale.tuner.reports import tuning
 from chorale.tuner.reports.library_files import nccl_table_entries, nccl_tuner_csv
-from chorale.tuner.reports.tuning import (
-    approach_line,
-    overhead_line,
-    prior_lines,
-    refused_table,
-    tune_document,
-    tune_table,
-    tuning_table_of,
-    undecided_lines,
-)
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
 from chorale.tuner.trials.tuning_table import table_programs
 
@@ -60,7 +51,11 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     with _detached_actors(address) as actors:
         former = actors.find(name)
         if former is not None:
-            _remove_ended(former, campaign.name)
+            status: LaunchStatus = former.call("status", 0)
+            if status.state == LaunchState.RUNNING:
+                way_out = f"wait for it, or end it with `chorale tune --stop {campaign.name}`"
+                raise CheckFailed("a campaign must have one detached launch", f"{campaign.name} is running", way_out)
+            former.remove()
         launch_id = None if resume else uuid.uuid4().hex
         actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
         actor.call("status", 0)
@@ -100,14 +95,6 @@ def _detached_actors(address: str | None) -> DetachedActors:
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
     return DetachedActors(address)
-
-
-def _remove_ended(former: DetachedActor, campaign: str) -> None:
-    status: LaunchStatus = former.call("status", 0)
-    if status.state == LaunchState.RUNNING:
-        way_out = f"wait for it, or end it with `chorale tune --stop {campaign}`"
-        raise CheckFailed("a campaign must have one detached launch", f"{campaign} is running", way_out)
-    former.remove()
 
 
 def _find(actors: DetachedActors, campaign: str) -> DetachedActor:
@@ -162,7 +149,7 @@ def write_answer(report: TuneReport, table: str | None, programs: Path | None, t
         )
     if programs is not None:
         stored = report.folder / "programs"
-        files = table_programs(tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
+        files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
         write_folder(programs, files)
         people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
 
@@ -177,13 +164,13 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
 def show(report: TuneReport, as_json: bool) -> None:
     """Print the results of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
     if as_json:
-        emit_json(tune_document(report))
+        emit_json(tuning.tune_document(report))
     elif report.ranked_trials:
-        refused = refused_table(report)
-        tables = [tune_table(report), *([] if refused is None else [refused])]
-        for item in (*tables, *undecided_lines(report), approach_line(report)):
+        refused = tuning.refused_table(report)
+        tables = [tuning.tune_table(report), *([] if refused is None else [refused])]
+        for item in (*tables, *tuning.undecided_lines(report), tuning.approach_line(report)):
             results.print(item)
-        for line in (*prior_lines(report), overhead_line(report)):
+        for line in (*tuning.prior_lines(report), tuning.overhead_line(report)):
             notice(line)
         results.print(f"report.html, picture and journal: {report.folder}")
     if report.interrupted:

@@ -1,49 +1,51 @@
-"""`chorale verify` and `chorale lift`: replay a schedule, or read a program back, and say what is wrong with it."""
+"""`chorale verify`, `lift` and `lower`: schedules replayed, programs read back, and made of schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from chorale.runners.api.units import parse_size
+from chorale.runners.api.elements import element_bytes
+from chorale.runners.api.units import parse_size, parse_sizes
+from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.switch_processes import PROCESS_TARGET
+from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.explanation import Explanation, explanations
 from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.programs.program import Program, ProgramViolation, as_protocol
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import judge
 from chorale.synth.targets.lift import read_program, with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
+from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
-from chorale.tuner.cli.options import (
-    CollectiveFile,
-    LinkGbps,
-    PlotFile,
-    PredictedSize,
-    ProgramOutput,
-    ReadableFile,
-    SpecOfProgram,
-)
+from chorale.tuner.cli import options as opt
+from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
-from chorale.tuner.files.collective_files import load_collective
+from chorale.tuner.files.collective_files import collective_file_text, load_collective
 from chorale.tuner.files.program_files import is_program_file, load_unchecked, network_of_program
-from chorale.tuner.files.program_output import read_program_text
+from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
-from chorale.tuner.files.schedule_files import load_for_inspection
+from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.programs import prediction, program_facts
+from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
 _FOUND_BY_EXECUTION = frozenset(
@@ -60,11 +62,11 @@ Fix = Annotated[
 
 
 def verify(
-    file: ReadableFile,
-    spec: SpecOfProgram = None,
-    collective_file: CollectiveFile = None,
+    file: opt.ReadableFile,
+    spec: opt.SpecOfProgram = None,
+    collective_file: opt.CollectiveFile = None,
     fix: Fix = False,
-    output: ProgramOutput = None,
+    output: opt.ProgramOutput = None,
 ) -> Result:
     """Replay a schedule, or execute a program, chunk by chunk; exit 0 if it is right, 1 if not.
 
@@ -94,13 +96,13 @@ def verify(
 
 def lift(
     file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
-    spec: SpecOfProgram = None,
-    collective_file: CollectiveFile = None,
-    output: ProgramOutput = None,
+    spec: opt.SpecOfProgram = None,
+    collective_file: opt.CollectiveFile = None,
+    output: opt.ProgramOutput = None,
     fix: Fix = False,
-    plot: PlotFile = None,
-    size: PredictedSize = None,
-    link_gbps: LinkGbps = None,
+    plot: opt.PlotFile = None,
+    size: opt.PredictedSize = None,
+    link_gbps: opt.LinkGbps = None,
 ) -> Result:
     """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
 
@@ -127,7 +129,7 @@ def lift(
         if not _sound_enough(verdict):
             rule = "--plot draws programs whose instructions can be executed"
             raise InvalidInput(rule, violations[0].message, "leave it out")
-        from chorale.tuner.plots.judged_plot import plot_judged  # noqa: PLC0415 - matplotlib is optional
+        from chorale.tuner.plots.program_plot import plot_judged  # noqa: PLC0415 - matplotlib is optional
 
         plot_judged(program, violations, behind, title, plot)
     document = {
@@ -288,3 +290,164 @@ def verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, 
 
 def _listed(violations: Sequence[ProgramViolation | ScheduleViolation]) -> list[dict[str, str]]:
     return [{"rule": violation.rule, "message": violation.message} for violation in violations]
+
+
+COLLECTIVE_SUFFIX = ".collective.json"
+"""A program for given sizes has a file of this ending next to it, which says what it must do."""
+MAX_CHECKED_RANKS = 512
+
+
+def lower(
+    file: opt.ScheduleFile,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file; .gz compresses it."
+        ),
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            parser=opt.target_name,
+            autocompletion=opt.offer(TARGETS),
+            help=f"Dialect of the program: {', '.join(TARGETS)}.",
+        ),
+    ] = "msccl-xml",
+    channels: Annotated[
+        int | None,
+        typer.Option(
+            help="Channels that share the transfers of each step and connection, or the time that deep trees take. "
+            "[default: 1, for deep trees with long chunks 2 to 8 if they fit]"
+        ),
+    ] = None,
+    instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
+    protocol: opt.Protocol = "Simple",
+    in_place: Annotated[
+        bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall of MSCCL.")
+    ] = None,
+    sm_count: Annotated[
+        int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
+    ] = None,
+    fuse: Annotated[
+        bool,
+        typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks."),
+    ] = False,
+    split: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."
+        ),
+    ] = 1,
+    reads: Annotated[
+        bool,
+        typer.Option("--reads", help="MSCCL++: receivers read what stays where it is, instead of being written to."),
+    ] = False,
+    block_group: Annotated[
+        int,
+        typer.Option(
+            help="MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once."
+        ),
+    ] = 1,
+    pipeline_bytes: Annotated[
+        str,
+        typer.Option(metavar="BYTES", help="MSCCL++: parts in which chunks go through the steps of a block; 0: none."),
+    ] = "0",
+    ranks_per_box: Annotated[
+        int | None,
+        typer.Option(
+            help="MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]"
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances, then of "
+            "the parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; "
+            "other sizes are left to the runtime."
+        ),
+    ] = None,
+    dtype: opt.ElementTypeName = "float32",
+    per_rank: Annotated[
+        bool,
+        typer.Option(
+            "--per-rank", help="Write a file for each rank, with its part alone, into the folder of -o. XML only."
+        ),
+    ] = False,
+    size: opt.PredictedSize = None,
+    link_gbps: opt.LinkGbps = None,
+) -> Result:
+    """Turn a schedule into a program, which is read back and checked before it is written.
+
+    It is checked against its collective. A program of more than 512 ranks is read back and compared with what was
+    meant, and not executed.
+
+    Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
+    """
+    verified = verify_schedule(load_schedule(file))
+    schedule = verified.schedule
+    if in_place is None:
+        in_place = is_in_place_by_default(schedule.collective, target)
+    options = LoweringOptions(
+        target, 1 if channels is None else channels, instances, as_protocol(protocol), in_place, sm_count=sm_count,
+        fuse=fuse, reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
+        pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
+    )  # fmt: skip
+    if split != 1:
+        options = replace(options, chunks=split * schedule.chunks_per_shard)
+    destination = _Destination(output, per_rank, None if size is None else parse_size(size), link_gbps)
+    if sizes is not None:
+        granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
+        options = options_for_sizes(schedule.expand(), options, parse_sizes(sizes), granule_bytes)
+    if schedule.is_in_network and target != PROCESS_TARGET:
+        document = destination.write_switch_plan(verified, options)
+    else:
+        if channels is None:
+            options = with_default_channels(verified, options)
+        is_large = schedule.topology.compute_count > MAX_CHECKED_RANKS
+        document = (destination.write_unexecuted if is_large else destination.write_executed)(verified, options)
+        document |= {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}
+    document |= {"schedule": schedule.id, "output": output}
+    return Result(document, program_table(f"{output}: checked", document, schedule.topology.bandwidth_unit))
+
+
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """Where a program goes, and at which size and rate of links its time is predicted."""
+
+    output: str
+    per_rank: bool
+    size_bytes: int | None
+    link_gbps: str | None
+
+    def write_switch_plan(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
+        """Write the plan of a schedule in which switches act; return what is known of it."""
+        built = build_switch_plan(verified, options)
+        write_program(self.output, (built.text.encode(),), per_rank=False)
+        return self._facts(built.read_back, verified)
+
+    def write_unexecuted(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
+        """Write a program of very many ranks, which is read back and not executed; return what is known of it."""
+        text = unexecuted_text(verified, options).encode()
+        write_program(self.output, parts_of(text, options.target) if self.per_rank else (text,), self.per_rank)
+        return {"target": options.target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
+
+    def write_executed(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
+        """Write a program that was read back and executed as a whole; return what is known of it and what it loses."""
+        with stage_display(f"{options.target}, {verified.schedule.topology.compute_count} ranks") as observe:
+            built = build_program(verified, options, observe)
+        document = self._facts(built.read_back, verified)
+        document["order_of_additions"] = additions_document(built.read_back)
+        document["notices"] = sharing_notices(built.read_back, options)
+        document |= loss_document(verified, options, built.program, self.size_bytes)
+        text = built.text.encode()
+        write_program(self.output, parts_of(text, options.target) if self.per_rank else (text,), self.per_rank)
+        custom = None if built.program.switches else built.program.collective.custom
+        if custom is not None:
+            document["collective_file"] = self.output.rstrip("/") + COLLECTIVE_SUFFIX
+            write_file(document["collective_file"], collective_file_text(custom).encode())
+        return document
+
+    def _facts(self, program: AnyProgram, verified: VerifiedSchedule) -> dict[str, Any]:
+        predicted = prediction(program, verified.schedule.topology, self.size_bytes, self.link_gbps)
+        return {**program_facts(program), "checked": "execution", "predicted": predicted}

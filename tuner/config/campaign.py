@@ -18,63 +18,49 @@ from chorale.runners.api.workers import Workers
 from chorale.runners.workers.campaign_worker import RunnerFactory
 from chorale.runners.workers.local import LocalWorkers
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config import values as campaign_values
 from chorale.tuner.config.adopted import is_program_file_name, read_program_file
-from chorale.tuner.config.build_cache import shared_builder
+from chorale.tuner.config.building import shared_builder
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection, read_section
-from chorale.tuner.config.values import (
-    MAX_VALUES,
-    Address,
-    Buffers,
-    CampaignSection,
-    Counts,
-    Duration,
-    OptionalCounts,
-    Share,
-    Sizes,
-    Value,
-    Weight,
-    collective_text,
-    method_text,
-)
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
 USUAL_METHODS = ("bfb", "forest", "ring", "biring")
 """Those that suit most networks; a trial of one that does not suit is infeasible."""
 
 
-class SearchSection(CampaignSection):
+class SearchSection(campaign_values.CampaignSection):
     """Values of each dimension, as a list or a range."""
 
-    methods: Annotated[list[Annotated[str, BeforeValidator(method_text)]], FROM_REQUESTS] = Field(
+    methods: Annotated[list[Annotated[str, BeforeValidator(campaign_values.method_text)]], FROM_REQUESTS] = Field(
         default=[],
-        max_length=MAX_VALUES,
+        max_length=campaign_values.MAX_VALUES,
         description="Synthesis methods; default, without programs: bfb, forest, ring and biring.",
     )
     programs: Annotated[list[str], SERVER_ONLY] = Field(
         default=[],
-        max_length=MAX_VALUES,
+        max_length=campaign_values.MAX_VALUES,
         description=(
             "Program files (XML, plans of MSCCL++) that compete as they are, each a candidate; paths are those from "
             "the campaign file."
         ),
     )
-    k: OptionalCounts = Field(
+    k: campaign_values.OptionalCounts = Field(
         default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
     )
-    chunks: OptionalCounts = Field(
+    chunks: campaign_values.OptionalCounts = Field(
         default=[None], description="Chunks per shard; null: the smallest number that reaches the optimum."
     )
-    channels: Counts = Field(default=[1], description="Channels that transfers are spread over.")
-    instances: Counts = Field(default=[1], description="Copies of the schedule that run side by side.")
+    channels: campaign_values.Counts = Field(default=[1], description="Channels that transfers are spread over.")
+    instances: campaign_values.Counts = Field(default=[1], description="Copies of the schedule that run side by side.")
     protocol: list[Literal["Simple", "LL", "LL128"]] = Field(
         default=["Simple"], min_length=1, description="Wire protocols."
     )
 
-    depth: Counts = Field(
+    depth: campaign_values.Counts = Field(
         default=[1],
         description="Parts that every transfer of a tree is cut into, one after the other: how deep its pipeline is.",
     )
-    buffer_bytes: Buffers = Field(
+    buffer_bytes: campaign_values.Buffers = Field(
         default=[None],
         description="Buffers of connections, such as 4MiB; null: what the runtime takes. For runners that have them.",
     )
@@ -85,13 +71,13 @@ class SearchSection(CampaignSection):
         max_length=2,
         description="Whether receivers read what stays where it is, instead of being written to. MSCCL++ only.",
     )
-    block_group: Counts = Field(
+    block_group: campaign_values.Counts = Field(
         default=[1], description="Thread blocks that share the chunks of each block of a program. MSCCL++ only."
     )
     pipeline_bytes: list[Annotated[int, Field(ge=0), ByteCount]] = Field(
         default=[0],
         min_length=1,
-        max_length=MAX_VALUES,
+        max_length=campaign_values.MAX_VALUES,
         description="Parts in which chunks go through the steps of a block, such as 64KiB; 0: whole. MSCCL++ only.",
     )
 
@@ -109,8 +95,13 @@ class SearchSection(CampaignSection):
             raise ValueError("give `methods`, or `programs`, or both")
         return self
 
-    def dimensions(self) -> dict[str, tuple[Value, ...]]:
+    def dimensions(self) -> dict[str, tuple[campaign_values.Value, ...]]:
         """Return the values of every parameter, by the fields of a candidate."""
+        named: dict[str, list[Any]] = {
+            "reads": self.reads,
+            "block_group": self.block_group,
+            "pipeline_bytes": self.pipeline_bytes,
+        }
         return {
             "method": _distinct([*self.methods, *(read_program_file(path).name for path in self.programs)]),
             "k": _distinct(self.k),
@@ -120,28 +111,19 @@ class SearchSection(CampaignSection):
             "protocol": _distinct(self.protocol),
             "depth": _distinct(self.depth),
             "buffer_bytes": _distinct(self.buffer_bytes),
-            **self._of_plans(),
-        }
-
-    def _of_plans(self) -> dict[str, tuple[Value, ...]]:
-        """Return the values of parameters of plans, where there are others than the default: studies stay the same."""
-        named: dict[str, list[Any]] = {
-            "reads": self.reads,
-            "block_group": self.block_group,
-            "pipeline_bytes": self.pipeline_bytes,
-        }
-        return {
-            name: _distinct(values)
-            for name, values in named.items()
-            if list(values) != type(self).model_fields[name].default
+            **{
+                name: _distinct(values)
+                for name, values in named.items()
+                if list(values) != type(self).model_fields[name].default
+            },
         }
 
 
-def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
+def _distinct(values: Sequence[campaign_values.Value]) -> tuple[campaign_values.Value, ...]:
     return tuple(dict.fromkeys(values))
 
 
-class ScreeningSection(CampaignSection):
+class ScreeningSection(campaign_values.CampaignSection):
     """Predicted times before anything is measured, which say where the search begins."""
 
     candidates: int = Field(
@@ -157,7 +139,7 @@ class ScreeningSection(CampaignSection):
     )
 
 
-class OverlapSection(CampaignSection):
+class OverlapSection(campaign_values.CampaignSection):
     """Work of the ranks beside the collective."""
 
     products: int = Field(
@@ -172,21 +154,25 @@ class OverlapSection(CampaignSection):
     )
 
 
-class BudgetSection(CampaignSection):
+class BudgetSection(campaign_values.CampaignSection):
     """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
 
     trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
-class StopSection(CampaignSection):
+class StopSection(campaign_values.CampaignSection):
     """When going on is not worth it."""
 
-    gain: Share = Field(description="Least gain of the mean speed-up over sizes that is worth `per`: 1% or 0.01.")
-    per: Duration = Field(default=60.0, description="Time that may be spent for it: 30s, 1min, 2h, or seconds.")
+    gain: campaign_values.Share = Field(
+        description="Least gain of the mean speed-up over sizes that is worth `per`: 1% or 0.01."
+    )
+    per: campaign_values.Duration = Field(
+        default=60.0, description="Time that may be spent for it: 30s, 1min, 2h, or seconds."
+    )
 
 
-class FinalSection(CampaignSection):
+class FinalSection(campaign_values.CampaignSection):
     """The comparison of the best programs of each size at the end."""
 
     launches: int = Field(
@@ -206,10 +192,10 @@ class FinalSection(CampaignSection):
     )
 
 
-class TrackingSection(CampaignSection):
+class TrackingSection(campaign_values.CampaignSection):
     """Where runs are recorded."""
 
-    mlflow_uri: Annotated[Address | None, SERVER_ONLY] = Field(
+    mlflow_uri: Annotated[campaign_values.Address | None, SERVER_ONLY] = Field(
         default=None, description="MLflow server or database; MLFLOW_TRACKING_URI, or SQLite in the data folder."
     )
     experiment: str | None = Field(
@@ -223,7 +209,7 @@ class TrackingSection(CampaignSection):
         return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
-class RegisterSection(CampaignSection):
+class RegisterSection(campaign_values.CampaignSection):
     """How the best schedules are registered."""
 
     model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$", description="First part of model names.")
@@ -237,7 +223,7 @@ class RegisterSection(CampaignSection):
         return alias
 
 
-class Campaign(CampaignSection):
+class Campaign(campaign_values.CampaignSection):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
     name: str = Field(
@@ -248,13 +234,15 @@ class Campaign(CampaignSection):
     topology: Annotated[str, FROM_REQUESTS] = Field(
         min_length=1, max_length=4096, description="Topology spec, as on the command line."
     )
-    collective: Annotated[Literal["allgather", "reduce_scatter", "allreduce"], BeforeValidator(collective_text)] = (
-        Field(default="allreduce", description="Collective to tune.")
+    collective: Annotated[
+        Literal["allgather", "reduce_scatter", "allreduce"], BeforeValidator(campaign_values.collective_text)
+    ] = Field(default="allreduce", description="Collective to tune.")
+    sizes: campaign_values.Sizes = Field(
+        default=[2**16, 2**18, 2**20], description="Buffer sizes: 64KiB, 1M, or 4KiB:1MiB:x4."
     )
-    sizes: Sizes = Field(default=[2**16, 2**18, 2**20], description="Buffer sizes: 64KiB, 1M, or 4KiB:1MiB:x4.")
-    weights: list[Weight] | None = Field(
+    weights: list[campaign_values.Weight] | None = Field(
         default=None,
-        max_length=MAX_VALUES,
+        max_length=campaign_values.MAX_VALUES,
         description="How much each size counts in means over sizes, smallest size first; by default all the same.",
     )
     runner: AnyRunnerSection = Field(default=read_section({}), description="Where programs are measured.")
@@ -333,7 +321,7 @@ class Campaign(CampaignSection):
     )
     prior: Annotated[Literal["auto", "none"] | list[str], FROM_REQUESTS] = Field(
         default="auto",
-        max_length=MAX_VALUES,
+        max_length=campaign_values.MAX_VALUES,
         description=(
             "What the search knows beforehand, believed as far as it predicts the trials. auto: earlier launches of "
             "the collective in the data folder, runs on record (GPUs only), and what screening predicts; none; or a "
@@ -346,7 +334,7 @@ class Campaign(CampaignSection):
         default=3, ge=1, le=64, description="Trials running at once; one is measured, the others are prepared."
     )
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
-    storage: Annotated[Address | None, SERVER_ONLY] = Field(
+    storage: Annotated[campaign_values.Address | None, SERVER_ONLY] = Field(
         default=None, description="Optuna storage URL; by default a journal file."
     )
     register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
@@ -392,7 +380,7 @@ class Campaign(CampaignSection):
         """Name a campaign that has none by what it tunes, so that another network's is another campaign."""
         if not isinstance(document, dict) or "name" in document or "topology" not in document:
             return document
-        collective = collective_text(document.get("collective", "allreduce"))
+        collective = campaign_values.collective_text(document.get("collective", "allreduce"))
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{collective}-{document['topology']}")
         return {"name": words.strip("-.")[:64], **document}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -81,28 +82,21 @@ def _serialized(address: Address | str, info: SerializationInfo) -> str:
     return whole if info.context == REVEALED else redacted(whole)
 
 
-def collective_text(value: Any) -> Any:
-    """Return the collective that `value` means."""
-    try:
-        return parse_collective(value).name.value if isinstance(value, str) else value
-    except UnknownName:
-        return value
+def _spelled(read: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Return what reads a name in common spellings; what is none stays as it is, for the checks of the file."""
+
+    def text(value: Any) -> Any:
+        try:
+            return read(value) if isinstance(value, str) else value
+        except UnknownName:
+            return value
+
+    return text
 
 
-def method_text(value: Any) -> Any:
-    """Return the method that `value` means."""
-    try:
-        return method_named(value).name if isinstance(value, str) else value
-    except UnknownName:
-        return value
-
-
-def runner_text(value: Any) -> Any:
-    """Return the runner that `value` means."""
-    try:
-        return runner_named(value) if isinstance(value, str) else value
-    except UnknownName:
-        return value
+collective_text = _spelled(lambda text: parse_collective(text).name.value)
+method_text = _spelled(lambda text: method_named(text).name)
+runner_text = _spelled(runner_named)
 
 
 Value = str | int | None

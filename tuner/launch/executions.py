@@ -11,10 +11,8 @@ from chorale.runners.api.base import ExecutionTrace, Measurement
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
 from chorale.runners.measurement.driver import model_of_run
-from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import simulate_program
 from chorale.tuner.files.read_write import require_plot_format, write_file
@@ -48,7 +46,10 @@ def report_executions(
             rule, measurement.runner, "use --runner local, mpi or oneccl, or leave --trace and --plot out"
         )
     network = model_of_run(topology, measurement.environment.get("link_mbps"))
-    predicted = [_prediction(program, topology, network, one.size_bytes) for one in executions]
+    predicted = [
+        (None if network is None else simulate_program(program, topology, network, one.size_bytes, None))
+        for one in executions
+    ]
     pairs = list(zip(executions, predicted, strict=True))
     rows = [execution_row(program, one, None if model is None else model.end_s) for one, model in pairs]
     if trace is not None:
@@ -63,12 +64,6 @@ def report_executions(
 def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
     """Return the rows that `report_executions` wrote into `trace`; none if there is no such file."""
     return list(json.loads(trace.read_bytes())["otherData"]["executions"]) if trace.exists() else []
-
-
-def _prediction(
-    program: Program, topology: Topology, network: NetworkModel | None, size_bytes: int
-) -> ProgramTrace | None:
-    return None if network is None else simulate_program(program, topology, network, size_bytes, None)
 
 
 def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | None) -> dict[str, Any]:

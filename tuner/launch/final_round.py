@@ -17,17 +17,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
 from chorale.tuner.launch.plan import final_limit_s
-from chorale.tuner.statistics.contest import ContestRules, SizeContest
-from chorale.tuner.statistics.controls import contender_indices
-from chorale.tuner.trials.records import (
-    Candidate,
-    CompleteTrial,
-    FinalComparison,
-    SizeResult,
-    controls_of,
-    finalists,
-    size_results,
-)
+from chorale.tuner.statistics.contest import ContestRules, SizeContest, contender_indices
+from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
 
 if TYPE_CHECKING:
@@ -39,9 +30,9 @@ FIRST_BATCH = 4
 Times = dict[str, list[float]]
 
 
-def is_worth_comparing(campaign: Campaign, trials: Sequence[CompleteTrial]) -> bool:
+def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
     """Whether there is something to compare: two programs, or one that was faster than the baselines at some size."""
-    best = finalists(trials)
+    best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
     return len(best) >= 2 or (faster and not campaign.one_winner)
 
@@ -65,21 +56,21 @@ class FinalRound:
     store: Store
     workers: Workers
     requests: RequestBuilder
-    _trials: dict[str, CompleteTrial] = field(default_factory=dict)
+    _trials: dict[str, records.CompleteTrial] = field(default_factory=dict)
     _times: dict[int, Times] = field(default_factory=dict)
     _number: int = 0
     _traces: dict[str, dict[int, ExecutionTrace]] = field(default_factory=dict)
 
     def compare(
-        self, trials: Sequence[CompleteTrial], number: int, clock_s: Callable[[], float]
-    ) -> FinalComparison | None:
+        self, trials: Sequence[records.CompleteTrial], number: int, clock_s: Callable[[], float]
+    ) -> records.FinalComparison | None:
         """Measure and return what it says, None where nothing could be measured.
 
         number: of the first measurement, which shifts its seed
         """
         self._number = number
         if self.campaign.one_winner:
-            return self._together(finalists(trials))
+            return self._together(records.finalists(trials))
         contests = self._contests([trial for trial in trials if trial.same_program_as is None])
         _log.info("final: %d programs, size by size", len(self._trials))
         deadline_s = clock_s() + self._limit_s(trials)
@@ -92,15 +83,15 @@ class FinalRound:
         if any(verdict is None for verdict in verdicts):
             return None
         results = {name: tuple(self._results(trial)) for name, trial in self._trials.items()}
-        return FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
+        return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
-    def _limit_s(self, trials: Sequence[CompleteTrial]) -> float:
+    def _limit_s(self, trials: Sequence[records.CompleteTrial]) -> float:
         trials_s = sum(trial.seconds for trial in trials)
         return final_limit_s(self.campaign.final.minutes, trials_s, len(self.campaign.sizes))
 
-    def _contests(self, trials: Sequence[CompleteTrial]) -> list[SizeContest]:
+    def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
         """Return a contest for each size among those that may be best there."""
-        deviation = controls_of(trials).deviation
+        deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
         rules = contest_rules(self.campaign.final.launches)
         contests = []
@@ -125,16 +116,15 @@ class FinalRound:
                 contest.give_up()
             return
         for index, contest in enumerate(group):
-            measured = {self._reference(name): outcome.results[name][index].times_s for name in outcome.results}
+            measured = {
+                self.requests.references.get(name, name): outcome.results[name][index].times_s
+                for name in outcome.results
+            }
             for name, times_s in measured.items():
                 self._times[contest.size_bytes].setdefault(name, []).extend(times_s)
             launches = range(count) if apart else [slice(None)]
             for part in launches:
                 contest.add({name: np.atleast_1d(np.array(times)[part]).tolist() for name, times in measured.items()})
-
-    def _reference(self, name: str) -> str:
-        """Return the competitor that the result `name` is of: baselines have the names of records."""
-        return self.requests.references.get(name, name)
 
     def _request(self, names: Sequence[str], sizes_bytes: Sequence[int]) -> RunRequest:
         programs = {name: self._trials[name] for name in names if name in self._trials}
@@ -145,7 +135,7 @@ class FinalRound:
         kept = {name: one for name, one in request.programs.items() if name in programs or name in wanted}
         return replace(request, programs=kept, library=library, sizes_bytes=tuple(sizes_bytes))
 
-    def _together(self, best: Sequence[CompleteTrial]) -> FinalComparison | None:
+    def _together(self, best: Sequence[records.CompleteTrial]) -> records.FinalComparison | None:
         """Measure all of `best` at all sizes in one launch."""
         self._trials = {trial.trial_id: trial for trial in best}
         outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
@@ -153,7 +143,9 @@ class FinalRound:
             _log.warning("the final gave no result (%s); the trials decide", outcome.message)
             return None
         references, weights = self.requests.references, self.campaign.size_weights
-        return FinalComparison({name: size_results(outcome, name, references, weights, {}) for name in self._trials}, 0)
+        return records.FinalComparison(
+            {name: records.size_results(outcome, name, references, weights, {}) for name in self._trials}, 0
+        )
 
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2
@@ -162,7 +154,15 @@ class FinalRound:
         outcome: Outcome = completions(self.workers, [future])[0].value
         if isinstance(outcome, Measurement) and request.trace:
             for name in self._trials:
-                self._save_trace(name, outcome)
+                # Write what each step of a finalist took, where the runner can tell
+                traces = self._traces.setdefault(name, {})
+                traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
+                if outcome.traces.get(name):
+                    trial = self._trials[name]
+                    path = self.store.trace_path(name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    program = lift(self.store.program_path(trial.program_id).read_bytes())
+                    report_executions(program, self.topology, [traces[size] for size in sorted(traces)], outcome, path)
         return outcome
 
     def _is_to_trace(self, request: RunRequest) -> bool:
@@ -172,21 +172,10 @@ class FinalRound:
         names = [name for name in request.programs if name in self._trials]
         return any(size not in self._traces.get(name, {}) for name in names for size in request.sizes_bytes)
 
-    def _loaded(self, trial: CompleteTrial) -> tuple[Candidate, AnyProgram]:
+    def _loaded(self, trial: records.CompleteTrial) -> tuple[records.Candidate, AnyProgram]:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
-    def _save_trace(self, name: str, outcome: Measurement) -> None:
-        """Write what each step of a finalist took, where the runner can tell."""
-        traces = self._traces.setdefault(name, {})
-        traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
-        if outcome.traces.get(name):
-            trial = self._trials[name]
-            path = self.store.trace_path(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            program = lift(self.store.program_path(trial.program_id).read_bytes())
-            report_executions(program, self.topology, [traces[size] for size in sorted(traces)], outcome, path)
-
-    def _results(self, trial: CompleteTrial) -> Iterator[SizeResult]:
+    def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
         """Yield the results of a finalist at each size: of the final, or of its trial where it was not in it."""
         for result in trial.sizes:
             times = self._times[result.size_bytes]

@@ -21,23 +21,15 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.html_template import render_html
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.executions import read_execution_rows
-from chorale.tuner.plots.campaign_plots import history_svg, importance_svg, speedup_svg
+from chorale.tuner.plots.charts import history_svg, importance_svg, speedup_svg
 from chorale.tuner.search.study import importances
 from chorale.tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TrackingResult
+from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, RankedTrial, TrialRecord
 from chorale.tuner.trials.store import Store
-from chorale.tuner.trials.tuning_table import (
-    Regression,
-    SizeClass,
-    TableEntry,
-    fastest_baseline,
-    regressions,
-    table_ranges,
-    tuning_table,
-)
 
 Row = tuple[object, ...]
 
@@ -47,11 +39,11 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 def campaign_page(
     launch: Launch,
     trials: Sequence[TrialRecord],
-    chosen: Sequence[TableEntry],
+    chosen: Sequence[tables.TableEntry],
     versions: Mapping[int, str],
-    verdicts: Mapping[SizeClass, PromotionVerdict],
+    verdicts: Mapping[tables.SizeClass, PromotionVerdict],
     overhead: Mapping[str, Any],
-    refused: Sequence[Regression] = (),
+    refused: Sequence[tables.Regression] = (),
     executions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> str:
     """Return the page.
@@ -62,15 +54,32 @@ def campaign_page(
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    promotion = [
+        (
+            size_class,
+            PROMOTED if verdict.promoted else NOT_PROMOTED,
+            "" if verdict.ratio is None else ratio_text(verdict.ratio),
+            verdict.reason,
+        )
+        for size_class, verdict in sorted(verdicts.items())
+    ]
+    rows: list[Row] = []
+    for choice in chosen:
+        interval = speedup_interval(choice)
+        what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
+        registered = versions.get(choice.size_bytes, "no")
+        time = format_us(choice.time_s)
+        confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
+        rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
     return render_html(
         _TEMPLATE,
         title=f"{campaign['name']}, launch {launch.number}",
         network=f"{campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner",
         counts=_counts(trials),
         ranges=_ranges(chosen),
-        speedups=_speedups(chosen, versions),
+        speedups=rows,
         refused=_refused(refused),
-        promotion=_promotion(verdicts),
+        promotion=promotion,
         executions=_execution_rows(executions or {}),
         pictures=_pictures(launch, complete, chosen),
         failures=_failures(trials),
@@ -85,7 +94,7 @@ def campaign_page(
     )
 
 
-def speedup_interval(choice: TableEntry) -> MedianInterval:
+def speedup_interval(choice: tables.TableEntry) -> MedianInterval:
     """Return the speed-up over the fastest baseline of the entry's result.
 
     Repetition by repetition where both ran side by side, else over the baseline's median.
@@ -93,31 +102,19 @@ def speedup_interval(choice: TableEntry) -> MedianInterval:
     result = choice.result
     if not result.beside:
         return ratio_interval([result.baseline_median_s] * len(result.times_s), result.times_s)
-    return ratio_interval(result.baseline_times_s[fastest_baseline(result)], result.times_s)
+    return ratio_interval(result.baseline_times_s[tables.fastest_baseline(result)], result.times_s)
 
 
-def _ranges(chosen: Sequence[TableEntry]) -> list[Row]:
+def _ranges(chosen: Sequence[tables.TableEntry]) -> list[Row]:
     rows: list[Row] = []
-    for one in table_ranges(chosen):
+    for one in tables.table_ranges(chosen):
         last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
         what = str(one.entry.trial.candidate) if one.entry.trial else f"the baseline {one.entry.baseline}"
         rows.append((f"{one.first_bytes} bytes", last, what))
     return rows
 
 
-def _speedups(chosen: Sequence[TableEntry], versions: Mapping[int, str]) -> list[Row]:
-    rows: list[Row] = []
-    for choice in chosen:
-        interval = speedup_interval(choice)
-        what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
-        registered = versions.get(choice.size_bytes, "no")
-        time = format_us(choice.time_s)
-        confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
-        rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
-    return rows
-
-
-def _refused(refused: Sequence[Regression]) -> list[Row]:
+def _refused(refused: Sequence[tables.Regression]) -> list[Row]:
     return [
         (
             format_size(item.result.size_bytes),
@@ -146,15 +143,9 @@ def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
     return rows
 
 
-def _promotion(verdicts: Mapping[SizeClass, PromotionVerdict]) -> list[Row]:
-    rows: list[Row] = []
-    for size_class, verdict in sorted(verdicts.items()):
-        ratio = "" if verdict.ratio is None else ratio_text(verdict.ratio)
-        rows.append((size_class, PROMOTED if verdict.promoted else NOT_PROMOTED, ratio, verdict.reason))
-    return rows
-
-
-def _pictures(launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[TableEntry]) -> list[tuple[str, str]]:
+def _pictures(
+    launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[tables.TableEntry]
+) -> list[tuple[str, str]]:
     """Return name and SVG of each picture."""
     if not complete:
         return []
@@ -206,7 +197,7 @@ def draw_picture(campaign: Campaign, store: Store, limit: LinkLimit | None) -> N
     complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
     if not complete:
         return
-    from chorale.tuner.plots.campaign_plots import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
+    from chorale.tuner.plots.charts import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
 
     title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
     try:
@@ -220,25 +211,20 @@ def write_page(
     store: Store,
     ranked: Sequence[RankedTrial],
     versions: Mapping[int, str],
-    verdicts: Mapping[SizeClass, PromotionVerdict],
+    verdicts: Mapping[tables.SizeClass, PromotionVerdict],
     overhead: Mapping[str, Any],
 ) -> None:
     """Write the report beside the journal; if that fails it is only logged."""
 
-    chosen = tuning_table(ranked, campaign.one_winner, campaign.deterministic)
+    chosen = tables.tuning_table(ranked, campaign.one_winner, campaign.deterministic)
     try:
-        refused = regressions(store.launch.campaign, store.trials, ranked)
-        executions = _executions(ranked, store)
+        refused = tables.regressions(store.launch.campaign, store.trials, ranked)
+        rows = {str(one.trial.candidate): read_execution_rows(store.trace_path(one.trial.trial_id)) for one in ranked}
+        executions = {candidate: sizes for candidate, sizes in rows.items() if sizes}
         page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused, executions)
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)
-
-
-def _executions(ranked: Sequence[RankedTrial], store: Store) -> dict[str, list[dict[str, Any]]]:
-    """Return where the time of each finalist went, by its candidate, where it was traced."""
-    rows = {str(one.trial.candidate): read_execution_rows(store.trace_path(one.trial.trial_id)) for one in ranked}
-    return {candidate: sizes for candidate, sizes in rows.items() if sizes}
 
 
 def upload_page(mlflow: MlflowStore, tracked: TrackingResult, store: Store) -> None:

@@ -11,16 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chorale.runners.api.base import (
-    LIBRARY,
-    FailureKind,
-    Measurement,
-    Outcome,
-    ProgramSettings,
-    Race,
-    RunFailure,
-    RunRequest,
-)
+from chorale.runners.api import base
 from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Completion, Workers, completions
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
@@ -31,24 +22,12 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign, StopSection
+from chorale.tuner.launch import progress
 from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
-from chorale.tuner.launch.overhead import (
-    FINAL,
-    MEASURING,
-    ORDER,
-    PREPARING,
-    SAVE,
-    SEARCH,
-    SEARCHING,
-    SHOW,
-    STARTING,
-    Overhead,
-)
-from chorale.tuner.search.search import Search, Suggestion
+from chorale.tuner.search.search import Search, Suggestion, search_failure
 from chorale.tuner.search.space import LoweringTarget, lowering_target
-from chorale.tuner.search.storage import search_failure
-from chorale.tuner.statistics.controls import BaselineTimes, Controls, race_ratio
+from chorale.tuner.statistics.contest import BaselineTimes, Controls, race_ratio
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
@@ -87,7 +66,7 @@ class RequestBuilder:
     def references(self) -> Mapping[str, str]:
         """Name of every baseline in measurements -> its name in the campaign and in records."""
         names = self.campaign.baseline_names
-        return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in names}
+        return {name if name.startswith(base.LIBRARY) else f"baseline:{name}": name for name in names}
 
     def build(self, candidate: Candidate) -> BuildRequest:
         """Return the build of a candidate. InvalidInput if a parameter is beyond a limit."""
@@ -112,10 +91,10 @@ class RequestBuilder:
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
-            if not method.startswith(LIBRARY) and not is_adopted(method)
+            if not method.startswith(base.LIBRARY) and not is_adopted(method)
         }
 
-    def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> Race | None:
+    def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
         """Return the race of trial `name` against the measured ones; None without any, or without racing."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
@@ -124,23 +103,23 @@ class RequestBuilder:
         fastest = zip(*([np.median(times) for times in sizes] for sizes in controls.times_s.values()), strict=True)
         reference_s = tuple(float(min(column)) for column in fastest)
         margin = race_ratio(controls.deviation) - 1
-        return Race(name, tuple(self.references), ratios, self.campaign.first_repeats, margin, reference_s)
+        return base.Race(name, tuple(self.references), ratios, self.campaign.first_repeats, margin, reference_s)
 
     def run(
         self,
         candidates: Mapping[str, tuple[Candidate, AnyProgram]],
         number: int,
-        race: Race | None = None,
+        race: base.Race | None = None,
         *,
         beside: bool = True,
-    ) -> RunRequest:
+    ) -> base.RunRequest:
         """Return the measurement of `candidates`; `number` shifts the seed of the order.
 
         beside: whether the baselines run too
         """
         baselines = self.baselines if beside else {}
-        library = [name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)]
-        return RunRequest(
+        library = [name.removeprefix(base.LIBRARY) for name in self.campaign.baselines if name.startswith(base.LIBRARY)]
+        return base.RunRequest(
             topology=self.topology,
             programs={**{name: program for name, (_, program) in candidates.items()}, **baselines},
             sizes_bytes=tuple(self.campaign.sizes),
@@ -151,7 +130,7 @@ class RequestBuilder:
             matrix_products=self.campaign.overlap.products,
             library=tuple(library) if beside else (),
             settings={
-                name: ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
+                name: base.ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
                 for name, (candidate, _) in candidates.items()
             },
         )
@@ -175,7 +154,7 @@ class PendingTrial:
         """Return the record of a candidate that could not be built: pruned if it makes no sense."""
         if failure.kind == BuildFailureKind.INVALID:
             return PrunedTrial(*self._facts(now_s), failure.message)
-        kind = FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else FailureKind.CRASH
+        kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH
         return FailedTrial(*self._facts(now_s), kind, failure.message)
 
     def duplicate(self, now_s: float, first: CompleteTrial) -> CompleteTrial:
@@ -198,7 +177,7 @@ class BuiltTrial(PendingTrial):
 
     built: BuildResult
     beside: bool = True
-    so_far: Measurement | None = None
+    so_far: base.Measurement | None = None
 
     @staticmethod
     def of(trial: PendingTrial, built: BuildResult) -> BuiltTrial:
@@ -215,7 +194,7 @@ class BuiltTrial(PendingTrial):
         """How many sizes were measured."""
         return 0 if self.so_far is None else len(self.so_far.results[self.trial_id])
 
-    def with_more(self, measurement: Measurement) -> BuiltTrial:
+    def with_more(self, measurement: base.Measurement) -> BuiltTrial:
         """Return the trial after the next size was measured."""
         if self.so_far is None:
             return replace(self, so_far=measurement)
@@ -229,14 +208,14 @@ class BuiltTrial(PendingTrial):
     def measured(
         self,
         now_s: float,
-        outcome: Outcome,
+        outcome: base.Outcome,
         references: Mapping[str, str],
         weights: Mapping[int, float],
         earlier: BaselineTimes,
     ) -> TrialRecord:
         """Return the record of a candidate that was run, see `size_results`."""
         facts = self._facts(now_s)
-        if isinstance(outcome, RunFailure):
+        if isinstance(outcome, base.RunFailure):
             return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
         sizes = size_results(outcome, self.trial_id, references, weights, earlier)
         program = self.built.program
@@ -347,7 +326,7 @@ class TrialLoop:
         clocks: Clocks,
         *,
         listeners: Sequence[Listener] = (),
-        overhead: Overhead | None = None,
+        overhead: progress.Overhead | None = None,
     ) -> None:
         self._campaign = campaign
         self._topology = topology
@@ -356,7 +335,7 @@ class TrialLoop:
         self._workers = workers
         self._clocks = clocks
         self._listeners = listeners
-        self._overhead = overhead or Overhead(clocks.monotonic_s)
+        self._overhead = overhead or progress.Overhead(clocks.monotonic_s)
         self._requests = RequestBuilder(campaign, topology)
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
@@ -382,7 +361,7 @@ class TrialLoop:
         """
         if self._may_start():
             self._build_baselines()
-        self._overhead.end_phase(STARTING)
+        self._overhead.end_phase(progress.STARTING)
         began_s = self._clocks.monotonic_s()
         self._meanwhile = meanwhile
         self._worth.begin()
@@ -395,9 +374,9 @@ class TrialLoop:
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
             self._overhead.priors = self._search.priors
         self._do_meanwhile()
-        self._overhead.end_phase(SEARCHING)
+        self._overhead.end_phase(progress.SEARCHING)
         self._compare_best()
-        self._overhead.end_phase(FINAL)
+        self._overhead.end_phase(progress.FINAL)
 
     def _run_trials(self) -> None:
         self._start_trials()
@@ -429,7 +408,7 @@ class TrialLoop:
 
     def _start_trials(self) -> None:
         while self._pending_trials < self._campaign.parallel and self._may_start():
-            with self._overhead.timed(SEARCH):
+            with self._overhead.timed(progress.SEARCH):
                 suggestion = self._guarded(self._search.ask)
             if suggestion is None:
                 self._exhausted = True
@@ -445,13 +424,15 @@ class TrialLoop:
         if (adopted := self._requests.adopted(trial.candidate)) is not None:
             self._on_built(BuiltTrial.of(trial, adopted))
             return
-        with self._overhead.timed(ORDER):
+        with self._overhead.timed(progress.ORDER):
             self._pending[self._workers.build(self._requests.build(trial.candidate))] = trial
 
     def _advance(self, trial: PendingTrial, completion: Completion[Any]) -> None:
         """Take the next step of a trial whose build or measurement is complete."""
         self._overhead.add_work(
-            MEASURING if isinstance(trial, BuiltTrial) else PREPARING, completion.seconds, completion.cpu_s
+            progress.MEASURING if isinstance(trial, BuiltTrial) else progress.PREPARING,
+            completion.seconds,
+            completion.cpu_s,
         )
         if isinstance(trial, BuiltTrial):
             self._on_measured(trial, completion.value)
@@ -462,7 +443,7 @@ class TrialLoop:
 
     def _on_built(self, trial: BuiltTrial) -> None:
         built = trial.built
-        with self._overhead.timed(SAVE):
+        with self._overhead.timed(progress.SAVE):
             self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
         first = self._measured.get(trial.run_key)
         if first is not None:
@@ -477,7 +458,7 @@ class TrialLoop:
 
     def _submit(self, trial: BuiltTrial) -> None:
         """Measure all sizes of a trial, or the next one where a pruner decides after each."""
-        with self._overhead.timed(ORDER):
+        with self._overhead.timed(progress.ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             prunes, step = self._search.prunes, trial.sizes_done
             race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
@@ -499,20 +480,20 @@ class TrialLoop:
         each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
         return each or self._controls.is_due(len(self._measured))
 
-    def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
+    def _on_measured(self, trial: BuiltTrial, outcome: base.Outcome) -> None:
         self._require_runner(outcome)
-        if isinstance(outcome, Measurement) and self._nodes.have_changed(outcome.environment):
+        if isinstance(outcome, base.Measurement) and self._nodes.have_changed(outcome.environment):
             self._controls = controls_of(())
             if not trial.beside:  # its baselines were measured elsewhere
                 self._submit(replace(trial, beside=True, so_far=None))
                 return
-        if self._search.prunes and isinstance(outcome, Measurement):
+        if self._search.prunes and isinstance(outcome, base.Measurement):
             trial = trial.with_more(outcome)
             if self._goes_on(trial):
                 return
             outcome = trial.so_far or outcome
         weights, names = self._campaign.size_weights, self._requests.references
-        if isinstance(outcome, Measurement) and (control := baseline_times(outcome, names)):
+        if isinstance(outcome, base.Measurement) and (control := baseline_times(outcome, names)):
             self._controls.add(control, len(self._measured))
         self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
 
@@ -537,16 +518,16 @@ class TrialLoop:
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
-        with self._overhead.timed(SAVE):
+        with self._overhead.timed(progress.SAVE):
             self._store.add(record)
         self._overhead.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.run_key, record)
         elif isinstance(record, PrunedTrial):
             self._pruned.setdefault(record.run_key, record)
-        with self._overhead.timed(SEARCH):
+        with self._overhead.timed(progress.SEARCH):
             ended = self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
-        with self._overhead.timed(SHOW):
+        with self._overhead.timed(progress.SHOW):
             for listener in self._listeners:
                 listener(record)
             self._search.call_back(ended)
@@ -565,9 +546,9 @@ class TrialLoop:
         if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
             self._store.add(replace(comparison, trials=len(trials)))
 
-    def _require_runner(self, outcome: Outcome) -> None:
+    def _require_runner(self, outcome: base.Outcome) -> None:
         """Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded."""
-        if isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE and not self._measured:
+        if isinstance(outcome, base.RunFailure) and outcome.kind == base.FailureKind.UNAVAILABLE and not self._measured:
             rule = f"the {self._campaign.runner.kind} runner must work here"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 

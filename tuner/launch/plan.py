@@ -23,9 +23,8 @@ from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.launch.overhead import FINAL, PHASES, PROMOTION, REPORTING, SEARCHING, STARTING
-from chorale.tuner.launch.progress import trial_intervals_s
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.launch.progress import FINAL, PHASES, PROMOTION, REPORTING, SEARCHING, STARTING, trial_intervals_s
+from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import lowering_target, search_space
 from chorale.tuner.trials.journal import Launch, conditions_of
 from chorale.tuner.trials.records import Candidate, TrialRecord

@@ -31,8 +31,8 @@ from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.loop import RequestBuilder
-from chorale.tuner.replay.tasks import GridTask, replay_tasks
-from chorale.tuner.search.prior import Floats, Prior, nearest_sizes
+from chorale.tuner.replay.tasks import replay_tasks
+from chorale.tuner.search.size_model import Floats, Prior, nearest_sizes
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.journal import Launch, conditions_of, launch_codec, launch_folders
 from chorale.tuner.trials.records import Candidate, CompleteTrial, candidate_codec
@@ -316,17 +316,12 @@ def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> It
         if task.collective != campaign.collective or spec is None:
             continue
         if not (replays and parse_topology(spec).id == topology.id):
-            gains = _recorded_gains(task, campaign.sizes, space)
+            nearest = nearest_sizes(task.sizes_bytes, campaign.sizes)
+            gains: dict[Candidate, Floats] = {}
+            for point, times_s in zip(task.candidates, task.times_s, strict=True):
+                same = replace(point, method=_GENERATORS.get(point.method, point.method))
+                values = np.log(task.library_s / times_s)[nearest]
+                default = replace(same, buffer_bytes=None) if same.buffer_bytes == DEFAULT_BUFFER_BYTES else same
+                gains |= {one: values for one in (same, default) if one in space}
             if len(gains) >= LEAST_POINTS:
                 yield Prior(gains, f"recorded runs on {spec}", RECORD)
-
-
-def _recorded_gains(task: GridTask, sizes_bytes: Sequence[int], space: SearchSpace) -> dict[Candidate, Floats]:
-    nearest = nearest_sizes(task.sizes_bytes, sizes_bytes)
-    gains: dict[Candidate, Floats] = {}
-    for point, times_s in zip(task.candidates, task.times_s, strict=True):
-        same = replace(point, method=_GENERATORS.get(point.method, point.method))
-        values = np.log(task.library_s / times_s)[nearest]
-        default = replace(same, buffer_bytes=None) if same.buffer_bytes == DEFAULT_BUFFER_BYTES else same
-        gains |= {one: values for one in (same, default) if one in space}
-    return gains

@@ -27,18 +27,9 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.loop import RequestBuilder
 from chorale.tuner.search.space import can_execute, lowering_target
+from chorale.tuner.tracking import registry
 from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.registry import (
-    LIBRARY_ALGORITHM,
-    MANIFEST_FILE,
-    PROGRAM_FILE,
-    RUNNER,
-    check_registered,
-    identity_tags,
-    is_same,
-    model_name,
-)
 from chorale.tuner.trials.records import Candidate, candidate_codec
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_slower
@@ -110,7 +101,7 @@ class _Gate:
         against = None
         try:
             name = None if self.mlflow is None else self._name(self.mlflow, winner)
-            champion = self._champion(name)
+            champion = self.mlflow.aliased(name, self.campaign.register_.alias) if self.mlflow and name else None
             against = None if champion is None else champion.version
             refused = self._refused(winner, against) or self._decided(winner, champion, name)
             return refused or self._measured(winner, champion)
@@ -130,11 +121,11 @@ class _Gate:
 
     def _decided(self, winner: BestProgram, champion: ModelVersion | None, name: str | None) -> PromotionVerdict | None:
         """Return the verdict where it needs no measurement."""
-        identity = identity_tags(self.campaign, winner)
-        if champion is not None and is_same(champion.tags, identity):
+        identity = registry.identity_tags(self.campaign, winner)
+        if champion is not None and registry.is_same(champion.tags, identity):
             return PromotionVerdict(True, "holds the alias already", champion.version)
         versions = self.mlflow.versions(name) if self.mlflow and name else []
-        if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
+        if any(registry.is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
             reason = "somebody went back from it"
             return PromotionVerdict(False, reason, None if champion is None else champion.version)
         return None
@@ -148,7 +139,7 @@ class _Gate:
         if champion is None:
             return PromotionVerdict(True, f"no previous champion; {passed}")
         simulated = _is_simulated(self.campaign.runner.kind)
-        if simulated != _is_simulated(champion.tags.get(RUNNER)):
+        if simulated != _is_simulated(champion.tags.get(registry.RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
         return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
@@ -217,20 +208,20 @@ class _Gate:
     def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, AnyProgram]:
         return candidate, lift_code(self.store.program_path(program_id).read_bytes())
 
-    def _champion(self, name: str | None) -> ModelVersion | None:
-        return self.mlflow.aliased(name, self.campaign.register_.alias) if self.mlflow and name else None
-
     def _champion_rival(self, champion: ModelVersion) -> Rival:
         """Return the champion in the target of this campaign, lowered again if it was tuned for another."""
-        algorithm = champion.tags.get(LIBRARY_ALGORITHM)
+        algorithm = champion.tags.get(registry.LIBRARY_ALGORITHM)
         if algorithm is not None:
             return algorithm
         if self.mlflow is None:
             raise RuntimeError("a champion was found without MLflow")
         files = self.mlflow.download(champion)
-        manifest = json.loads(files[MANIFEST_FILE])
-        verified = check_registered(files, manifest)
-        candidate, program = candidate_codec.validate_python(manifest["parameters"]), lift_code(files[PROGRAM_FILE])
+        manifest = json.loads(files[registry.MANIFEST_FILE])
+        verified = registry.check_registered(files, manifest)
+        candidate, program = (
+            candidate_codec.validate_python(manifest["parameters"]),
+            lift_code(files[registry.PROGRAM_FILE]),
+        )
         target = lowering_target(self.campaign.runner)
         if target.accepts(program) or (verified is None and can_execute(self.campaign.runner, program)):
             return candidate, program
@@ -241,7 +232,9 @@ class _Gate:
 
     def _name(self, mlflow: MlflowStore, winner: BestProgram) -> str:
         campaign = self.campaign
-        return model_name(mlflow, campaign.register_.model, campaign.collective, self.topology, winner.size_class)
+        return registry.model_name(
+            mlflow, campaign.register_.model, campaign.collective, self.topology, winner.size_class
+        )
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:

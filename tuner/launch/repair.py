@@ -15,20 +15,11 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import set_file_aside, write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.tune import OPTUNA_FILE, search_plan, storage_url
+from chorale.tuner.search.search import open_search, open_storage
 from chorale.tuner.search.space import search_space
-from chorale.tuner.search.storage import open_search, open_storage
 from chorale.tuner.tracking.local_database import database_problem, set_database_aside
 from chorale.tuner.tracking.tracker import Tracker
-from chorale.tuner.trials.journal import (
-    Journal,
-    JournalContent,
-    launch_folders,
-    parse_lines,
-    read_journal,
-    record_key,
-    stored_campaign,
-    whole_lines,
-)
+from chorale.tuner.trials import journal as journals
 from chorale.tuner.trials.store import JOURNAL, LAUNCH_COPY, Store
 
 UPLOAD_PATIENCE_S = 60.0
@@ -44,7 +35,7 @@ class LaunchHealth:
     """
 
     folder: Path
-    content: JournalContent | None
+    content: journals.JournalContent | None
     torn_bytes: int
     journal: tuple[str, ...]
     others: tuple[str, ...]
@@ -67,7 +58,7 @@ class LaunchHealth:
 
 def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
     """Return the folder of launch `number` of a campaign, by default the newest. InvalidInput if there is none."""
-    folders = launch_folders(home, name)
+    folders = journals.launch_folders(home, name)
     chosen = [folder for folder in folders if number is None or int(folder.name) == number]
     if not chosen:
         value = f"{name} in {home.campaigns}" + (f", launch {number}" if number is not None else "")
@@ -80,14 +71,25 @@ def check_launch(home: Home, folder: Path) -> LaunchHealth:
     journal: list[str] = []
     content, torn_bytes = None, 0
     try:
-        text = read_journal(folder / JOURNAL)
+        text = journals.read_journal(folder / JOURNAL)
     except InvalidInput as error:
         journal.append(f"journal: {error.value}")
     else:
         torn_bytes = len(text) - (text.rfind(b"\n") + 1)
-        content = parse_lines(whole_lines(text))
+        content = journals.parse_lines(journals.whole_lines(text))
         journal += _journal_problems(content, torn_bytes)
-    return LaunchHealth(folder, content, torn_bytes, tuple(journal), tuple(_other_problems(home, folder, content)))
+    problems = []
+    optuna = folder / OPTUNA_FILE
+    try:
+        if optuna.exists():
+            journals.whole_lines(journals.read_journal(optuna))
+            if not journals.read_journal(optuna).rpartition(b"\n")[2]:  # a torn end would be set aside by looking
+                open_storage(None, optuna)
+    except ChoraleError as error:
+        problems.append(f"Optuna: {optuna.name} cannot be read: {error.value}")
+    if (problem := database_problem(_mlflow_uri(home, content))) is not None:
+        problems.append(f"MLflow: {problem}")
+    return LaunchHealth(folder, content, torn_bytes, tuple(journal), tuple(problems))
 
 
 def repair_launch(home: Home, folder: Path) -> tuple[LaunchHealth, list[str]]:
@@ -106,10 +108,23 @@ def repair_launch(home: Home, folder: Path) -> tuple[LaunchHealth, list[str]]:
     aside = set_database_aside(_mlflow_uri(home, health.content))
     if aside is not None:
         done.append(f"MLflow: the damaged database is now {aside}, and a new one begins")
-    return health, [*done, *_remade(home, folder)]
+    # Give Optuna and MLflow what the journal has; return what was done
+    store = Store(folder)
+    try:
+        campaign = Campaign.model_validate(journals.stored_campaign(store.launch))
+        topology = load_topology(campaign.topology)
+        plan = search_plan(campaign, store, search_space(campaign, topology))
+        open_search(plan, storage_url(campaign), folder / OPTUNA_FILE, store.trials)
+        tracker = Tracker(home, campaign, topology, store)
+        tracker.start()
+        tracked = tracker.finish(store.trials, store.final, "FINISHED", UPLOAD_PATIENCE_S)
+    finally:
+        store.close()
+    uploaded = tracked.problem or f"{len(tracked.run_ids)} trials are there"
+    return health, [*done, *[f"Optuna: {len(store.trials)} trials are there", f"MLflow: {uploaded}"]]
 
 
-def _journal_problems(content: JournalContent, torn_bytes: int) -> list[str]:
+def _journal_problems(content: journals.JournalContent, torn_bytes: int) -> list[str]:
     problems = [f"journal: line {line.number}: {line.reason}" for line in content.damaged]
     if content.launch is None and not content.damaged:
         problems.append("journal: empty")
@@ -117,23 +132,7 @@ def _journal_problems(content: JournalContent, torn_bytes: int) -> list[str]:
     return problems + ([f"journal: an unfinished line of {torn_bytes} bytes at its end"] if torn_bytes else [])
 
 
-def _other_problems(home: Home, folder: Path, content: JournalContent | None) -> list[str]:
-    """Return what is wrong with the Optuna file and with MLflow's database."""
-    problems = []
-    optuna = folder / OPTUNA_FILE
-    try:
-        if optuna.exists():
-            whole_lines(read_journal(optuna))
-            if not read_journal(optuna).rpartition(b"\n")[2]:  # a torn end would be set aside by looking
-                open_storage(None, optuna)
-    except ChoraleError as error:
-        problems.append(f"Optuna: {optuna.name} cannot be read: {error.value}")
-    if (problem := database_problem(_mlflow_uri(home, content))) is not None:
-        problems.append(f"MLflow: {problem}")
-    return problems
-
-
-def _mlflow_uri(home: Home, content: JournalContent | None) -> str:
+def _mlflow_uri(home: Home, content: journals.JournalContent | None) -> str:
     launch = content.launch if content else None
     tracking = launch.campaign.get("tracking") if launch else None
     return (tracking or {}).get("mlflow_uri") or home.mlflow_uri
@@ -153,19 +152,15 @@ def _repaired_journal(health: LaunchHealth) -> list[str]:
         aside = set_file_aside(path)
         write_file(path, copy.read_bytes())
         return [f"the journal was no readable file: it is now {aside}, and a new one begins without trials"]
-    return _without_damage(path, health.content, copy)
-
-
-def _without_damage(path: Path, content: JournalContent, copy: Path) -> list[str]:
-    journal = Journal(path)  # locked: nobody writes meanwhile; a torn end is set aside
+    journal = journals.Journal(path)  # locked: nobody writes meanwhile; a torn end is set aside
     try:
         backup = set_backup(path)
         lines = journal.lines()
         done = [f"copied the journal to {backup}"]
         if journal.torn_bytes:
             done.append(f"set the unfinished line at its end aside in {path.name}.torn")
-        good, removed = _good_lines(lines, content)
-        if content.launch is None:
+        good, removed = _good_lines(lines, health.content)
+        if health.content.launch is None:
             good.insert(0, copy.read_bytes().rstrip(b"\n"))
             done.append(f"restored the first line from {copy.name}")
         write_file(path, b"".join(line + b"\n" for line in good))
@@ -174,13 +169,13 @@ def _without_damage(path: Path, content: JournalContent, copy: Path) -> list[str
         journal.close()
 
 
-def _good_lines(lines: list[bytes], content: JournalContent) -> tuple[list[bytes], list[str]]:
+def _good_lines(lines: list[bytes], content: journals.JournalContent) -> tuple[list[bytes], list[str]]:
     """Return the lines to keep, and which others are lost."""
     damaged = {line.number: line.reason for line in content.damaged}
     good, removed = [], []
     recorded: set[str] = set()
     for number, line in enumerate(lines, 1):
-        key = None if number in damaged else record_key(line)
+        key = None if number in damaged else journals.record_key(line)
         if number in damaged:
             if number > 1 or content.launch is not None:
                 removed.append(f"lost line {number}: {damaged[number]}")
@@ -198,20 +193,3 @@ def set_backup(path: Path) -> Path:
     while (backup := path.with_name(f"{path.name}.{BACKUP}-{number}")).exists():
         number += 1
     return Path(shutil.copy2(path, backup))
-
-
-def _remade(home: Home, folder: Path) -> list[str]:
-    """Give Optuna and MLflow what the journal has; return what was done."""
-    store = Store(folder)
-    try:
-        campaign = Campaign.model_validate(stored_campaign(store.launch))
-        topology = load_topology(campaign.topology)
-        plan = search_plan(campaign, store, search_space(campaign, topology))
-        open_search(plan, storage_url(campaign), folder / OPTUNA_FILE, store.trials)
-        tracker = Tracker(home, campaign, topology, store)
-        tracker.start()
-        tracked = tracker.finish(store.trials, store.final, "FINISHED", UPLOAD_PATIENCE_S)
-    finally:
-        store.close()
-    uploaded = tracked.problem or f"{len(tracked.run_ids)} trials are there"
-    return [f"Optuna: {len(store.trials)} trials are there", f"MLflow: {uploaded}"]

@@ -20,24 +20,15 @@ from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
+from chorale.tuner.launch import priors as launch_priors
 from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.launch.overhead import PROMOTION, REPORTING, Overhead
 from chorale.tuner.launch.plan import save_phases
-from chorale.tuner.launch.priors import (
-    Screened,
-    learned_priors,
-    save_priors,
-    saved_priors,
-    screened_candidates,
-    screening_priors,
-)
-from chorale.tuner.launch.progress import LaunchProgress
+from chorale.tuner.launch.progress import PROMOTION, REPORTING, LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
-from chorale.tuner.search.prior import Prior
-from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.search import SearchPlan, open_search
+from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import SearchSpace, search_space
-from chorale.tuner.search.storage import open_search
 from chorale.tuner.search.study import StudyParts
 from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
 from chorale.tuner.tracking.registry import register, similar_champions
@@ -104,7 +95,12 @@ class LaunchWork:
             with make_progress(max_trials, self.store.trials) as progress:
                 workers = make_workers()
                 self._loop(workers, space, progress)
-            return self._judged(workers)
+            best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
+            best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
+            self.tracker.await_opening(UPLOAD_PATIENCE_S)
+            verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
+            self.overhead.end_phase(PROMOTION)
+            return MeasuringOutcome(best=best, verdicts=verdicts)
         except KeyboardInterrupt:
             _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
             return MeasuringOutcome(interrupted=True)
@@ -149,7 +145,12 @@ class LaunchWork:
         return versions, verdicts
 
     def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
-        search = self._search(workers, space)
+        screened = launch_priors.Screened()
+        if not self.store.trials:
+            screened = launch_priors.screened_candidates(self.campaign, self.topology, space, workers)
+        starts = () if self.store.trials else [*self._similar(), *screened.first]
+        plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened), self.parts)
+        search = open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
         clocks = Clocks(time.monotonic, time.time)
         listeners = (self.tracker.trial, progress.trial)
         loop = TrialLoop(
@@ -164,29 +165,15 @@ class LaunchWork:
         )
         loop.run(meanwhile=self.tracker.start)
 
-    def _judged(self, workers: Workers) -> MeasuringOutcome:
-        best = best_programs(eligible(self.ranked_trials(), self.campaign.one_winner), self.campaign.deterministic)
-        best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
-        self.tracker.await_opening(UPLOAD_PATIENCE_S)
-        verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
-        self.overhead.end_phase(PROMOTION)
-        return MeasuringOutcome(best=best, verdicts=verdicts)
-
-    def _search(self, workers: Workers, space: SearchSpace) -> Search:
-        screened = Screened()
-        if not self.store.trials:
-            screened = screened_candidates(self.campaign, self.topology, space, workers)
-        starts = () if self.store.trials else [*self._similar(), *screened.first]
-        plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened), self.parts)
-        return open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
-
-    def _priors(self, space: SearchSpace, screened: Screened) -> list[Prior]:
+    def _priors(self, space: SearchSpace, screened: launch_priors.Screened) -> list[Prior]:
         """Return what is known beforehand; a resumed launch goes on with what it began with."""
         if self.store.is_resumed:
-            return saved_priors(self.store.folder, len(self.campaign.sizes))
-        priors = learned_priors(self.campaign, self.topology, space, self.home, self.store.launch.launch_id)
-        priors += screening_priors(self.campaign, screened)
-        save_priors(self.store.folder, priors)
+            return launch_priors.saved_priors(self.store.folder, len(self.campaign.sizes))
+        priors = launch_priors.learned_priors(
+            self.campaign, self.topology, space, self.home, self.store.launch.launch_id
+        )
+        priors += launch_priors.screening_priors(self.campaign, screened)
+        launch_priors.save_priors(self.store.folder, priors)
         return priors
 
     def _similar(self) -> list[Candidate]:

@@ -33,43 +33,33 @@ def switched_positions(topology: Topology) -> Positions | None:
     compute nodes, they stand on a circle, their compute nodes outside; many compute nodes around their only switch.
     Other networks: None.
     """
-    adjacency = _adjacency(topology)
+    links = topology.links
+    real = links.src != links.dst
+    ends = (links.src[real], links.dst[real])
+    shape = (topology.node_count, topology.node_count)
+    linked = csr_array((np.ones(len(ends[0])), ends), shape=shape)
+    adjacency = csr_array(linked + linked.T)
+    adjacency.data[:] = 1.0
     if adjacency[: topology.compute_count, : topology.compute_count].nnz:
         return None
     if topology.switch_count == 1 and topology.compute_count > _LONGEST_ROW:
         return np.concatenate([_circle(topology.compute_count), [[0.0, 0.0]]])
-    level = _levels(adjacency, topology.compute_count)
+    level = np.full(adjacency.shape[0], -1)
+    level[: topology.compute_count] = 0
+    while np.any(level < 0):
+        reached = adjacency @ (level >= 0).astype(float) > 0
+        level[reached & (level < 0)] = level.max() + 1
     src, dst = adjacency.nonzero()
     if np.any(level[src] == level[dst]):
         return _circle_of_routers(adjacency, topology.compute_count) if level.max() == 1 else None
     return _rows(adjacency, topology.compute_count, level)
 
 
-def _adjacency(topology: Topology) -> csr_array:
-    """Return which nodes are linked, in either direction, as a sparse matrix of 0 and 1."""
-    links = topology.links
-    real = links.src != links.dst
-    ends = (links.src[real], links.dst[real])
-    shape = (topology.node_count, topology.node_count)
-    linked = csr_array((np.ones(len(ends[0])), ends), shape=shape)
-    both = csr_array(linked + linked.T)
-    both.data[:] = 1.0
-    return both
-
-
-def _levels(adjacency: csr_array, compute_count: int) -> NDArray[np.int64]:
-    """Return int64[nodes]: the number of links to the nearest compute node."""
-    level = np.full(adjacency.shape[0], -1)
-    level[:compute_count] = 0
-    while np.any(level < 0):
-        reached = adjacency @ (level >= 0).astype(float) > 0
-        level[reached & (level < 0)] = level.max() + 1
-    return level
-
-
 def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> Positions:
     places = np.zeros((len(level), 2))
-    places[:compute_count, 0] = _compute_row(adjacency, compute_count, level)
+    near = adjacency[:compute_count][:, np.flatnonzero(level == 1)]
+    shared = (near[:-1].multiply(near[1:])).sum(axis=1)
+    places[:compute_count, 0] = np.concatenate([[0.0], np.cumsum(1.0 + _GROUP_GAP * (shared == 0))])
     width = float(np.ptp(places[:compute_count, 0]))
     height = max(_LOWEST_ROW, _ROW_HEIGHT * width)
     leads_up = adjacency @ (level > 0).astype(float) > 0
@@ -84,13 +74,6 @@ def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) ->
             places[members, 0] = _spread(middles, max(1.0, _ROW_SHARE * width / len(members)))
             places[members, 1] = row * height
     return places
-
-
-def _compute_row(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return float64[compute nodes]: places in order, with gaps where neighbours share no switch."""
-    near = adjacency[:compute_count][:, np.flatnonzero(level == 1)]
-    shared = (near[:-1].multiply(near[1:])).sum(axis=1)
-    return np.concatenate([[0.0], np.cumsum(1.0 + _GROUP_GAP * (shared == 0))])
 
 
 def _spread(targets: NDArray[np.float64], gap: float) -> NDArray[np.float64]:

@@ -67,7 +67,13 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
 
     Straight, but bent around nodes in between and fanned out where one pair has several connections.
     """
-    bends = _fanned(connections) + np.where(_blocked(connections, positions), 1.0, 0.0)
+    ends = np.array([(connection.src, connection.dst) for connection in connections])
+    share = np.linspace(0.05, 0.95, 40)[None, :, None]
+    points = positions[ends[:, 0]][:, None, :] * (1 - share) + positions[ends[:, 1]][:, None, :] * share
+    distance, node = KDTree(positions).query(points, k=min(3, len(positions)))
+    third = (node != ends[:, 0][:, None, None]) & (node != ends[:, 1][:, None, None])
+    blocked: Positions = np.any(third & (distance < _CLEARANCE), axis=(1, 2))
+    bends = _fanned(connections) + np.where(blocked, 1.0, 0.0)
     return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
 
 
@@ -80,17 +86,6 @@ def _fanned(connections: list[DrawnConnection]) -> Positions:
     for members in groups.values():
         bends[members] = 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
     return bends
-
-
-def _blocked(connections: list[DrawnConnection], places: Positions) -> Positions:
-    """Return whether a third node stands close to the straight line of each connection."""
-    ends = np.array([(connection.src, connection.dst) for connection in connections])
-    share = np.linspace(0.05, 0.95, 40)[None, :, None]
-    points = places[ends[:, 0]][:, None, :] * (1 - share) + places[ends[:, 1]][:, None, :] * share
-    distance, node = KDTree(places).query(points, k=min(3, len(places)))
-    third = (node != ends[:, 0][:, None, None]) & (node != ends[:, 1][:, None, None])
-    blocked: Positions = np.any(third & (distance < _CLEARANCE), axis=(1, 2))
-    return blocked
 
 
 def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
@@ -149,18 +144,14 @@ def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: flo
     axes.update_datalim(np.concatenate([positions.min(axis=0) - 0.4, positions.max(axis=0) + 0.4]).reshape(2, 2))
     axes.autoscale_view()
     if diameter_pt >= 9:
-        _draw_names(axes, topology, positions, diameter_pt)
-
-
-def _draw_names(axes: Any, topology: Topology, places: Positions, diameter_pt: float) -> None:
-    """Write short names into the nodes, long ones below."""
-    for name, (x, y) in zip(topology.node_ids, places, strict=True):
-        if len(name) <= 4:
-            inside = {"ha": "center", "va": "center_baseline", "color": "white", "in_layout": False, "zorder": 5}
-            axes.text(x, y, name, fontsize=min(9.0, diameter_pt * 0.95 / max(2, len(name))), **inside)
-        else:
-            below = {"ha": "center", "va": "top", "bbox": BEHIND_TEXT, "zorder": 5}
-            axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
+        # Write short names into the nodes, long ones below
+        for name, (x, y) in zip(topology.node_ids, positions, strict=True):
+            if len(name) <= 4:
+                inside = {"ha": "center", "va": "center_baseline", "color": "white", "in_layout": False, "zorder": 5}
+                axes.text(x, y, name, fontsize=min(9.0, diameter_pt * 0.95 / max(2, len(name))), **inside)
+            else:
+                below = {"ha": "center", "va": "top", "bbox": BEHIND_TEXT, "zorder": 5}
+                axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
 
 
 MAX_ARCS = 20_000
@@ -265,23 +256,10 @@ def _figure(topology: Topology) -> Figure:
     axes = figure.add_subplot()
     axes.set_aspect("equal")
     axes.axis("off")
-    axes.set_title(_title(topology), fontsize=title_pt)
-    _draw_links(axes, topology, connections, curves, unit_in)
-    draw_nodes(axes, topology, places, unit_in)
-    _draw_legend(axes, topology)
-    return figure
-
-
-def _title(topology: Topology) -> str:
     spec = topology.spec if len(topology.spec) <= 50 else topology.spec[:47] + "…"
     count = topology.switch_count
     switches = f", {count} switch{'es' if count > 1 else ''}" if count else ""
-    return f"{spec}\n{topology.compute_count} nodes{switches}, {len(topology.links)} links"
-
-
-def _draw_links(
-    axes: Any, topology: Topology, connections: list[DrawnConnection], curves: list[Positions], unit_in: float
-) -> None:
+    axes.set_title(f"{spec}\n{topology.compute_count} nodes{switches}, {len(topology.links)} links", fontsize=title_pt)
     colours = _colours(topology)
     thin = float(np.clip(2.0 * unit_in, 0.3, 1.4))
     lines = LineCollection(
@@ -297,6 +275,11 @@ def _draw_links(
     axes.add_collection(PolyCollection(heads, facecolors=head_colours, zorder=2), autolim=False)
     if unit_in >= 0.4:
         _draw_counts(axes, connections, curves)
+    draw_nodes(axes, topology, places, unit_in)
+    if entries := _legend(topology):
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
+        axes.legend(handles=entries, frameon=False, fontsize=8, **place)
+    return figure
 
 
 def _draw_counts(axes: Any, connections: list[DrawnConnection], curves: list[Positions]) -> None:
@@ -304,12 +287,6 @@ def _draw_counts(axes: Any, connections: list[DrawnConnection], curves: list[Pos
         if connection.count > 1:
             label = f"{connection.count}\N{MULTIPLICATION SIGN}"
             axes.text(*along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
-
-
-def _draw_legend(axes: Any, topology: Topology) -> None:
-    if entries := _legend(topology):
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
-        axes.legend(handles=entries, frameon=False, fontsize=8, **place)
 
 
 def _legend(topology: Topology) -> list[Line2D]:
@@ -347,7 +324,14 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
 
     The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
     """
-    canvas, busy, paths = NetworkCanvas.of(schedule.topology), _busy(schedule), data_paths(schedule, rank)
+    traffic, links = traffic_of(schedule), schedule.topology.links
+    bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
+    amounts = np.array([traffic.link_amounts(step) for step in traffic.steps]).reshape(-1, len(links))
+    canvas, busy, paths = (
+        NetworkCanvas.of(schedule.topology),
+        np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64),
+        data_paths(schedule, rank),
+    )
     shown = paths[:MAX_PATHS]
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
@@ -365,7 +349,15 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
         _draw_steps(all_axes[1], busy)
     for axes, data_path, title in zip(all_axes[1 + has_steps :], shown, _titles(schedule, paths, rank), strict=False):
         _draw_path(axes, canvas, schedule, data_path, title)
-    _explain(figure, all_axes.tolist(), schedule, shown)
+    # Add a legend of the colours of steps and a colour bar for loads
+    scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
+    bar = figure.colorbar(scale, ax=all_axes.tolist(), location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    bar.ax.set_xlim(0, 1)
+    bar.set_label("time for which a link is busy, as a part of that of the busiest", fontsize=9)
+    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(data_path.step for data_path in shown)])).tolist()
+    word = "step" if schedule.kind == "stepped" else "depth"
+    lines = [Line2D([], [], color=_colour(step), lw=2, label=f"{word} {step + 1}") for step in used]
+    figure.legend(handles=lines[: 2 * len(_STEP_COLOURS)], loc="outside lower center", ncols=8, frameon=False)
     write_figure(figure, path, schedule.id)
 
 
@@ -377,14 +369,6 @@ def _columns(panels: int, width: float, height: float) -> int:
         return abs(float(np.log(shape / _SHAPE)))
 
     return min(range(1, panels + 1), key=distance)
-
-
-def _busy(schedule: Schedule) -> NDArray[np.float64]:
-    """Return float64[steps, links]: for how long each link is busy, per byte of the vector."""
-    traffic, links = traffic_of(schedule), schedule.topology.links
-    bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
-    amounts = np.array([traffic.link_amounts(step) for step in traffic.steps]).reshape(-1, len(links))
-    return np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
 
 
 def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> None:
@@ -431,15 +415,3 @@ def _draw_path(axes: Any, canvas: NetworkCanvas, schedule: Schedule, data_path: 
 
 def _colour(step: int) -> str:
     return _STEP_COLOURS[step % len(_STEP_COLOURS)]
-
-
-def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, paths: Sequence[DataPath]) -> None:
-    """Add a legend of the colours of steps and a colour bar for loads."""
-    scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
-    bar = figure.colorbar(scale, ax=all_axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
-    bar.ax.set_xlim(0, 1)
-    bar.set_label("time for which a link is busy, as a part of that of the busiest", fontsize=9)
-    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(data_path.step for data_path in paths)])).tolist()
-    word = "step" if schedule.kind == "stepped" else "depth"
-    lines = [Line2D([], [], color=_colour(step), lw=2, label=f"{word} {step + 1}") for step in used]
-    figure.legend(handles=lines[: 2 * len(_STEP_COLOURS)], loc="outside lower center", ncols=8, frameon=False)

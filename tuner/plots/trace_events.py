@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.api.base import ExecutionTrace, StepSpan
+from chorale.runners.api.base import ExecutionTrace
 from chorale.runners.measurement.critical_path import CriticalPath
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.errors import InvalidInput
@@ -68,23 +68,23 @@ def _measured_events(program: Program, trace: ExecutionTrace, begin_us: float) -
     critical = {(one.rank, one.block, one.step) for one in CriticalPath(program, trace).segments()}
     for rank, rank_trace in enumerate(trace.ranks):
         for span in rank_trace.steps:
-            event = _step_event(program, rank, span, begin_us)
-            event["args"]["critical"] = (rank, span.block, span.step) in critical
-            yield event
-
-
-def _step_event(program: Program, rank: int, span: StepSpan, begin_us: float) -> Event:
-    step = program.ranks[rank].blocks[span.block].instructions[span.step]
-    moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
-    return {
-        "ph": "X",
-        "pid": rank,
-        "tid": span.block,
-        "name": step.op.value,
-        "ts": round(begin_us + span.ready_s * 1e6, 3),
-        "dur": round((span.end_s - span.ready_s) * 1e6, 3),
-        "args": {"step": span.step, "part": span.part, "chunks": step.count, "until_first_byte_us": round(moved_us, 3)},
-    }
+            step = program.ranks[rank].blocks[span.block].instructions[span.step]
+            moved_us = max(span.start_s - span.ready_s, 0.0) * 1e6 if span.start_s else 0.0
+            yield {
+                "ph": "X",
+                "pid": rank,
+                "tid": span.block,
+                "name": step.op.value,
+                "ts": round(begin_us + span.ready_s * 1e6, 3),
+                "dur": round((span.end_s - span.ready_s) * 1e6, 3),
+                "args": {
+                    "step": span.step,
+                    "part": span.part,
+                    "chunks": step.count,
+                    "until_first_byte_us": round(moved_us, 3),
+                    "critical": (rank, span.block, span.step) in critical,
+                },
+            }
 
 
 def _predicted_events(trace: ProgramTrace, begin_us: float) -> Iterator[Event]:
@@ -125,7 +125,10 @@ def schedule_trace(
     when its last byte arrives. The same arguments give the same text. InvalidInput for more than `MAX_EVENTS`
     messages, and for what the flow model does not take. Cost: that of the simulation.
     """
-    _require_few(traffic, pipeline_chunks)
+    messages = sum(len(step.route) for step in traffic.steps) * (pipeline_chunks if traffic.kind == "pipelined" else 1)
+    if messages > MAX_EVENTS:
+        rule = f"a trace has at most {MAX_EVENTS} messages"
+        raise InvalidInput(rule, messages, "take fewer ranks, or fewer --pipeline-chunks")
     events: list[Event] = []
     begin_s = 0.0
     for stream in traffic.streams():
@@ -139,13 +142,6 @@ def schedule_trace(
         "otherData": {**other, "time_us": begin_s * 1e6},
     }
     return json.dumps(document, separators=(",", ":"))
-
-
-def _require_few(traffic: Traffic, chunks: int) -> None:
-    messages = sum(len(step.route) for step in traffic.steps) * (chunks if traffic.kind == "pipelined" else 1)
-    if messages > MAX_EVENTS:
-        rule = f"a trace has at most {MAX_EVENTS} messages"
-        raise InvalidInput(rule, messages, "take fewer ranks, or fewer --pipeline-chunks")
 
 
 def _amounts(traffic: Traffic, chunks: int) -> int:

@@ -1,25 +1,206 @@
-"""One campaign on a recorded task: the search asks, the record with noise answers, and a contest per size decides."""
+"""One campaign on a recorded task: the search asks, the record with noise answers, and a contest per size decides.
+
+Other ways of searching are there for comparison: a forest as SMAC has it, and successive halving. Both know what
+Optuna's samplers know: one value for each trial, the mean over sizes of the logarithm of the speed-up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtr
 
-from chorale.tuner.replay.noise import Noise
-from chorale.tuner.replay.rivals import Chooser, ForestSearch, HalvingSearch
+from chorale.synth.names import unknown_name
 from chorale.tuner.replay.tasks import GridTask
-from chorale.tuner.search.prior import Prior
-from chorale.tuner.search.search import Search, SearchPlan
-from chorale.tuner.search.storage import storage_in_memory
-from chorale.tuner.statistics.contest import ContestRules, SizeContest, SizeVerdict
-from chorale.tuner.statistics.controls import FIRST_CONTROL, Controls, contender_indices, race_ratio
+from chorale.tuner.search.search import Search, SearchPlan, storage_in_memory
+from chorale.tuner.search.size_model import Floats, Prior, axes_of
+from chorale.tuner.search.study import log_speedup
+from chorale.tuner.statistics import contest as contests
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
-Floats = NDArray[np.float64]
+NOISES = ("none", "lognormal:0.05", "lognormal:0.15", "outliers", "drift", "bimodal", "launch")
+
+BASE = 0.02  # deviation of single repetitions in all kinds that are about something else
+OUTLIER_SHARE, OUTLIER_SCALE = 0.1, 0.5
+DRIFT, DRIFT_LAUNCHES = 0.2, 60.0
+SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
+LAUNCH_DEVIATION = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """A kind of noise.
+
+    none:        times as they are
+    lognormal:S  every repetition on its own, the logarithm with deviation S
+    outliers:    2 %, and one repetition in ten takes longer by a factor of 1 + 0.5 / u, u uniform: no mean exists
+    drift:       2 %, and everything speeds up and slows down together by 20 %, in waves of 60 launches
+    bimodal:     2 %, and in three of ten launches a program is in a mode that takes 1.2 times as long
+    launch:      2 %, and every launch of a program has a factor of its own, the logarithm with deviation 5 %
+
+    Factors of modes and launches are drawn for every size on its own.
+    """
+
+    kind: str
+    deviation: float = BASE
+
+    @staticmethod
+    def parse(text: str) -> Noise:
+        """Return the noise called `text`; InvalidInput for another name."""
+        kind, _, number = text.partition(":")
+        if kind == "lognormal":
+            try:
+                deviation = float(number)
+            except ValueError:
+                deviation = -1.0
+            if 0 < deviation <= 1:
+                return Noise(kind, deviation)
+        elif text in NOISES:
+            return Noise(kind, 0.0 if kind == "none" else BASE)
+        raise unknown_name("noise", text, NOISES)
+
+    def draw(self, times_s: Floats, repeats: int, launch: int, random: np.random.Generator) -> Floats:
+        """Return seconds of the repetitions (…, repeats) of one launch of programs with `times_s` (programs, sizes).
+
+        launch: number of the launch, for what changes with time
+        """
+        shape = (*times_s.shape, repeats)
+        logarithms = random.normal(0.0, self.deviation, shape) if self.deviation else np.zeros(shape)
+        if self.kind == "outliers":
+            longer = np.log1p(OUTLIER_SCALE / random.uniform(1e-3, 1.0, shape))
+            logarithms += np.where(random.uniform(size=shape) < OUTLIER_SHARE, longer, 0.0)
+        elif self.kind == "drift":
+            logarithms += DRIFT * np.sin(2 * np.pi * (launch + np.arange(repeats) / repeats) / DRIFT_LAUNCHES)
+        elif self.kind == "bimodal":
+            slow = random.uniform(size=(*times_s.shape, 1)) < SLOW_SHARE
+            logarithms += np.where(slow, np.log(SLOW_FACTOR), 0.0)
+        elif self.kind == "launch":
+            logarithms += random.normal(0.0, LAUNCH_DEVIATION, (*times_s.shape, 1))
+        return np.asarray(times_s[..., None] * np.exp(logarithms))
+
+
+class Chooser(Protocol):
+    """Chooses what to measure next."""
+
+    def ask(self) -> tuple[Candidate, int | None] | None:
+        """Return a candidate and how often to repeat it, None for as often as usual; no candidate at the end."""
+
+    def tell(self, record: CompleteTrial) -> None:
+        """Take what was measured of the last candidate."""
+
+
+FIRST_SHARE = 4
+"""One in so many trials of a forest is drawn at random at first, three at least."""
+
+TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
+
+
+@dataclass(slots=True)
+class ForestSearch:
+    """The highest expected improvement under a random forest, one trial in five at random.
+
+    Source: Hutter, Hoos and Leyton-Brown, Sequential model-based optimization for general algorithm configuration,
+    2011, section 4; trees, features and random trials as SMAC3 sets them for tuning of parameters.
+    """
+
+    points: Sequence[Candidate]
+    trials: int
+    seed: int
+    _random: np.random.Generator = field(init=False)
+    _features: Floats = field(init=False)
+    _order: list[int] = field(init=False)
+    _tried: list[int] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng([self.seed, 7])
+        self._features = encoded(self.points)
+        self._order = [int(number) for number in self._random.permutation(len(self.points))]
+
+    def ask(self) -> tuple[Candidate, int | None] | None:
+        """Return an untried candidate, None if there is none."""
+        others = [number for number in self._order if number not in self._tried]
+        if not others:
+            return None
+        at_random = len(self._values) < max(3, self.trials // FIRST_SHARE) or self._random.uniform() < CHANCE
+        number = others[0] if at_random else others[int(np.argmax(self._improvement(others)))]
+        self._tried.append(number)
+        return self.points[number], None
+
+    def tell(self, record: CompleteTrial) -> None:
+        """Take what was measured of the last candidate."""
+        self._values.append(mean_gain(record))
+
+    def _improvement(self, others: Sequence[int]) -> Floats:
+        from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes a second, and few ask for it
+
+        forest = RandomForestRegressor(TREES, max_features=FEATURES, random_state=len(self._values) + self.seed)
+        forest.fit(self._features[self._tried], self._values)
+        guesses = np.array([tree.predict(self._features[others]) for tree in forest.estimators_])
+        mean, deviation = guesses.mean(axis=0), np.maximum(guesses.std(axis=0), 1e-9)
+        standard = (mean - max(self._values)) / deviation
+        density = np.exp(-(standard**2) / 2) / math.sqrt(2 * math.pi)
+        return np.asarray(deviation * (standard * ndtr(standard) + density))
+
+
+@dataclass(slots=True)
+class HalvingSearch:
+    """Many candidates are measured once, the better half twice, the better half of these four times, and again.
+
+    Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
+    figure 3. A bracket takes all trials that there are; points that are left come in further brackets.
+    """
+
+    points: Sequence[Candidate]
+    trials: int
+    repeats: int
+    seed: int
+    _queue: Iterator[tuple[Candidate, int]] = field(init=False)
+    _values: dict[Candidate, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        order = np.random.default_rng([self.seed, 7]).permutation(len(self.points))
+        self._queue = self._brackets([self.points[number] for number in order])
+
+    def ask(self) -> tuple[Candidate, int | None] | None:
+        """Return the next candidate of the bracket, None after the last."""
+        return next(self._queue, None)
+
+    def tell(self, record: CompleteTrial) -> None:
+        """Take what was measured of the last candidate."""
+        self._values[record.candidate] = mean_gain(record)
+
+    def _brackets(self, untried: list[Candidate]) -> Iterator[tuple[Candidate, int]]:
+        rungs = [min(2**rung, self.repeats) for rung in range(max(math.ceil(math.log2(self.repeats)) + 1, 1))]
+        first = max(math.ceil(self.trials / sum(0.5**rung for rung in range(len(rungs)))), 1)
+        while untried:
+            bracket, untried = untried[:first], untried[first:]
+            for repeats in rungs:
+                yield from ((candidate, repeats) for candidate in bracket)
+                bracket.sort(key=lambda candidate: -self._values[candidate])
+                bracket = bracket[: max(len(bracket) // 2, 1)]
+
+
+def encoded(points: Sequence[Candidate]) -> Floats:
+    """Return a row of numbers for each point: a column for each number, one for each of several names."""
+    columns: list[Floats] = []
+    for axis in axes_of(points):
+        if axis.is_named:
+            columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
+        else:
+            columns.append(np.nan_to_num(axis.values, nan=-1.0))
+    return np.array(columns).T if columns else np.zeros((len(points), 1))
+
+
+def mean_gain(record: CompleteTrial) -> float:
+    """Return the mean over sizes of the logarithm of the speed-up."""
+    return float(np.mean([log_speedup(size) for size in record.sizes]))
+
 
 LIBRARY = "library"
 REPEATS, FIRST_REPEATS = 5, 1
@@ -35,7 +216,7 @@ class ReplayOptions:
     sampler: str = "sizes-gp"
     thrifty: bool = True
     repeats: int = REPEATS
-    rules: ContestRules = field(default_factory=ContestRules)
+    rules: contests.ContestRules = field(default_factory=contests.ContestRules)
 
 
 @dataclass(slots=True)
@@ -57,7 +238,7 @@ class ReplayedCampaign:
     tried: list[int] = field(default_factory=list)
     launches: int = 0
     _gains: list[Floats] = field(default_factory=list)
-    _controls: Controls = field(default_factory=Controls)
+    _controls: contests.Controls = field(default_factory=contests.Controls)
     _random: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +271,7 @@ class ReplayedCampaign:
         )
         return _StudySearch(Search(plan, storage_in_memory()))
 
-    def verdicts(self) -> list[SizeVerdict]:
+    def verdicts(self) -> list[contests.SizeVerdict]:
         """Compare the contenders of each size, and return what that says, in the order of the sizes."""
         return [self._verdict(index) for index in range(len(self.task.sizes_bytes))]
 
@@ -101,7 +282,7 @@ class ReplayedCampaign:
             control = self._measure(self.task.library_s[None, :], self._control_repeats)[0]
             times = {LIBRARY: tuple(map(tuple, control.tolist()))}
             if not thrifty:
-                self._controls = Controls()
+                self._controls = contests.Controls()
             self._controls.add(times, trials)
         own = self._raced(number) if thrifty and repeats is None else self._all_repeats(number, repeats)
         self.launches += 1
@@ -110,33 +291,6 @@ class ReplayedCampaign:
             SizeResult(size, size, times, {LIBRARY: beside})
             for size, times, beside in zip(self.task.sizes_bytes, own, baseline, strict=True)
         )
-        self._take(number, sizes)
-        candidate = self.task.candidates[number]
-        return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
-
-    @property
-    def _control_repeats(self) -> int:
-        if not self.options.thrifty:
-            return self.options.repeats
-        return min(max(self._controls.repeats, 1 if self.tried else FIRST_CONTROL), self.options.repeats)
-
-    def _all_repeats(self, number: int, repeats: int | None) -> list[tuple[float, ...]]:
-        measured = self._measure(self.task.times_s[number][None, :], repeats or self.options.repeats)[0]
-        return [tuple(times) for times in measured.tolist()]
-
-    def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and on where the first time is not clearly behind the best so far."""
-        true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
-        drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
-        best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))
-        baseline = np.array([np.median(times) for times in self._controls.times_s[LIBRARY]])
-        limits = baseline * np.exp(-best) * race_ratio(self._controls.deviation)
-        counts = np.where(drawn[:, 0] > limits, FIRST_REPEATS, repeats)
-        measured = [tuple(times[:count]) for times, count in zip(drawn.tolist(), counts, strict=True)]
-        self.seconds += sum(map(sum, measured))
-        return measured
-
-    def _take(self, number: int, sizes: Sequence[SizeResult]) -> None:
         for before, earlier in enumerate(self.tried):
             if earlier == number:  # what is measured again counts as it was measured last
                 self._gains[before] = np.full(len(sizes), -np.inf)
@@ -149,13 +303,37 @@ class ReplayedCampaign:
         runs_s = np.where(wins, self.task.times_s[np.array(self.tried)[best], columns], self.task.library_s)
         self.behind.append(runs_s / self.task.best_s)
         self.spent_s.append(self.seconds)
+        candidate = self.task.candidates[number]
+        return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
-    def _verdict(self, index: int) -> SizeVerdict:
+    @property
+    def _control_repeats(self) -> int:
+        if not self.options.thrifty:
+            return self.options.repeats
+        return min(max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL), self.options.repeats)
+
+    def _all_repeats(self, number: int, repeats: int | None) -> list[tuple[float, ...]]:
+        measured = self._measure(self.task.times_s[number][None, :], repeats or self.options.repeats)[0]
+        return [tuple(times) for times in measured.tolist()]
+
+    def _raced(self, number: int) -> list[tuple[float, ...]]:
+        """Measure once at every size, and on where the first time is not clearly behind the best so far."""
+        true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
+        drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
+        best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))
+        baseline = np.array([np.median(times) for times in self._controls.times_s[LIBRARY]])
+        limits = baseline * np.exp(-best) * contests.race_ratio(self._controls.deviation)
+        counts = np.where(drawn[:, 0] > limits, FIRST_REPEATS, repeats)
+        measured = [tuple(times[:count]) for times, count in zip(drawn.tolist(), counts, strict=True)]
+        self.seconds += sum(map(sum, measured))
+        return measured
+
+    def _verdict(self, index: int) -> contests.SizeVerdict:
         gains = np.array([gains[index] for gains in self._gains])
-        near = contender_indices(gains, self._controls.deviation, MOST_CONTENDERS)
+        near = contests.contender_indices(gains, self._controls.deviation, MOST_CONTENDERS)
         numbers = [self.tried[place] for place in near]
         size = self.task.sizes_bytes[index]
-        contest = SizeContest(size, [LIBRARY], [str(number) for number in numbers], self.options.rules)
+        contest = contests.SizeContest(size, [LIBRARY], [str(number) for number in numbers], self.options.rules)
         true_s = {LIBRARY: self.task.library_s[index], **{str(n): self.task.times_s[n, index] for n in numbers}}
         while (batch := contest.batch)[0]:
             names = batch[0]

@@ -13,11 +13,10 @@ import numpy as np
 from chorale.runners.recorded.table import RecordedTable
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import unknown_name
-from chorale.tuner.replay.campaign import ReplayedCampaign, ReplayOptions, mean_behind
+from chorale.tuner.replay.campaign import Noise, ReplayedCampaign, ReplayOptions, mean_behind
 from chorale.tuner.replay.files import read_records
-from chorale.tuner.replay.noise import Noise
 from chorale.tuner.replay.tasks import GridTask, named_tasks, replay_tasks
-from chorale.tuner.search.prior import Prior, nearest_sizes
+from chorale.tuner.search.size_model import Prior, nearest_sizes
 from chorale.tuner.statistics.contest import SizeVerdict
 
 

@@ -31,15 +31,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.tables import (
-    Result,
-    algbw_text,
-    decimal,
-    facts_table,
-    ruled_table,
-    time_per_byte_text,
-    with_fraction,
-)
+from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
 _WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)
@@ -123,19 +115,15 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
         document["reduce_scatter_allgather"] = rational_text(report.two_phases)
         document["gap_to_reduce_scatter_allgather"] = rational_text(report.two_phases / bound.value - 1)
     if report.pairs is not None:
-        document["tree_pairs"] = _pairs_document(topology, report.pairs)
+        parts = [root / report.pairs.split.rate for root in report.pairs.split.roots]
+        document["tree_pairs"] = {
+            "time_per_byte": rational_text(report.pairs.time_per_byte),
+            "lower_bound": rational_text(report.pairs.bound),
+            "gap": rational_text(report.pairs.gap),
+            "roots": {topology.node_ids[rank]: rational_text(part) for rank, part in enumerate(parts) if part},
+            "certificate": dict(report.pairs.certificate),
+        }
     return document
-
-
-def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
-    parts = [root / pairs.split.rate for root in pairs.split.roots]
-    return {
-        "time_per_byte": rational_text(pairs.time_per_byte),
-        "lower_bound": rational_text(pairs.bound),
-        "gap": rational_text(pairs.gap),
-        "roots": {topology.node_ids[rank]: rational_text(part) for rank, part in enumerate(parts) if part},
-        "certificate": dict(pairs.certificate),
-    }
 
 
 def _bottleneck(report: BoundReport) -> tuple[int, ...]:
@@ -146,12 +134,18 @@ def bound_table(report: BoundReport) -> Table:
     """Return the table for the terminal, which says why nothing can be faster."""
     topology, bound, best = report.topology, report.bound, report.best
     unit = _unit(topology)
-    table = facts_table(f"bound of {report.collective} on {topology.spec}")
+    table = tables.facts_table(f"bound of {report.collective} on {topology.spec}")
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
-    table.add_row("time per byte", f"at least {time_per_byte_text(bound.value, topology.bandwidth_unit)}")
-    table.add_row("algbw", f"at most {algbw_text(bound.value, topology.bandwidth_unit)}")
+    table.add_row("time per byte", f"at least {tables.time_per_byte_text(bound.value, topology.bandwidth_unit)}")
+    table.add_row("algbw", f"at most {tables.algbw_text(bound.value, topology.bandwidth_unit)}")
     if bound.kind != "alltoall-prices":
-        table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
+        nodes = _bottleneck(report)
+        names = [topology.node_ids[node] for node in nodes]
+        ranks = sum(1 for node in nodes if node < topology.compute_count)
+        shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
+        table.add_row(
+            "bottleneck", f"{_count(ranks, 'rank')} and {_count(len(nodes) - ranks, 'switch')} inside: {shown}"
+        )
     table.add_row("because", reason(report, bound))
     if report.collective.name == CollectiveName.ALLTOALL:
         table.add_row("by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more")
@@ -160,7 +154,7 @@ def bound_table(report: BoundReport) -> Table:
     if report.two_phases is not None:
         gap = report.two_phases / bound.value - 1
         verdict = "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
-        text = time_per_byte_text(report.two_phases, topology.bandwidth_unit)
+        text = tables.time_per_byte_text(report.two_phases, topology.bandwidth_unit)
         table.add_row("reduce_scatter, allgather", f"{text}: {verdict}")
     if report.pairs is not None:
         _add_pairs(table, report.pairs, bound.value, topology.bandwidth_unit)
@@ -183,7 +177,7 @@ def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: O
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
     if best.is_k_fixed:
         gap = best.time_per_byte / unrestricted.time_per_byte - 1
-        least = time_per_byte_text(unrestricted.time_per_byte, report.topology.bandwidth_unit)
+        least = tables.time_per_byte_text(unrestricted.time_per_byte, report.topology.bandwidth_unit)
         any_k = f"{least} with k = {unrestricted.k}"
         table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
     reached = best.is_reached_by_trees(report.topology)
@@ -203,7 +197,8 @@ def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> No
     )
     roots = sum(1 for root in pairs.split.roots if root)
     table.add_row(
-        "pairs of trees", f"{time_per_byte_text(pairs.time_per_byte, unit)} from {_count(roots, 'root')}: {verdict}"
+        "pairs of trees",
+        f"{tables.time_per_byte_text(pairs.time_per_byte, unit)} from {_count(roots, 'root')}: {verdict}",
     )
 
 
@@ -228,7 +223,7 @@ def reason(report: BoundReport, bound: Bound) -> str:
     if bound.kind == "alltoall-prices":
         ranks, capacity = topology.compute_count, sum(link.bandwidth for link in topology.links)
         hops = bound.value * capacity / (ranks - 1)
-        amount = with_fraction(f"{float(hops):.3g} links on average", hops)
+        amount = tables.with_fraction(f"{float(hops):.3g} links on average", hops)
         return f"what a rank sends to another crosses {amount}, over {_rate(Fraction(capacity))} {unit} in all"
     way = "in" if bound.kind == "into" else "out"
     inside = sum(1 for node in bound.nodes if node < topology.compute_count)
@@ -240,19 +235,12 @@ def reason(report: BoundReport, bound: Bound) -> str:
     if bound.k is not None and report.best is not None:
         trees = rational_text(moved * report.best.shards * bound.k)
         return f"{trees} trees must get {way}, and with any smaller U fewer fit on the links"
-    amount = with_fraction(f"{float(moved):.3g} × size", moved)
+    amount = tables.with_fraction(f"{float(moved):.3g} × size", moved)
     return f"{amount} must get {way}, over {_rate(moved / bound.value)} {unit}"
 
 
 def _rate(value: Fraction) -> str:
-    return with_fraction(f"{float(value):.6g}", value)
-
-
-def _node_text(topology: Topology, nodes: tuple[int, ...]) -> str:
-    names = [topology.node_ids[node] for node in nodes]
-    ranks = sum(1 for node in nodes if node < topology.compute_count)
-    shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
-    return f"{_count(ranks, 'rank')} and {_count(len(nodes) - ranks, 'switch')} inside: {shown}"
+    return tables.with_fraction(f"{float(value):.6g}", value)
 
 
 def _unit(topology: Topology) -> str:
@@ -298,11 +286,11 @@ class BoundOnNodes:
         return tuple(name for name in names if ":" not in name)
 
 
-def placement_result(placements: Sequence[BoundOnNodes]) -> Result:
+def placement_result(placements: Sequence[BoundOnNodes]) -> tables.Result:
     """Return documents and rows; `ratio` is the time of the first over that of the last, per byte."""
     first, last = placements[0], placements[-1]
     collective, ratio = first.report.collective, first.report.bound.value / last.report.bound.value
-    table = ruled_table(
+    table = tables.ruled_table(
         "", "hosts", "ranks", "switches", "algbw", title=f"bounds of {collective}", title_justify="left"
     )
     documents = []
@@ -319,15 +307,15 @@ def placement_result(placements: Sequence[BoundOnNodes]) -> Result:
                 "certificate": dict(bound.to_json(topology)),
             }
         )
-        algbw = f"at most {algbw_text(bound.value, topology.bandwidth_unit)}"
+        algbw = f"at most {tables.algbw_text(bound.value, topology.bandwidth_unit)}"
         table.add_row(each.name, ",".join(each.hosts), str(topology.compute_count), ",".join(each.switches), algbw)
     better, worse, times = (last, first, ratio) if ratio > 1 else (first, last, 1 / ratio)
-    table.caption = f"{better.name}: {decimal(times)}× the bandwidth of {worse.name}"
+    table.caption = f"{better.name}: {tables.decimal(times)}× the bandwidth of {worse.name}"
     if ratio == 1:
         table.caption = f"both bounds are the same: the switches do not tell {first.name} from {last.name}"
     table.caption_justify = "left"
     document = {"collective": collective.name.value, "placements": documents, "ratio": rational_text(ratio)}
-    return Result(document, table)
+    return tables.Result(document, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +415,7 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
     """Return the table of the failures that cost most, those without a plan first."""
     ranked = sorted(document["failures"], key=lambda row: -float(Fraction(row["slowdown"] or 10**9)))
     title = f"{len(ranked)} different failures, {document['without_plan']} without a plan"
-    table = ruled_table(title=title)
+    table = tables.ruled_table(title=title)
     table.add_column("failure", overflow="fold", min_width=9)
     for name in ("alike", f"algbw\n({unit})", "time\nfactor", "over\noptimum", "chunks", "height", "s"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -182,7 +182,10 @@ def checked_program(
             f"a program must do what its collective says ({rule})", f"{name}: {message}", "lower it again"
         )
     program = lift(text)
-    making = method or _method_of(program), parameters or _shape(program)
+    making = (
+        method or _method_of(program),
+        parameters or {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")},
+    )
     return program, table_program(text, program.target, *making)
 
 
@@ -190,10 +193,6 @@ def _method_of(program: Program) -> str:
     """Return the method in a name such as `allgather bfb torus:4x4`, or else nothing."""
     words = program.name.split()
     return words[1] if len(words) == 3 and words[1] in METHODS else ""
-
-
-def _shape(program: Program) -> dict[str, Any]:
-    return {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")}
 
 
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
@@ -249,7 +248,10 @@ def _row_of_file(
     text = read_file(file, MAX_TEXT_BYTES)
     lifted, program = checked_program(text, file)
     network = given or _named_network(file, program)
-    _require_within(file, lifted, sizes)
+    # Raise InvalidInput if the program says itself that some of the sizes are not for it
+    own = SizeRange(lifted.min_bytes, lifted.max_bytes or None)
+    if sizes.without([own]):
+        raise InvalidInput("the sizes must be those that the program is for", f"{file}: {own}", "give --sizes within")
     certificate = None
     if network is not None:
         job_ranks = group.job_ranks(network.compute_count)
@@ -285,13 +287,6 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
         raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
 
 
-def _require_within(file: str, program: Program, sizes: SizeRange) -> None:
-    """Raise InvalidInput if the program says itself that some of the sizes are not for it."""
-    own = SizeRange(program.min_bytes, program.max_bytes or None)
-    if sizes.without([own]):
-        raise InvalidInput("the sizes must be those that the program is for", f"{file}: {own}", "give --sizes within")
-
-
 def _digest(row: RangeRow) -> str:
     return "" if row.program is None else row.program.digest
 
@@ -319,7 +314,14 @@ def table_of_campaign(
     versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
     rows = []
     for item in _bounded(table_ranges(chosen), chosen, beyond):
-        among = [entry for entry in chosen if _within(entry.size_bytes, item)]
+        among = [
+            entry
+            for entry in chosen
+            if (
+                item.first_bytes <= entry.size_bytes
+                and (item.last_bytes is None or entry.size_bytes <= item.last_bytes)
+            )
+        ]
         registered = versions.get(item.entry.trial.program_id) if item.entry.trial else None
         rows.append(_campaign_row(snapshot, network, item, among, origin | (registered or {})))
     return assemble(
@@ -349,10 +351,6 @@ def _bounded(ranges: Sequence[TableRange], chosen: Sequence[TableEntry], beyond:
     last = replace(ranges[-1], last_bytes=largest)
     cut = [*ranges[:-1], last]
     return [replace(cut[0], first_bytes=smallest), *cut[1:]]
-
-
-def _within(size_bytes: int, item: TableRange) -> bool:
-    return item.first_bytes <= size_bytes and (item.last_bytes is None or size_bytes <= item.last_bytes)
 
 
 def _campaign_row(
@@ -488,7 +486,21 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
         "topology": dict(table.topology),
         "ranks": table.ranks,
         "provenance": dict(table.provenance),
-        "entries": [_entry_document(entry) for entry in table.entries],
+        "entries": [
+            {
+                "collective": entry.collective,
+                "dtype": entry.dtype,
+                "group": None if entry.group is None else list(entry.group),
+                "root": entry.root,
+                "min_bytes": entry.min_bytes,
+                "max_bytes": entry.max_bytes,
+                "program": entry.program,
+                "measured": None if entry.measured is None else dict(entry.measured),
+                "certificate": None if entry.certificate is None else dict(entry.certificate),
+                "provenance": dict(entry.provenance),
+            }
+            for entry in table.entries
+        ],
         "programs": {
             program.digest: {
                 "target": program.target,
@@ -505,34 +517,21 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
     }
 
 
-def _entry_document(entry: JobEntry) -> dict[str, Any]:
-    return {
-        "collective": entry.collective,
-        "dtype": entry.dtype,
-        "group": None if entry.group is None else list(entry.group),
-        "root": entry.root,
-        "min_bytes": entry.min_bytes,
-        "max_bytes": entry.max_bytes,
-        "program": entry.program,
-        "measured": None if entry.measured is None else dict(entry.measured),
-        "certificate": None if entry.certificate is None else dict(entry.certificate),
-        "provenance": dict(entry.provenance),
-    }
-
-
 def table_lines(table: Table, digest: str, name: str) -> RichTable:
     """Return the entries for the terminal."""
     network = table.topology.get("spec", "a network that it does not name")
     title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
     rows = RichTable("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from", title=title)
     for entry in table.entries:
+        sizes = [] if entry.measured is None else entry.measured.get("sizes", [])
+        times = [format_us(size["time_us"] / 1e6) for size in sizes]
         rows.add_row(
             entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
             entry.dtype,
             "all" if entry.group is None else ",".join(map(str, entry.group)),
             str(SizeRange.of(entry)),
             _what_runs(table, entry),
-            _medians(entry),
+            " to ".join(dict.fromkeys([*times[:1], *times[-1:]])),
             "" if entry.certificate is None else str(entry.certificate.get("gap", "")),
             str(entry.provenance.get("campaign", "")),
         )
@@ -543,13 +542,6 @@ def _what_runs(table: Table, entry: JobEntry) -> str:
     if entry.program is None:
         return "the library's own"
     return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
-
-
-def _medians(entry: JobEntry) -> str:
-    """Return the median times of the smallest and the largest size."""
-    sizes = [] if entry.measured is None else entry.measured.get("sizes", [])
-    times = [format_us(size["time_us"] / 1e6) for size in sizes]
-    return " to ".join(dict.fromkeys([*times[:1], *times[-1:]]))
 
 
 def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTable:

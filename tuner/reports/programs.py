@@ -17,7 +17,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.plans.plan import ExecutionPlan, PlanBlock
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import Schedule
@@ -26,16 +26,7 @@ from chorale.synth.targets.registry import target_named
 from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.pricing import (
-    DEFAULTS,
-    Pricing,
-    lowering_loss,
-    program_loads,
-    program_time_per_byte,
-    simulate_program,
-    simulated_messages,
-    usual_buffer_bytes,
-)
+from chorale.tuner.costs import pricing
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
 
@@ -71,7 +62,7 @@ def program_document(
     program: AnyProgram, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
 ) -> dict[str, Any]:
     """Return the JSON document of a program and of its simulation `trace`."""
-    loads = program_loads(program, topology)
+    loads = pricing.program_loads(program, topology)
     return {
         "kind": "program",
         "topology": topology_document(topology),
@@ -116,7 +107,12 @@ def show_table(title: str, document: Mapping[str, Any]) -> Table:
     for name, value in flat.items():
         if not isinstance(value, (dict, list)) and value is not None:
             table.add_row(fact_label(name), fact_text(name, value, unit))
-    table.add_row("links", _links_text(document["links"]))
+    links = document["links"]
+    busy = [link["busy"] for link in links]
+    idle = busy.count(0)
+    least = min((part for part in busy if part), default=0.0)
+    evenness = "all equally loaded" if least > 1 - 1e-9 else f"the least loaded has {least:.0%} of the load of the most"
+    table.add_row("links", f"{len(links)}, {idle} idle; {'of the others ' if idle else ''}{evenness}")
     for way in document.get("ways", []):
         what = "sums" if way["sums"] else "data"
         carried = f"this tree carries {way['share']}, over {len(way['edges'])} edges"
@@ -126,7 +122,14 @@ def show_table(title: str, document: Mapping[str, Any]) -> Table:
 
 def _links(topology: Topology, loads: NDArray[np.int64], denominator: int) -> list[dict[str, Any]]:
     links, names = topology.links, topology.node_ids
-    times = [load / bandwidth for load, bandwidth in zip(loads.tolist(), _bandwidths(topology), strict=True)]
+    times = [
+        load / bandwidth
+        for load, bandwidth in zip(
+            loads.tolist(),
+            [topology.links.bandwidths[index] for index in topology.links.bandwidth_class.tolist()],
+            strict=True,
+        )
+    ]
     most = max(times, default=Fraction(0)) or Fraction(1)
     return [
         {
@@ -137,18 +140,6 @@ def _links(topology: Topology, loads: NDArray[np.int64], denominator: int) -> li
         }
         for link in range(len(links))
     ]
-
-
-def _bandwidths(topology: Topology) -> list[Fraction]:
-    return [topology.links.bandwidths[index] for index in topology.links.bandwidth_class.tolist()]
-
-
-def _links_text(links: list[dict[str, Any]]) -> str:
-    busy = [link["busy"] for link in links]
-    idle = busy.count(0)
-    least = min((part for part in busy if part), default=0.0)
-    evenness = "all equally loaded" if least > 1 - 1e-9 else f"the least loaded has {least:.0%} of the load of the most"
-    return f"{len(links)}, {idle} idle; {'of the others ' if idle else ''}{evenness}"
 
 
 def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
@@ -186,9 +177,14 @@ def prediction(
     """
     time_us = None
     if size_bytes is not None:
-        network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
-        time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
-    time_per_byte = rational_text(program_time_per_byte(program, topology))
+        network = pricing.Pricing.of({**dict.fromkeys(pricing.DEFAULTS), "link_gbps": link_gbps}, None).network(
+            topology
+        )
+        time_us = (
+            pricing.simulate_program(program, topology, network, size_bytes, pricing.usual_buffer_bytes(program)).end_s
+            * 1e6
+        )
+    time_per_byte = rational_text(pricing.program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
 
 
@@ -197,7 +193,13 @@ def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[
     plan are shared, since no more would run at once. O(operations)."""
     if options.block_group == 1 or not isinstance(program, ExecutionPlan):
         return []
-    alone = [sum(not block.is_shared and _moves(block) for block in body.blocks) for body in program.ranks]
+    alone = [
+        sum(
+            not block.is_shared and any(operation.action.moves for operation in block.every_operation())
+            for block in body.blocks
+        )
+        for body in program.ranks
+    ]
     if not any(alone):
         return []
     rank = alone.index(max(alone))
@@ -207,10 +209,6 @@ def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[
         "are alone, because more would not run at once"
     )
     return [{"rule": "group", "message": message}]
-
-
-def _moves(block: PlanBlock) -> bool:
-    return any(operation.action.moves for operation in block.every_operation())
 
 
 LARGE_BYTES = 2**30
@@ -275,7 +273,7 @@ def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_byt
 
 
 def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float | None:
-    buffer_bytes = usual_buffer_bytes(program)
-    if simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
+    buffer_bytes = pricing.usual_buffer_bytes(program)
+    if pricing.simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
         return None
-    return lowering_loss(verified, program, size_bytes, buffer_bytes)
+    return pricing.lowering_loss(verified, program, size_bytes, buffer_bytes)

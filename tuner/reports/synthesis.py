@@ -26,18 +26,9 @@ from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports import tables
 from chorale.tuner.reports.assumptions import assumption_facts
 from chorale.tuner.reports.bound import bound_facts
-from chorale.tuner.reports.tables import (
-    Result,
-    Stopwatch,
-    algbw_text,
-    bandwidth_time_text,
-    facts_table,
-    peak_memory_bytes,
-    short_id,
-    time_per_byte_text,
-)
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:
@@ -207,22 +198,22 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, An
     return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
 
 
-def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> Result:
+def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:
     """Return `document` with memory and output, and its table; `unit` of the bandwidths."""
-    document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
+    document |= {"peak_memory_bytes": tables.peak_memory_bytes(), "output": output}
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     optimality, seconds = document["optimality"], document["seconds"]
-    table = facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
+    table = tables.facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
     table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
     trees = schedule["trees_per_root"]
     extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
     table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
     table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
     if cost["bandwidth_factor"] is not None:
-        table.add_row("bandwidth time", bandwidth_time_text(Fraction(cost["bandwidth_factor"])))
+        table.add_row("bandwidth time", tables.bandwidth_time_text(Fraction(cost["bandwidth_factor"])))
     time_per_byte = Fraction(cost["time_per_byte"])
-    table.add_row("time per byte", time_per_byte_text(time_per_byte, unit))
-    table.add_row("algbw", algbw_text(time_per_byte, unit))
+    table.add_row("time per byte", tables.time_per_byte_text(time_per_byte, unit))
+    table.add_row("algbw", tables.algbw_text(time_per_byte, unit))
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", _bound_text(optimality, unit))
@@ -238,19 +229,27 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     if "tree_pairs" in document:
         table.add_row("best pairs of trees", _bound_text(document["tree_pairs"], unit))
     if "warm_start" in document:
-        table.add_row("kept", _warm_start_text(document["warm_start"]))
+        warm_start = document["warm_start"]
+        kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
+        table.add_row(
+            "kept",
+            (
+                f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
+                f"bound {warm_start['lower_bound']}"
+            ),
+        )
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"], schedule["kind"]])
-    table.add_row("id", short_id(schedule["id"]))
+    table.add_row("id", tables.short_id(schedule["id"]))
     if output:
         table.add_row("written to", output)
-    return Result(document, table)
+    return tables.Result(document, table)
 
 
 def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
     gap = bound["gap"]
     verdict = "this is optimal" if gap == "0" else f"this takes {float(Fraction(gap)):.2%} longer"
-    return f"{time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
+    return f"{tables.time_per_byte_text(Fraction(bound['lower_bound']), unit)}: {verdict}"
 
 
 def _seconds_text(cost: Mapping[str, Any]) -> str:
@@ -263,20 +262,12 @@ def _seconds_text(cost: Mapping[str, Any]) -> str:
     )
 
 
-def _warm_start_text(warm_start: Mapping[str, Any]) -> str:
-    kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
-    return (
-        f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
-        f"bound {warm_start['lower_bound']}"
-    )
-
-
 OUTSIDE_TOTAL = ("topology", "bound", "writing")
 """Stages that do not count in the reported total."""
 
 
 def proved_document(
-    verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch, in_network: bool = False
+    verified: VerifiedSchedule, size_bytes: int | None, stages: tables.Stopwatch, in_network: bool = False
 ) -> dict[str, Any]:
     """Return the JSON document without memory and output; bounds are checked by separate code.
 

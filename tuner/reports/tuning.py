@@ -16,15 +16,8 @@ from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
+from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.records import CompleteTrial, SizeResult, TrialRecord
-from chorale.tuner.trials.tuning_table import (
-    Regression,
-    TableEntry,
-    TableRange,
-    regressions,
-    table_ranges,
-    tuning_table,
-)
 
 
 def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
@@ -49,7 +42,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
-        "answer": [_range_row(item) for item in table_ranges(tuning_table_of(report))],
+        "answer": [_range_row(item) for item in tables.table_ranges(tuning_table_of(report))],
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
         "refused": [_refused_row(item) for item in regressions_of(report)],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
@@ -70,32 +63,30 @@ def tune_table(report: TuneReport) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("size", justify="right")
     table.add_column("best")
-    for heading in ("median", f"{baselines}", "speed-up", *_limit_headings(report), "registered"):
+    for heading in (
+        "median",
+        f"{baselines}",
+        "speed-up",
+        *(() if report.limit is None else ("at most", "of limit")),
+        "registered",
+    ):
         table.add_column(heading, justify="right")
     for choice in tuning_table_of(report):
         version = report.versions.get(choice.size_bytes)
+        facts = _limit_facts(report, choice)
         table.add_row(
             format_size(choice.size_bytes),
             str(choice.trial.candidate) if choice.trial else choice.baseline,
             format_ms(choice.time_s),
             format_ms(choice.result.baseline_median_s),
             _speedup_text(choice),
-            *_limit_cells(report, choice),
+            *((f"{facts['most_speedup']:.2f}x", f"{facts['efficiency']:.0%}") if facts else ()),
             f"version {version}" if version else "no",
         )
     return table
 
 
-def _limit_headings(report: TuneReport) -> tuple[str, ...]:
-    return () if report.limit is None else ("at most", "of limit")
-
-
-def _limit_cells(report: TuneReport, choice: TableEntry) -> tuple[str, ...]:
-    facts = _limit_facts(report, choice)
-    return (f"{facts['most_speedup']:.2f}x", f"{facts['efficiency']:.0%}") if facts else ()
-
-
-def _limit_facts(report: TuneReport, choice: TableEntry) -> dict[str, float]:
+def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, float]:
     """Return what links allow at an entry's size: of the time, and of a speed-up over the baseline as measured."""
     if report.limit is None:
         return {}
@@ -107,7 +98,7 @@ def _limit_facts(report: TuneReport, choice: TableEntry) -> dict[str, float]:
     }
 
 
-def _speedup_text(choice: TableEntry) -> str:
+def _speedup_text(choice: tables.TableEntry) -> str:
     """Return the speed-up, with its interval where programs were compared at the end."""
     verdict = choice.verdict
     if verdict is None:
@@ -157,9 +148,9 @@ def refused_table(report: TuneReport) -> Table | None:
     return table
 
 
-def regressions_of(report: TuneReport) -> list[Regression]:
+def regressions_of(report: TuneReport) -> list[tables.Regression]:
     """Return the trials that the launch refused, see `regressions`."""
-    return regressions(report.launch.campaign, report.trials, report.ranked_trials)
+    return tables.regressions(report.launch.campaign, report.trials, report.ranked_trials)
 
 
 def approach_line(report: TuneReport) -> str:
@@ -194,11 +185,11 @@ def overhead_line(report: TuneReport) -> str:
     )
 
 
-def tuning_table_of(report: TuneReport) -> list[TableEntry]:
+def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
     """Return the tuning table: what to run at each size."""
     campaign = report.launch.campaign
     always = bool(campaign.get("deterministic", False))  # launches of earlier versions do not say
-    return tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
+    return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
 
 
 def pareto_front(report: TuneReport) -> list[CompleteTrial]:
@@ -214,7 +205,7 @@ def pareto_front(report: TuneReport) -> list[CompleteTrial]:
     return front
 
 
-def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
+def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
     trial, result = choice.trial, choice.result
     return {
         "size_bytes": choice.size_bytes,
@@ -247,7 +238,7 @@ def _verdict_fields(verdict: SizeVerdict | None) -> dict[str, Any]:
     }
 
 
-def _range_row(one: TableRange) -> dict[str, Any]:
+def _range_row(one: tables.TableRange) -> dict[str, Any]:
     trial = one.entry.trial
     return {
         "from_bytes": one.first_bytes,
@@ -260,7 +251,7 @@ def _range_row(one: TableRange) -> dict[str, Any]:
     }
 
 
-def _refused_row(one: Regression) -> dict[str, Any]:
+def _refused_row(one: tables.Regression) -> dict[str, Any]:
     ratio = one.ratio
     return {
         "size_bytes": one.result.size_bytes,
@@ -305,17 +296,12 @@ def approach(trials: Sequence[TrialRecord]) -> Approach | None:
     best = np.average(np.maximum.accumulate(gains), axis=1, weights=weights)
     first = complete[int(np.argmax(best >= best[-1] - math.log1p(NEAR)))]
     before = [trial for trial in trials if _end(trial) <= _end(first)]
-    return Approach(len(before), _busy_s(before))
+    busy, until = 0.0, -math.inf
+    for trial in sorted(before, key=lambda trial: trial.started_unix_s):
+        busy += max(0.0, _end(trial) - max(until, trial.started_unix_s))
+        until = max(until, _end(trial))
+    return Approach(len(before), busy)
 
 
 def _end(trial: TrialRecord) -> float:
     return trial.started_unix_s + trial.seconds
-
-
-def _busy_s(trials: Sequence[TrialRecord]) -> float:
-    """Return the length of the union of the times in which the trials were under way."""
-    busy, until = 0.0, -math.inf
-    for trial in sorted(trials, key=lambda trial: trial.started_unix_s):
-        busy += max(0.0, _end(trial) - max(until, trial.started_unix_s))
-        until = max(until, _end(trial))
-    return busy

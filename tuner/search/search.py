@@ -1,45 +1,35 @@
-"""The search: which candidate to try next, in an Optuna study that records every result."""
+"""The search: which candidate to try next, in an Optuna study that records every result, and where that is kept."""
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
 import math
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import NopPruner
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from chorale.tuner.search.prior import Floats, Prior, PriorMix
-from chorale.tuner.search.size_model import AcquisitionOptimizer
+from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
+from chorale.tuner.config.values import with_password
+from chorale.tuner.files.read_write import set_file_aside
+from chorale.tuner.search import study as studies
+from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats, Prior, PriorMix
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.search.study import (
-    BROKEN,
-    GRID,
-    REASON,
-    SENSIBLE,
-    SIZES_GP,
-    LaunchStudy,
-    StudyParts,
-    active_parameters,
-    attributes_of,
-    call_back,
-    constraints_of,
-    distributions_of,
-    ended_trial,
-    log_speedup,
-    make_sampler,
-    state_of,
-    suggested_candidate,
-    values_of,
-)
+from chorale.tuner.trials.journal import RECOVERY_S, set_torn_end_aside
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
@@ -84,7 +74,7 @@ class SearchPlan:
     starts: Sequence[Candidate] = ()
     weights: tuple[float, ...] = ()
     priors: Sequence[Prior] = ()
-    parts: StudyParts = field(default_factory=StudyParts)
+    parts: studies.StudyParts = field(default_factory=studies.StudyParts)
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -105,7 +95,7 @@ class Search:
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
         self._plan = plan
-        self._distributions = distributions_of(plan.space.dimensions)
+        self._distributions = studies.distributions_of(plan.space.dimensions)
         self._records: dict[Candidate, TrialRecord] = {}
         self._notes: Counter[str] = Counter()
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
@@ -114,18 +104,18 @@ class Search:
                 self._remember(trial)
         self._taken = set(self._records)
         self._repeats = 0
-        self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
+        self._grid = iter(plan.space.points) if plan.sampler == studies.GRID else plan.space.shuffled(plan.seed)
         seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
-        self._priors = PriorMix(plan.priors if plan.sampler == SIZES_GP else (), plan.space.points)
+        self._priors = PriorMix(plan.priors if plan.sampler == studies.SIZES_GP else (), plan.space.points)
         self._choice = AcquisitionOptimizer(
             plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, self._priors or None
         )
         optuna.create_study(study_name=plan.study, storage=storage, directions=plan.directions, load_if_exists=True)
-        sampler = plan.parts.sampler or make_sampler(plan.sampler, seed)
-        self._study = LaunchStudy(plan.study, storage, sampler, plan.parts.pruner or NopPruner())
+        sampler = plan.parts.sampler or studies.make_sampler(plan.sampler, seed)
+        self._study = studies.LaunchStudy(plan.study, storage, sampler, plan.parts.pruner or NopPruner())
         self._open: dict[int, Trial] = {}
         guesses = [candidate for candidate in plan.starts if candidate in plan.space]
-        starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
+        starts = [] if plan.sampler == studies.GRID else guesses or plan.space.starts()
         known = self._priors.starts()
         self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
         self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # by whether a prior is believed
@@ -134,9 +124,17 @@ class Search:
     def ask(self) -> Suggestion | None:
         """Return an untried candidate, or None if there is none."""
         while len(self._taken) < len(self._plan.space) and not self._study.is_stopped:
-            planned = self._planned()
+            planned = _first_not_in(self._taken, self._queue)
+            if planned is None:
+                planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
+            if planned is None and self._plan.sampler == studies.SIZES_GP:
+                planned = self._expected_best()
+            if planned is None and (
+                self._plan.sampler in (studies.GRID, studies.SIZES_GP) or self._repeats >= MAX_REPEATS
+            ):
+                planned = _first_not_in(self._taken, self._grid)
             if planned is not None:
-                self._study.enqueue_trial(active_parameters(planned, self._plan.space))
+                self._study.enqueue_trial(studies.active_parameters(planned, self._plan.space))
             trial, candidate = self._suggested()
             if candidate in self._taken or candidate not in self._plan.space:
                 self._answer_repeat(trial, candidate)
@@ -155,12 +153,12 @@ class Search:
 
     def report(self, ticket: int, step: int, size: SizeResult) -> bool:
         """Report the speed-up at the last size as an intermediate value; return whether to end the trial."""
-        self._open[ticket].report(math.exp(log_speedup(size)), step)
+        self._open[ticket].report(math.exp(studies.log_speedup(size)), step)
         return self._open[ticket].should_prune()
 
     def call_back(self, trial: FrozenTrial) -> None:
         """Call what was plugged in for trials that end; CheckFailed where that fails."""
-        call_back(self._plan.parts.callbacks, self._study, trial)
+        studies.call_back(self._plan.parts.callbacks, self._study, trial)
 
     @property
     def prunes(self) -> bool:
@@ -187,7 +185,7 @@ class Search:
 
         None where no model chose it.
         """
-        return self._choice.expected_gain if self._plan.sampler == SIZES_GP else None
+        return self._choice.expected_gain if self._plan.sampler == studies.SIZES_GP else None
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
@@ -199,7 +197,7 @@ class Search:
             return self._asked()
         except _ARITHMETIC:
             self._notes[f"the sampler {self._plan.sampler} broke down, and a point was drawn at random"] += 1
-            sampler, self._study.sampler = self._study.sampler, make_sampler("random", self._plan.seed)
+            sampler, self._study.sampler = self._study.sampler, studies.make_sampler("random", self._plan.seed)
             try:
                 return self._asked()
             finally:
@@ -208,21 +206,10 @@ class Search:
     def _asked(self) -> tuple[Trial, Candidate]:
         trial = self._study.ask()
         try:
-            return trial, suggested_candidate(trial, self._plan.space, self._distributions)
+            return trial, studies.suggested_candidate(trial, self._plan.space, self._distributions)
         except _ARITHMETIC:
             self._study.tell(trial.number, state=TrialState.FAIL)
             raise
-
-    def _planned(self) -> Candidate | None:
-        """Return the candidate that must be tried next, None if the sampler may choose."""
-        planned = _first_not_in(self._taken, self._queue)
-        if planned is None:
-            planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
-        if planned is None and self._plan.sampler == SIZES_GP:
-            planned = self._expected_best()
-        if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MAX_REPEATS):
-            planned = _first_not_in(self._taken, self._grid)
-        return planned
 
     def _expected_best(self) -> Candidate | None:
         """Return the point with the highest expected improvement, None before the first measurement."""
@@ -233,15 +220,15 @@ class Search:
     def _remember(self, record: TrialRecord) -> None:
         self._records[record.candidate] = record
         if isinstance(record, CompleteTrial):
-            self._gains[record.candidate] = np.array([log_speedup(size) for size in record.sizes])
+            self._gains[record.candidate] = np.array([studies.log_speedup(size) for size in record.sizes])
 
     def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
         self._repeats += 1
         record = self._records.get(candidate)
         trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
         if candidate not in self._plan.space:
-            trial.set_constraint(SENSIBLE, BROKEN)
-            trial.set_user_attr(REASON, self._plan.space.constraints.reason_not_to_try(candidate))
+            trial.set_constraint(studies.SENSIBLE, studies.BROKEN)
+            trial.set_user_attr(studies.REASON, self._plan.space.constraints.reason_not_to_try(candidate))
             self._study.tell(trial.number, state=TrialState.PRUNED)
         elif record is None:  # pending: there is no value yet
             self._study.tell(trial.number, state=TrialState.FAIL)
@@ -250,13 +237,13 @@ class Search:
 
     def _end(self, trial: Trial, record: TrialRecord) -> FrozenTrial:
         """Write into the study what became of a trial; one that has ended, by another process, stays as it is."""
-        values, state = values_of(record, self._plan.second_objective), state_of(record)
+        values, state = studies.values_of(record, self._plan.second_objective), studies.state_of(record)
         if state == TrialState.COMPLETE and values is None:
             state = TrialState.FAIL  # measured, but no number that a sampler could take
         with suppress(UpdateFinishedTrialError):
-            for name, attribute in attributes_of(record).items():
+            for name, attribute in studies.attributes_of(record).items():
                 trial.set_user_attr(name, attribute)
-            for name, excess in constraints_of(record).items():
+            for name, excess in studies.constraints_of(record).items():
                 trial.set_constraint(name, excess)
         return self._study.tell(trial.number, values, state=state, skip_if_finished=True)
 
@@ -279,17 +266,19 @@ class Search:
         if "method" not in trial.params:
             return None
         candidate = Candidate(**trial.params)
-        whole = set(active_parameters(candidate, self._plan.space)) == set(trial.params)
+        whole = set(studies.active_parameters(candidate, self._plan.space)) == set(trial.params)
         return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
         """Add the trials that the launch recorded and the study does not have."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
-            if (record.trial_id, state_of(record)) not in in_study:
-                parameters = active_parameters(record.candidate, self._plan.space)
+            if (record.trial_id, studies.state_of(record)) not in in_study:
+                parameters = studies.active_parameters(record.candidate, self._plan.space)
                 distributions = {name: self._distributions[name] for name in parameters}
-                trial = ended_trial(record, values_of(record, self._plan.second_objective), parameters, distributions)
+                trial = studies.ended_trial(
+                    record, studies.values_of(record, self._plan.second_objective), parameters, distributions
+                )
                 trial.set_user_attr(TRIAL_ID, record.trial_id)
                 self._study.add_trial(trial)
 
@@ -300,3 +289,124 @@ _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionErro
 
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:
     return next((candidate for candidate in source if candidate not in taken), None)
+
+
+STORAGE_VARIABLE = "CHORALE_STORAGE"
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""What a disk or a file server says that may take data again soon."""
+
+
+def open_storage(url: str | None, journal: Path) -> BaseStorage:
+    """Return the Optuna storage at `url`, or one in the file `journal`.
+
+    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
+    the file; a torn end that a crash left is set aside.
+    """
+    try:
+        if url is not None:
+            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
+        set_torn_end_aside(journal)
+        return JournalStorage(StudyJournal(str(journal)))
+    except ChoraleError:
+        raise
+    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+        raise unreachable(error) from None
+
+
+def unreachable(error: Exception) -> Unavailable:
+    """Return what an error of Optuna's storages means to the user."""
+    way_out = "check `storage`; without it a journal file is used"
+    return Unavailable("the Optuna storage must be reachable", error, way_out)
+
+
+def storage_in_memory() -> BaseStorage:
+    """Return an Optuna storage that ends with the process."""
+    return InMemoryStorage()
+
+
+class StudyJournal(JournalFileBackend):
+    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+
+    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    """
+
+    def append_logs(
+        self, logs: list[dict[str, Any]], patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Add `logs`; a disk that takes nothing is tried again for about `patience_s`.
+
+        Then OSError, with the file as it was.
+        """
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        waited_s = 0.0
+        while True:
+            try:
+                return self._append(text.encode())
+            except OSError as error:
+                if waited_s >= patience_s or error.errno not in _PASSING:
+                    raise
+            sleep(1.0)
+            waited_s += 1.0
+
+    def _append(self, content: bytes) -> None:
+        before = os.path.getsize(self._file_path)
+        try:
+            with open(self._file_path, "ab") as journal:
+                journal.write(content)
+        except OSError:
+            os.truncate(self._file_path, before)
+            raise
+
+
+_log = logging.getLogger("chorale.search")
+
+
+def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
+    """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
+
+    A storage of the plan's goes first. A file that cannot be used is set aside, and another is made out of `recorded`.
+    """
+    storage = plan.parts.storage
+    try:
+        return Search(plan, open_storage(url, journal) if storage is None else storage, recorded)
+    except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
+        if url is not None or storage is not None:
+            if isinstance(error, ChoraleError):
+                raise
+            raise unreachable(error) from None
+        _log.warning(
+            "%s cannot be used (%s); a new one is made from the journal",
+            journal,
+            " ".join(str(error).split())[:120] or type(error).__name__,
+        )
+        _log.warning("the former is now %s", set_file_aside(journal))
+    return Search(plan, open_storage(None, journal), recorded)
+
+
+_STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
+"""Packages whose errors come from where trials are stored."""
+
+_RULES = {
+    "sampler": "the sampler must be able to choose a point",
+    "pruner": "the pruner must be able to decide on a trial",
+}
+
+
+def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
+    """Return the error that says what failed: `error` came out of the storage, or of the `part` of a search."""
+    if _is_of_storage(error):
+        way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
+        return Unavailable("the Optuna storage must keep working", error, way_out)
+    way_out = f"choose another `{part}`, then go on with --resume: the launch's journal has every trial"
+    return CheckFailed(_RULES[part], f"{type(error).__name__}: {error}", way_out)
+
+
+def _is_of_storage(error: BaseException | None) -> bool:
+    """Whether an error, or what it was raised from, is one of files, databases or their drivers."""
+    while error is not None:
+        modules = {kind.__module__ for kind in type(error).__mro__}
+        is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)
+        if isinstance(error, OSError) or is_driver or type(error).__name__ == "StorageInternalError":
+            return True
+        error = error.__cause__
+    return False

@@ -192,7 +192,10 @@ class CampaignConstraints:
         chunks = per_instance * candidate.instances * candidate.depth  # at least so many: methods may take more
         if (excess := self._excess(candidate, chunks)) is not None:
             return f"{self.target.name} {excess}"
-        if all(_padding(size_bytes, chunks) > MAX_PADDING for size_bytes in self.sizes_bytes):
+        if all(
+            (divisible_size(size_bytes, ELEMENT_BYTES, [chunks]) / size_bytes - 1) > MAX_PADDING
+            for size_bytes in self.sizes_bytes
+        ):
             return f"no size can be cut into {chunks} chunks of whole elements without growing by {MAX_PADDING:.0%}"
         return None
 
@@ -218,7 +221,3 @@ def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
         section.capabilities, lowering_target(section), topology.compute_count, tuple(campaign.sizes)
     )
     return SearchSpace(campaign.search.dimensions(), constraints)
-
-
-def _padding(size_bytes: int, chunks: int) -> float:
-    return divisible_size(size_bytes, ELEMENT_BYTES, [chunks]) / size_bytes - 1

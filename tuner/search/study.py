@@ -265,7 +265,10 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how far its values among the best are from those of all. Parameters
     that never varied are left out. Empty for too few trials, or if all were equally fast.
     """
-    values = {name: {trial.candidate.parameters[name]: None for trial in trials} for name in _names(trials)}
+    values = {
+        name: {trial.candidate.parameters[name]: None for trial in trials}
+        for name in (list(trials[0].candidate.parameters) if trials else [])
+    }
     varied = {name: list(choices) for name, choices in values.items() if len(choices) > 1}
     if len(trials) < MIN_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
         return {}
@@ -280,7 +283,3 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
         study.add_trial(create_trial(params=parameters, distributions=distributions, value=trial.speedup))
     evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST_PART)
     return dict(get_param_importances(study, evaluator=evaluator))
-
-
-def _names(trials: Sequence[CompleteTrial]) -> list[str]:
-    return list(trials[0].candidate.parameters) if trials else []

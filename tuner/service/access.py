@@ -157,13 +157,10 @@ class Access:
         for stored_digest, caller in self._callers().items():  # all are compared, so that the time tells nothing
             if hmac.compare_digest(stored_digest, digest):
                 current = caller
-        if current is None or self._is_expired(current):
+        if current is None or (current.expires_unix_s is not None and current.expires_unix_s <= self._unix_s()):
             raise self._refusal("none" if not digest else "another one" if current is None else "expired", client)
         self._count(current)
         return current
-
-    def _is_expired(self, caller: Caller) -> bool:
-        return caller.expires_unix_s is not None and caller.expires_unix_s <= self._unix_s()
 
     def _refusal(self, value: str, client: str) -> ChoraleError:
         if value != "none" and not self._failures.admits(client):

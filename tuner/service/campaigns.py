@@ -25,8 +25,8 @@ from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchSta
 from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.launch.priors import RECORD, SCREENING
 from chorale.tuner.service.access import Caller, CallerRole, NotFound, TooManyRequests
+from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.service.views import registered, trial_importances
 from chorale.tuner.trials.journal import launch_folders, stored_campaign

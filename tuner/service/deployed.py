@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from chorale.runners.ray.serve import application_of
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.http.application import ServiceSettings
-from chorale.tuner.service.jobs.limits import JobLimits
+from chorale.tuner.service.jobs.job_specs import JobLimits
 
 GIB = 2**30
 

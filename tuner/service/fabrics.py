@@ -43,7 +43,19 @@ class WatchedFabrics:
         rows = []
         for name in self.names():
             try:
-                rows.append(_row(self.state(name)))
+                state = self.state(name)
+                table = state.get("table") or {}
+                rows.append(
+                    {
+                        "name": state["name"],
+                        "topology": state["topology"],
+                        "state": state["state"],
+                        "is_held": bool(state["is_held"]),
+                        "is_running": state["is_running"],
+                        "table": table.get("digest"),
+                        "links": dict(Counter(link["state"] for link in state["links"])),
+                    }
+                )
             except CheckFailed:  # its own page says so
                 continue
         return rows
@@ -95,16 +107,3 @@ class WatchedFabrics:
         if _NAME.fullmatch(name) is None:
             raise NotFound("a fabric must be one that is watched", name[:80], "list them at /v1/fabrics")
         return self._folder / name
-
-
-def _row(state: dict[str, Any]) -> dict[str, Any]:
-    table = state.get("table") or {}
-    return {
-        "name": state["name"],
-        "topology": state["topology"],
-        "state": state["state"],
-        "is_held": bool(state["is_held"]),
-        "is_running": state["is_running"],
-        "table": table.get("digest"),
-        "links": dict(Counter(link["state"] for link in state["links"])),
-    }

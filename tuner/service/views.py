@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import Traffic, traffic_of
+from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.home import Home
@@ -21,7 +20,7 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.plots.trace_events import schedule_trace
 from chorale.tuner.reports.synthesis import able_text, describe_topology
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkSource, built_network
+from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkSource, built_network
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import load_best
 from chorale.tuner.trials.records import CompleteTrial
@@ -117,14 +116,29 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")
     columns, connections = schedule.expand(), Connections.of(topology)
-    by_step = _loads_by_step(traffic_of(schedule), connections)
+    traffic = traffic_of(schedule)
+    shards = traffic.topology.compute_count / traffic.denominator
+    width = len(connections.src)
+    by_step = [
+        np.bincount(connections.of_link, traffic.link_amounts(step) * shards, minlength=width).astype(np.float64)
+        for step in traffic.steps
+    ]
     total = np.sum(by_step, axis=0) if by_step else np.zeros(len(connections.src))
+    rows, ranks, routes = columns.transfers, columns.topology.compute_count, columns.routes
+    shard = rows.shard // ranks if columns.collective.name == CollectiveName.ALLTOALL else rows.shard
+    links = columns.topology.links
+    edges: dict[tuple[int, int, int, int], None] = {}
+    for row in np.flatnonzero(shard == root):
+        route = int(rows.route[row])
+        hops = routes.link_ids[routes.offsets[route] : routes.offsets[route + 1]]
+        for hop, link in enumerate(hops):
+            edges[int(rows.step[row]), hop, int(links.src[link]), int(links.dst[link])] = None
     return {
         "kind": schedule.kind,
         "nodes": nodes,
         "connections": _loaded(connections, total),
         "steps": _sparse(by_step),
-        "tree": _tree(columns, root),
+        "tree": [{"step": step, "hop": hop, "src": src, "dst": dst} for step, hop, src, dst in sorted(edges)],
         "root": root,
     }
 
@@ -139,16 +153,6 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
     return schedule_trace(priced.traffic, pricing.network(priced.traffic.topology), size_bytes)
 
 
-def _loads_by_step(traffic: Traffic, connections: Connections) -> list[NDArray[np.float64]]:
-    """Return for every step the shards that go over each connection."""
-    shards = traffic.topology.compute_count / traffic.denominator
-    width = len(connections.src)
-    return [
-        np.bincount(connections.of_link, traffic.link_amounts(step) * shards, minlength=width).astype(np.float64)
-        for step in traffic.steps
-    ]
-
-
 def _loaded(connections: Connections, load: NDArray[np.float64]) -> list[dict[str, Any]]:
     busy = load / connections.bandwidth
     share = busy / (busy.max(initial=0.0) or 1.0)
@@ -160,21 +164,6 @@ def _sparse(by_step: list[NDArray[np.float64]]) -> list[list[tuple[int, float]]]
     if sum(np.count_nonzero(loads) for loads in by_step) > MAX_STEP_ENTRIES:
         return None
     return [[(int(row), round(float(loads[row]), 6)) for row in np.flatnonzero(loads)] for loads in by_step]
-
-
-def _tree(schedule: Schedule, root: int) -> list[dict[str, int]]:
-    """Return the links that carry the shard that `root` owns, each once per step; of alltoall those of all its
-    shards."""
-    rows, ranks, routes = schedule.transfers, schedule.topology.compute_count, schedule.routes
-    shard = rows.shard // ranks if schedule.collective.name == CollectiveName.ALLTOALL else rows.shard
-    links = schedule.topology.links
-    edges: dict[tuple[int, int, int, int], None] = {}
-    for row in np.flatnonzero(shard == root):
-        route = int(rows.route[row])
-        hops = routes.link_ids[routes.offsets[route] : routes.offsets[route + 1]]
-        for hop, link in enumerate(hops):
-            edges[int(rows.step[row]), hop, int(links.src[link]), int(links.dst[link])] = None
-    return [{"step": step, "hop": hop, "src": src, "dst": dst} for step, hop, src, dst in sorted(edges)]
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -392,6 +392,9 @@ class SlurmJob:
         uses_ray = self.shape.ray or self.tasks > 1
         ray_name = "$SLURM_ARRAY_JOB_ID" if self.tasks > 1 else "$SLURM_JOB_ID"
         output = f"{self.home}/slurm/{self.name}-{ray_name}{'-0' if self.tasks > 1 else ''}"
+        requeues = {REQUEUE_VARIABLE: str(profile.requeue_at_most)} if self.resumes and profile.requeue_at_most else {}
+        words = [profile.command or this_command(), *self.arguments]
+        inside = profile.container is not None or profile.command is not None
         return render_script(
             TEMPLATE,
             requests=[*self._requests(profile), *profile.requests()],
@@ -400,7 +403,7 @@ class SlurmJob:
             bin=None if profile.command or profile.container else str(Path(this_command()).parent),
             output=f"{output}.out",
             code_file=f"{output}{CODE_SUFFIX}",
-            variables=self._variables(profile),
+            variables={"CHORALE_HOME": str(self.home), STOP_VARIABLE: str(profile.stop_s), **requeues},
             ray=uses_ray,
             ray_folder=str(self.home / "slurm"),
             ray_name=ray_name,
@@ -408,8 +411,8 @@ class SlurmJob:
             array=self.tasks > 1,
             srun_options=_words([*profile.srun, *(profile.container.srun_options if profile.container else [])]),
             prefix=_prefix(profile),
-            python=self._python(profile),
-            command=self._command(profile),
+            python=_in_container(profile, "python3" if inside else shlex.quote(sys.executable)),
+            command=_in_container(profile, shlex.join(words)),
             resumes=self.resumes,
             requeue_at_most=profile.requeue_at_most,
         )
@@ -429,18 +432,6 @@ class SlurmJob:
             *array,
             *self.shape.requests(),
         ]
-
-    def _variables(self, profile: SlurmProfile) -> Mapping[str, str]:
-        requeues = {REQUEUE_VARIABLE: str(profile.requeue_at_most)} if self.resumes and profile.requeue_at_most else {}
-        return {"CHORALE_HOME": str(self.home), STOP_VARIABLE: str(profile.stop_s), **requeues}
-
-    def _command(self, profile: SlurmProfile) -> str:
-        words = [profile.command or this_command(), *self.arguments]
-        return _in_container(profile, shlex.join(words))
-
-    def _python(self, profile: SlurmProfile) -> str:
-        inside = profile.container is not None or profile.command is not None
-        return _in_container(profile, "python3" if inside else shlex.quote(sys.executable))
 
 
 def _in_container(profile: SlurmProfile, command: str) -> str:

@@ -31,14 +31,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.tracking.champions import (
-    BestProgram,
-    PromotionVerdict,
-    StoredProgram,
-    apply_verdict,
-    as_baseline,
-    library_name,
-)
+from chorale.tuner.tracking import champions
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.trials.records import Candidate, SizeResult, candidate_codec
 from chorale.tuner.trials.store import Store
@@ -71,10 +64,10 @@ def register(
     topology: Topology,
     store: Store,
     *,
-    winner: BestProgram,
+    winner: champions.BestProgram,
     run_id: str,
-    verdict: PromotionVerdict,
-) -> tuple[ModelVersion, PromotionVerdict]:
+    verdict: champions.PromotionVerdict,
+) -> tuple[ModelVersion, champions.PromotionVerdict]:
     """Register `winner` unless the registry has it, and apply `verdict`; return the version and the final verdict.
 
     The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are missing
@@ -105,10 +98,10 @@ def register(
     }
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
     version = same or mlflow.register(name, model_tags, tags, run_id, files | {MANIFEST_FILE: manifest_text})
-    return version, apply_verdict(mlflow, version, campaign.register_.alias, verdict)
+    return version, champions.apply_verdict(mlflow, version, campaign.register_.alias, verdict)
 
 
-def identity_tags(campaign: Campaign, winner: BestProgram) -> dict[str, str]:
+def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str, str]:
     """Return the tags that tell versions apart, see `is_same`. CheckFailed for a baseline that could not be built."""
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
@@ -188,14 +181,14 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _stored(winner: BestProgram) -> StoredProgram:
+def _stored(winner: champions.BestProgram) -> champions.StoredProgram:
     if winner.stored is None:
         rule = "a baseline that is faster than every candidate must be possible to make"
         raise CheckFailed(rule, winner.baseline, "start the launch again with --resume")
     return winner.stored
 
 
-def _program_files(store: Store, winner: BestProgram) -> dict[str, bytes]:
+def _program_files(store: Store, winner: champions.BestProgram) -> dict[str, bytes]:
     """Return the program of `winner` and its schedule, if it has one; nothing for an algorithm of the library."""
     if winner.library is not None:
         return {}
@@ -214,7 +207,7 @@ def _certificate(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Map
     return {} if verified is None else verified.schedule.certificate
 
 
-def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> dict[str, Any]:
+def _manifest(campaign: Campaign, topology: Topology, winner: champions.BestProgram) -> dict[str, Any]:
     stored = winner.stored
     return {
         "format": FORMAT,
@@ -236,8 +229,8 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
     """Return the measurements at one size: of the class's program, or of a library's algorithm that is faster there."""
     fastest = fastest_baseline(size)
-    if library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
-        size, library = as_baseline(size, fastest), library_name(fastest)
+    if champions.library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
+        size, library = champions.as_baseline(size, fastest), champions.library_name(fastest)
     time = median_interval(size.times_s)
     return {
         "size_bytes": size.size_bytes,

@@ -369,22 +369,24 @@ class Tracker:
         else:
             name = f"{self._campaign.name} {launch.number}"
             start_ms = int(launch.started_unix_s * 1000)
-            self._parent_run_id = mlflow.start_run(self._experiment_id, name, self._parent_tags(), start_ms)
+            launch_id = self._store.launch.launch_id
+            self._parent_run_id = mlflow.start_run(
+                self._experiment_id,
+                name,
+                {
+                    LAUNCH_ID: launch_id,
+                    PARENT_OF: launch_id,
+                    "chorale.topology": self._topology.spec,
+                    "chorale.topology_id": self._topology.id,
+                    "chorale.version": version("chorale-collectives"),
+                    DESCRIPTION: description(self._campaign, self._store.launch),
+                    **origin_tags(),
+                },
+                start_ms,
+            )
         mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign), tags=self._objects)
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
-
-    def _parent_tags(self) -> dict[str, str]:
-        launch_id = self._store.launch.launch_id
-        return {
-            LAUNCH_ID: launch_id,
-            PARENT_OF: launch_id,
-            "chorale.topology": self._topology.spec,
-            "chorale.topology_id": self._topology.id,
-            "chorale.version": version("chorale-collectives"),
-            DESCRIPTION: description(self._campaign, self._store.launch),
-            **origin_tags(),
-        }
 
     def _upload_trial(self, record: TrialRecord) -> None:
         run = self._runs.get(record.trial_id)

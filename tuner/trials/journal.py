@@ -32,7 +32,6 @@ from chorale.tuner.trials.records import FinalComparison, TrialRecord
 if TYPE_CHECKING:
     from chorale.synth.topology.topology import Topology
     from chorale.tuner.config.campaign import Campaign
-    from chorale.tuner.config.runner import RunnerSection
 
 Write = Callable[[int, bytes | memoryview], int]
 """Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
@@ -91,7 +90,17 @@ class Journal:
             raise ValueError("a journal line must not contain line breaks")
         with self._turn:
             self.require_ours()
-            self._add(line + b"\n")
+            content = line + b"\n"
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[self._write(self._descriptor, rest) :]
+                os.fsync(self._descriptor)
+            except BaseException:
+                os.ftruncate(self._descriptor, self._size_bytes)
+                raise
+            self._size_bytes += len(content)
+            self._end = (self._end + content)[-_REMEMBERED_BYTES:]
             self._require_named()  # else the line went into a file that nobody reads any more
 
     def close(self) -> None:
@@ -99,18 +108,6 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _add(self, content: bytes) -> None:
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[self._write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException:
-            os.ftruncate(self._descriptor, self._size_bytes)
-            raise
-        self._size_bytes += len(content)
-        self._end = (self._end + content)[-_REMEMBERED_BYTES:]
 
     def require_ours(self) -> None:
         """Raise JournalLost unless the file is the one that this object opened and ends as it left it."""
@@ -230,29 +227,20 @@ launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return what makes trials comparable: network, collective, sizes, runner, baselines, repetitions."""
     weights = {} if campaign.weights is None else {"weights": list(campaign.weights)}
+    options = campaign.runner.config.conditions()
+    if campaign.runner.runner.is_nested:
+        options = {campaign.runner.kind: options}
     return {
         **weights,
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
-        "runner": _runner_conditions(campaign.runner),
+        "runner": {"kind": campaign.runner.kind, **_ALWAYS_STATED, **options},
         "baselines": list(campaign.baseline_names),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
         "overlap": campaign.overlap.products,
     }
-
-
-def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
-    """Return what makes measurements of a runner comparable.
-
-    Launches are compared by this, and studies are named after it, so its form must never change: the first keys are
-    there for every runner, others only if they differ from their defaults.
-    """
-    options = section.config.conditions()
-    if section.runner.is_nested:
-        options = {section.kind: options}
-    return {"kind": section.kind, **_ALWAYS_STATED, **options}
 
 
 def stored_campaign(launch: Launch) -> dict[str, Any]:

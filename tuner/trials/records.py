@@ -17,8 +17,7 @@ from pydantic import Field, TypeAdapter
 from chorale.runners.api.base import FailureKind, Measurement
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Protocol
-from chorale.tuner.statistics.contest import SizeVerdict
-from chorale.tuner.statistics.controls import BaselineTimes, Controls
+from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdict
 
 Environment = dict[str, str | int | float | None]
 

@@ -25,24 +25,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.trials.journal import (
-    RECOVERY_S,
-    Journal,
-    JournalContent,
-    JournalLost,
-    Launch,
-    Write,
-    WriterChange,
-    check_same_conditions,
-    conditions_of,
-    launch_folders,
-    launch_line,
-    parse_lines,
-    read_journal,
-    record_line,
-    stored_campaign,
-    whole_lines,
-)
+from chorale.tuner.trials import journal as journals
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
 
 if TYPE_CHECKING:
@@ -99,7 +82,11 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, launch: Launch | None = None, write: Write = os.write, patience_s: float = 0.0
+        self,
+        folder: Path,
+        launch: journals.Launch | None = None,
+        write: journals.Write = os.write,
+        patience_s: float = 0.0,
     ) -> None:
         """Open the launch in `folder`, which must exist; a `launch` is given for a new one.
 
@@ -110,7 +97,7 @@ class Store:
         refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
         self._lock = acquire_lock(folder / "lock", patience_s, refusal)
         try:
-            self.journal = Journal(folder / JOURNAL, write, patience_s)
+            self.journal = journals.Journal(folder / JOURNAL, write, patience_s)
         except BaseException:
             self._lock.release()
             raise
@@ -127,29 +114,27 @@ class Store:
             self.close()
             raise
 
-    def _opened(self, launch: Launch | None) -> Launch:
+    def _opened(self, launch: journals.Launch | None) -> journals.Launch:
         """Begin the journal with `launch`; without it, take in what is there and write that we go on with it."""
         if launch is not None:
-            self._begin(launch_line(launch))
+            # Write the first line, and a copy of it beside the journal, from which it can be repaired
+            line = journals.launch_line(launch)
+            write_file(self.folder / LAUNCH_COPY, line + b"\n")
+            try:
+                self.journal.append(line)
+            except OSError as error:
+                way_out = "free some space, or point CHORALE_HOME at another folder"
+                raise Unavailable("a journal must be writable", f"{self.folder}: {error.strerror}", way_out) from error
             return launch
         if self.journal.torn_bytes:
             aside = f"{self.journal.path.name}.torn"
             _log.warning("the journal ended in an unfinished line; it was set aside in %s", aside)
-        content = parse_lines(self.journal.lines())
+        content = journals.parse_lines(self.journal.lines())
         begun = require_whole(content, self.folder)
         self.trials, self.final = list(content.records), content.final
-        self._pending.append(_Unsaved(record_line(WriterChange(uuid.uuid4().hex))))
+        self._pending.append(_Unsaved(journals.record_line(journals.WriterChange(uuid.uuid4().hex))))
         self._save()
         return begun
-
-    def _begin(self, line: bytes) -> None:
-        """Write the first line, and a copy of it beside the journal, from which it can be repaired."""
-        write_file(self.folder / LAUNCH_COPY, line + b"\n")
-        try:
-            self.journal.append(line)
-        except OSError as error:
-            way_out = "free some space, or point CHORALE_HOME at another folder"
-            raise Unavailable("a journal must be writable", f"{self.folder}: {error.strerror}", way_out) from error
 
     def add(self, record: TrialRecord | FinalComparison) -> None:
         """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning.
@@ -157,9 +142,12 @@ class Store:
         JournalLost, and the record counts for nothing, if another process goes on with this launch.
         """
         with uninterrupted():
-            self._pending.append(_Unsaved(record_line(record)))
+            self._pending.append(_Unsaved(journals.record_line(record)))
             self._save()
-            self._take(record)
+            if isinstance(record, FinalComparison):
+                self.final = record
+            else:
+                self.trials.append(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
         """Keep a schedule, unless its id is empty, and a program under their content ids, if they are not there yet."""
@@ -204,7 +192,7 @@ class Store:
     def _unsaved_trials(self) -> int:
         return sum(unsaved.path is None for unsaved in self._pending)
 
-    def recover(self, patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> bool:
+    def recover(self, patience_s: float = journals.RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Write what still waits, trying again for about `patience_s`, once; return whether nothing is left."""
         waited_s = 0.0
         while not self._save_whole():
@@ -216,7 +204,7 @@ class Store:
         self._waited_in_vain = False
         return True
 
-    def settle(self, patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> None:
+    def settle(self, patience_s: float = journals.RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> None:
         """Write what still waits, trying again for about `patience_s`.
 
         If the disk does not recover, everything goes to a folder in the system's temporary folder, or at last the
@@ -240,12 +228,6 @@ class Store:
         self.journal.close()
         self._lock.release()
 
-    def _take(self, record: TrialRecord | FinalComparison) -> None:
-        if isinstance(record, FinalComparison):
-            self.final = record
-        else:
-            self.trials.append(record)
-
     def _write(self, unsaved: _Unsaved) -> None:
         if unsaved.path is None:
             self.journal.append(unsaved.content)
@@ -262,7 +244,7 @@ class Store:
         while self._pending:
             try:
                 self._write(self._pending[0])
-            except JournalLost:
+            except journals.JournalLost:
                 self._pending.clear()
                 raise
             except (OSError, Unavailable) as error:
@@ -280,15 +262,17 @@ class Store:
 def is_begun(folder: Path) -> bool:
     """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
     journal = folder / JOURNAL
-    return os.path.lexists(journal) and b"\n" in read_journal(journal)
+    return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
 
-def read_launch(folder: Path) -> Launch:
+def read_launch(folder: Path) -> journals.Launch:
     """Return the launch in `folder`, which another process may be working on."""
-    return require_whole(parse_lines(whole_lines(read_journal(folder / JOURNAL))[:1]), folder)
+    return require_whole(
+        journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL))[:1]), folder
+    )
 
 
-def require_whole(content: JournalContent, folder: Path) -> Launch:
+def require_whole(content: journals.JournalContent, folder: Path) -> journals.Launch:
     """Return the launch of a journal in `folder`. Raises InvalidInput that names the first damaged line."""
     if content.damaged or content.launch is None:
         damage = f"line {content.damaged[0].number}" if content.damaged else "line 1"
@@ -324,7 +308,7 @@ class LaunchSnapshot:
     """The state of a launch on disk; `folder` holds its files."""
 
     folder: Path
-    launch: Launch
+    launch: journals.Launch
     trials: tuple[TrialRecord, ...]
     final: FinalComparison | None
 
@@ -339,7 +323,7 @@ def read_snapshot(folder: Path) -> LaunchSnapshot:
     """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
-        content = parse_lines(whole_lines(read_journal(folder / JOURNAL)))
+        content = journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
         launch = require_whole(content, folder)
     except InvalidInput as error:
         raise CheckFailed(rule, f"launch {folder.name}: {error.value}", way_out) from error
@@ -364,15 +348,15 @@ def open_store(
     need not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
     conditions; its budget, search space and sampler may differ.
     """
-    folders = launch_folders(home, campaign.name)
+    folders = journals.launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)] if resume or launch_id is not None else []
     if launch_id is not None:
         begun = [folder for folder in begun if read_launch(folder).launch_id == launch_id]
-    conditions = conditions_of(campaign, topology)
+    conditions = journals.conditions_of(campaign, topology)
     if begun:
         store = Store(begun[-1], patience_s=patience_s)
         try:
-            check_same_conditions(store.launch, conditions)
+            journals.check_same_conditions(store.launch, conditions)
         except InvalidInput:
             store.close()
             raise
@@ -388,7 +372,7 @@ def open_store(
             "launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name
         )
     document = campaign.model_dump(by_alias=True, mode="json")
-    launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
+    launch = journals.Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
     return Store(home.create(home.campaign(campaign.name) / str(number)), launch)
 
 
@@ -399,16 +383,16 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
     be read
     """
     names = sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())
-    return [_row(name, folders) for name in names if (folders := launch_folders(home, name))]
+    return [_row(name, folders) for name in names if (folders := journals.launch_folders(home, name))]
 
 
 def launched_campaign(home: Home, name: str) -> Campaign:
     """Return the campaign of the newest launch of `name`, as its journal has it. InvalidInput if that cannot go on."""
-    folders = launch_folders(home, name)
+    folders = journals.launch_folders(home, name)
     if not folders:
         value = f"{name} in {home.campaigns}"
         raise InvalidInput("a campaign must have been launched", value, "see `chorale campaign list`")
-    document = stored_campaign(read_launch(folders[-1]))
+    document = journals.stored_campaign(read_launch(folders[-1]))
     if HIDDEN in json.dumps(document):
         way_out = "go on with `chorale tune FILE --resume`"
         raise InvalidInput("a journal has no passwords, which this campaign needs", name, way_out)
@@ -433,14 +417,14 @@ def _row(name: str, folders: list[Path]) -> dict[str, Any]:
     }
 
 
-def _content(folder: Path) -> JournalContent | None:
+def _content(folder: Path) -> journals.JournalContent | None:
     try:
-        return parse_lines(whole_lines(read_journal(folder / JOURNAL)))
+        return journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
     except InvalidInput:
         return None
 
 
-def _state(content: JournalContent | None) -> str:
+def _state(content: journals.JournalContent | None) -> str:
     if content is None or content.launch is None:
         return "damaged"
     return "unfinished" if content.final is None else "ended"

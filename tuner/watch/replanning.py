@@ -84,7 +84,11 @@ class Planner:
     def plan(self, spec: str) -> TablePlan:
         """Return the plan of the network `spec`. InvalidInput for one that is cut in two, or without any method."""
         if spec not in self._plans:
-            self._plans[spec] = self._new_plan(spec)
+            began_s = time.perf_counter()
+            topology = parse_topology(spec)
+            candidates = {name: list(self._candidates(topology, name)) for name in self._request.collectives}
+            choice = {key: self._fastest(topology, candidates[key[0]], key[1]) for key in self._keys()}
+            self._plans[spec] = self._plan_of(spec, topology, choice, began_s)
         return self._plans[spec]
 
     def has(self, spec: str) -> bool:
@@ -101,13 +105,6 @@ class Planner:
     def adopt(self, plan: TablePlan) -> None:
         """Give this plan for its network from now on."""
         self._plans[plan.spec] = plan
-
-    def _new_plan(self, spec: str) -> TablePlan:
-        began_s = time.perf_counter()
-        topology = parse_topology(spec)
-        candidates = {name: list(self._candidates(topology, name)) for name in self._request.collectives}
-        choice = {key: self._fastest(topology, candidates[key[0]], key[1]) for key in self._keys()}
-        return self._plan_of(spec, topology, choice, began_s)
 
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
         rows = [row for name in self._request.collectives for row in self._rows(name, choice)]

@@ -40,8 +40,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.watch.canary import Canary, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
-from chorale.tuner.watch.publishing import MlflowTables, PublicationFiles, Publisher, Receiver, webhook
-from chorale.tuner.watch.renewal import Event, Renewal
+from chorale.tuner.watch.publishing import Event, MlflowTables, PublicationFiles, Publisher, Receiver, Renewal, webhook
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-from chorale.synth.build.build import build
-from chorale.synth.build.cache import CachingBuilder, MemoryCache
+from chorale.synth.build.build import CachingBuilder, MemoryCache, build
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.build.schedules import build_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE

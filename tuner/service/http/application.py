@@ -25,6 +25,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, load_access, status_of
 from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
+from chorale.tuner.service.http import middleware
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.events import EventStreams, event_router
 from chorale.tuner.service.http.job_routes import (
@@ -34,18 +35,9 @@ from chorale.tuner.service.http.job_routes import (
     submission_router,
     topology_router,
 )
-from chorale.tuner.service.http.middleware import (
-    CONTENT_TYPE,
-    AccessLog,
-    AuditLog,
-    BodyLimits,
-    Metrics,
-    RequestLimits,
-    refusal,
-)
 from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller, HealthView
+from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.planning import PlanningProcesses
 from chorale.tuner.service.jobs.scheduler import JobScheduler
@@ -91,12 +83,16 @@ async def _working(api: FastAPI) -> AsyncIterator[None]:
 
 
 def create_api(
-    scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: AuditLog, body_limits: BodyLimits
+    scheduler: JobScheduler,
+    campaigns: Campaigns,
+    access: Access,
+    audit: middleware.AuditLog,
+    body_limits: middleware.BodyLimits,
 ) -> FastAPI:
     """Return the application. Refusals have the same form everywhere: rule, value, way out."""
     version = importlib.metadata.version("chorale-collectives")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
-    metrics = Metrics(lambda: scheduler.counts)
+    metrics = middleware.Metrics(lambda: scheduler.counts)
 
     api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
 
@@ -118,7 +114,7 @@ def create_api(
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
     def scrape(_caller: CurrentCaller) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+        return Response(metrics.text(), media_type=middleware.CONTENT_TYPE)
 
     @api.get("/docs", include_in_schema=False)
     async def explorer() -> HTMLResponse:
@@ -128,8 +124,8 @@ def create_api(
         api.include_router(router)
     api.mount("/", PageFiles(), name="page")
     _add_refusals(api)
-    api.add_middleware(RequestLimits, limits=body_limits, local_only=access.local_only)
-    api.add_middleware(AccessLog, audit=audit, metrics=metrics)
+    api.add_middleware(middleware.RequestLimits, limits=body_limits, local_only=access.local_only)
+    api.add_middleware(middleware.AccessLog, audit=audit, metrics=metrics)
     return api
 
 
@@ -137,18 +133,18 @@ def _add_refusals(api: FastAPI) -> None:
     @api.exception_handler(ChoraleError)
     async def refused(_request: Request, error: ChoraleError) -> JSONResponse:
         status = status_of(error)
-        return refusal(status, error.rule, str(error.value), error.way_out, _REFUSAL_HEADERS.get(status))
+        return middleware.refusal(status, error.rule, str(error.value), error.way_out, _REFUSAL_HEADERS.get(status))
 
     @api.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         value = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return refusal(422, "a request must be as the OpenAPI document says", value, "repair it")
+        return middleware.refusal(422, "a request must be as the OpenAPI document says", value, "repair it")
 
     @api.exception_handler(HTTPException)
     async def by_status(_request: Request, error: HTTPException) -> JSONResponse:
         way_out = "see /openapi.json for what there is"
-        return refusal(
+        return middleware.refusal(
             error.status_code, "a request must be one that is served", str(error.detail), way_out, error.headers
         )
 
@@ -181,14 +177,14 @@ class ServiceSettings:
     tokens: str | None = None
     settings: str | None = None
     limits: JobLimits = field(default_factory=JobLimits)
-    body_limits: BodyLimits = field(default_factory=BodyLimits)
+    body_limits: middleware.BodyLimits = field(default_factory=middleware.BodyLimits)
 
     def build(self) -> FastAPI:
         """Return the application; its scheduler works while the application runs."""
         home, limits = Home(self.home), self.limits
         access = load_access(self.tokens, self.host, home, time.time)
         settings = load_settings(self.settings, home)
-        audit, store = AuditLog(home.service, time.time), JobStore(home.service)
+        audit, store = middleware.AuditLog(home.service, time.time), JobStore(home.service)
         planning = PlanningProcesses(PLANNING_PROCESSES, limits.plan_s, limits.plan_bytes)
         networks = NetworkPlanner(limits, planning=planning)
         planner = JobPlanner(networks, store, self.home)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
 from chorale.synth.methods.catalog import METHODS
@@ -28,16 +28,8 @@ from chorale.tuner.service.http.schema import (
     ResultView,
     TopologyView,
 )
-from chorale.tuner.service.jobs.job_specs import (
-    AnyJobSpec,
-    BoundSpec,
-    FindSpec,
-    Network,
-    PriceSpec,
-    ProgramSpec,
-    SynthesisSpec,
-)
-from chorale.tuner.service.jobs.job_store import Job, JobState, StoredResult
+from chorale.tuner.service.jobs import job_specs
+from chorale.tuner.service.jobs.job_store import Job, JobState
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from chorale.tuner.service.jobs.tasks import PLAN_FILE, PROGRAM_FILE, SCHEDULE_FILE
 from chorale.tuner.service.views import schedule_view, simulated_trace, topology_view
@@ -47,13 +39,13 @@ _ACCEPTED: dict[str, Any] = {"response_model": Job, "status_code": status.HTTP_2
 
 submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_STORED)
 
-Submit = Callable[[AnyJobSpec], Awaitable[Job]]
+Submit = Callable[[job_specs.AnyJobSpec], Awaitable[Job]]
 
 
 def _submission(request: Request, response: Response, caller: CurrentPlanner, scheduler: CurrentScheduler) -> Submit:
     """Return the function that plans and queues a job in one of the threads for planning, which may take seconds."""
 
-    async def submit(spec: AnyJobSpec) -> Job:
+    async def submit(spec: job_specs.AnyJobSpec) -> Job:
         job = await to_thread.run_sync(scheduler.submit, spec, caller, limiter=request.app.state.planning)
         response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
         response.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -66,31 +58,31 @@ Submission = Annotated[Submit, Depends(_submission)]
 
 
 @submission_router.post("/syntheses", **_ACCEPTED, summary="Design, verify and prove a schedule")
-async def synthesize(body: SynthesisSpec, submit: Submission) -> Job:
+async def synthesize(body: job_specs.SynthesisSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale synth --json` and the schedule file."""
     return await submit(body)
 
 
 @submission_router.post("/bounds", **_ACCEPTED, summary="The least time of a collective, proved")
-async def bound(body: BoundSpec, submit: Submission) -> Job:
+async def bound(body: job_specs.BoundSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale bound --json`."""
     return await submit(body)
 
 
 @submission_router.post("/finds", **_ACCEPTED, summary="Efficient topologies of a size and degree")
-async def find(body: FindSpec, submit: Submission) -> Job:
+async def find(body: job_specs.FindSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale find --json`."""
     return await submit(body)
 
 
 @submission_router.post("/programs", **_ACCEPTED, summary="Lower a schedule to a program")
-async def program(body: ProgramSpec, submit: Submission) -> Job:
+async def program(body: job_specs.ProgramSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the checked program of a runtime."""
     return await submit(body)
 
 
 @submission_router.post("/prices", **_ACCEPTED, summary="What a schedule costs, by size")
-async def price(body: PriceSpec, submit: Submission) -> Job:
+async def price(body: job_specs.PriceSpec, submit: Submission) -> Job:
     """Answer with a job whose result has the simulated time at every size."""
     return await submit(body)
 
@@ -140,8 +132,11 @@ result_router = APIRouter(prefix="/v1/results", tags=["results"])
 @result_router.get("/{key}", response_model=ResultView, summary="What came of a job")
 def result(key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler) -> Response:
     """Return the document and the names of the files."""
-    document, files = _result(scheduler, key)
-    return JSONResponse({"key": key, "document": document, "files": files})
+    stored = scheduler.store.result_texts(key)
+    if stored is None:
+        raise NotFound("a result must be there", key, "take the key from the field `result` of a job that is done")
+    document, files = stored
+    return Response(f'{{"key":"{key}","document":{document},"files":{files}}}', media_type="application/json")
 
 
 @result_router.get("/{key}/files/{name}", summary="A file of a result", response_class=FileResponse)
@@ -182,18 +177,10 @@ def trace(
 
 
 def _schedule(scheduler: JobScheduler, key: str) -> bytes:
-    _result(scheduler, key)
     path = scheduler.store.file(key, SCHEDULE_FILE)
     if path is None:
-        raise NotFound("what is shown must be a schedule", key, "take the result of a synthesis")
+        raise NotFound("what is shown must be the schedule of a result", key, "take the result of a synthesis")
     return path.read_bytes()
-
-
-def _result(scheduler: JobScheduler, key: str) -> StoredResult:
-    stored = scheduler.store.result(key)
-    if stored is None:
-        raise NotFound("a result must be there", key, "take the key from the field `result` of a job that is done")
-    return stored
 
 
 topology_router = APIRouter(prefix="/v1", tags=["networks"])
@@ -206,7 +193,7 @@ class NetworkBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    topology: Network
+    topology: job_specs.Network
 
 
 @topology_router.get("/topologies", response_model=TopologyView, summary="A network by its spec, and its picture")

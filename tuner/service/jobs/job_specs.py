@@ -1,16 +1,177 @@
-"""Specifications of jobs: the body of a request, which is stored with the job and sent to the worker."""
+"""Jobs as requests ask for them: specifications, limits, the memory that they take, and their networks."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from chorale.synth.collective import Collective, parse_collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
-from chorale.tuner.service.jobs.limits import NetworkSource
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.registry import TooLarge
+from chorale.synth.topology.spec import parse_topology, plan_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.service.jobs.planning import InlinePlanning, Planning
+
+BASE_BYTES = 340 * 2**20
+"""A worker with everything imported and its kernels loaded."""
+
+BYTES_PER_PAIR = 52
+"""Per pair of nodes: columns of transfers, their sorted copies and the replay. Measured peaks are at most that:
+hypercube:12 by bfb 33, 4,096 ranks of a switched fabric by forest 52."""
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """The most that one job, request or campaign may ask for.
+
+    memory_bytes: of a job, by its estimate; its process gets at most twice that and what it had before
+    links:        of a network, switches and all, which is known before it is built
+    plan_s, plan_bytes: what a request may take before it is answered, in a process of its own
+    job_s:        a job is stopped after that, its wait for room in the cluster included
+    campaign_minutes: longest search of a campaign
+    """
+
+    nodes: int = 16_384
+    memory_bytes: int = 8 * _GIB
+    links: int = 2**21
+    plan_s: float = 60.0
+    plan_bytes: int = 2 * _GIB
+    job_s: float = 3600.0
+    campaign_minutes: float = 1440.0
+
+
+def memory_estimate(nodes: int) -> int:
+    """Return an upper estimate of the peak memory of a synthesis on `nodes` nodes, in bytes."""
+    return BASE_BYTES + BYTES_PER_PAIR * nodes**2
+
+
+def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> int:
+    """Return the estimate of memory for a network of that size; InvalidInput with it if it is beyond `limits`."""
+    estimate = memory_estimate(nodes)
+    value = f"{subject}: {nodes} nodes, about {_gib_text(estimate)}"
+    if nodes > limits.nodes:
+        rule = f"a job must have at most {limits.nodes} nodes"
+        raise InvalidInput(rule, value, "use the `chorale` command on a machine of your own, or ask for a higher limit")
+    if estimate > limits.memory_bytes:
+        rule = f"a job must need at most {_gib_text(limits.memory_bytes)} of memory"
+        raise InvalidInput(rule, value, "choose a smaller network, or ask for a higher limit")
+    if links > limits.links:
+        rule = f"a network must have at most {limits.links} links"
+        raise InvalidInput(rule, f"{subject}: {links} links", "choose a network with fewer links")
+    return estimate
+
+
+def _gib_text(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:,.1f} GiB"
+
+
+DOCUMENT_SPEC = "file:network"
+"""Spec of networks that were sent as documents: their schedules carry the whole network."""
+
+CACHED_LINKS = 2**22
+"""Links of all cached networks: about 50 MB."""
+
+NetworkSource: TypeAlias = str | dict[str, Any]
+"""A spec, or a document of the format chorale-topology/1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNetwork:
+    """A checked network within the limits. memory_bytes: what a synthesis on it may take."""
+
+    topology: Topology
+    memory_bytes: int
+
+
+class NetworkPlanner:
+    """Plans and builds the networks of requests, and caches those used last. Thread-safe.
+
+    cached_links: most links of all cached networks together; a larger network is never cached
+    planning:     where networks are built
+    """
+
+    def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS, planning: Planning | None = None) -> None:
+        self.limits = limits
+        self.planning = planning or InlinePlanning()
+        self._cached_links = cached_links
+        self._cache: OrderedDict[str, PlannedNetwork] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, source: NetworkSource, owner: str = "") -> PlannedNetwork:
+        """Return the network of a spec or a document, in a turn of `owner`. Nothing is read from files.
+
+        The size is checked before anything is built. InvalidInput says what is wrong, or gives the estimate of memory
+        that is beyond the limits.
+        """
+        key = _source_key(source)
+        planned = self._cached(key)
+        if planned is None:
+            planned = self.planning.call(owner, built_network, source, self.limits)
+            self._add(key, planned)
+        return planned
+
+    def cached(self, source: NetworkSource) -> Topology | None:
+        """Return the network of an earlier `plan`; None if it is no longer cached."""
+        planned = self._cached(_source_key(source))
+        return None if planned is None else planned.topology
+
+    def _cached(self, key: str) -> PlannedNetwork | None:
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
+
+    def _add(self, key: str, planned: PlannedNetwork) -> None:
+        if len(planned.topology.links) > self._cached_links:
+            return
+        with self._lock:
+            self._cache[key] = planned
+            while sum(len(entry.topology.links) for entry in self._cache.values()) > self._cached_links:
+                self._cache.popitem(last=False)
+
+
+def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
+    """Return the network of a spec or a document; its size is checked before it is built, and after."""
+    if isinstance(source, dict):
+        nodes, links = (source.get(key) for key in ("nodes", "links"))
+        count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
+        require_affordable(count[0], count[1], "the network", limits)
+        topology = network_of(source)
+        size = topology.node_count, len(topology.links)
+        return PlannedNetwork(topology, require_affordable(*size, "the network", limits))
+    try:
+        plan = plan_topology(source)
+    except TooLarge as error:
+        require_affordable(error.nodes, error.links, str(error.value), limits)
+        raise
+    memory_bytes = require_affordable(plan.nodes, plan.links, source, limits)
+    return PlannedNetwork(check_topology(plan.build()), memory_bytes)
+
+
+def network_of(source: NetworkSource) -> Topology:
+    """Return the checked network of a spec or a document whose size was checked before."""
+    if isinstance(source, str):
+        return parse_topology(source)
+    return from_bytes(json.dumps(source).encode(), DOCUMENT_SPEC)
+
+
+def _source_key(source: NetworkSource) -> str:
+    """Return a short key: documents may have megabytes."""
+    return hashlib.sha256(json.dumps(source).encode()).hexdigest()
+
 
 MAX_COUNT = 2**20
 

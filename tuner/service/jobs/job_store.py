@@ -192,15 +192,23 @@ class JobStore:
         for name, content in files.items():
             write_file(self._path(key, name), content)
         row = {"key": key, "kind": kind, "shape": shape}
-        row |= {"document": json.dumps(document), "files": json.dumps(sorted(files))}
+        row |= {
+            "document": json.dumps(document, allow_nan=False, separators=(",", ":")),
+            "files": json.dumps(sorted(files)),
+        }
         with self._engine.begin() as connection:
             if connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is None:
                 connection.execute(sql.insert(_results).values(row))
 
-    def result(self, key: str) -> StoredResult | None:
-        """Return a result with the names of its files, by one statement."""
+    def result_texts(self, key: str) -> tuple[str, str] | None:
+        """Return the document of a result and the names of its files as the JSON texts that are stored."""
         rows = self._rows(sql.select(_results.c.document, _results.c.files).where(_results.c.key == key))
-        return StoredResult(json.loads(rows[0].document), json.loads(rows[0].files)) if rows else None
+        return (rows[0].document, rows[0].files) if rows else None
+
+    def result(self, key: str) -> StoredResult | None:
+        """Return a result with the names of its files."""
+        texts = self.result_texts(key)
+        return None if texts is None else StoredResult(json.loads(texts[0]), json.loads(texts[1]))
 
     def has_result(self, key: str) -> bool:
         return bool(self._rows(sql.select(_results.c.key).where(_results.c.key == key)))

@@ -16,17 +16,8 @@ from chorale.synth.methods.method import Method
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.symmetry_search import shape_key
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.service.jobs.job_specs import (
-    AnyJobSpec,
-    BoundSpec,
-    CollectiveSpec,
-    FindSpec,
-    PriceSpec,
-    ProgramSpec,
-    SynthesisSpec,
-)
+from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import JobStore
-from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE
 
 VERSIONS = {"bound": 2}
@@ -46,7 +37,7 @@ class JobPlan:
     shape:        key of results on networks that may be isomorphic, None where names of nodes matter
     """
 
-    spec: AnyJobSpec
+    spec: job_specs.AnyJobSpec
     key: str
     memory_bytes: int
     shape: str | None = None
@@ -58,26 +49,39 @@ class JobPlanner:
     home: data folder whose cache of schedules the tasks use; None for none
     """
 
-    def __init__(self, networks: NetworkPlanner, store: JobStore, home: Path | None = None) -> None:
+    def __init__(self, networks: job_specs.NetworkPlanner, store: JobStore, home: Path | None = None) -> None:
         self.networks = networks
         self.home = home
         self._store = store
 
-    def plan(self, spec: AnyJobSpec, owner: str = "") -> JobPlan:
+    def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
         """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""
         match spec:
-            case SynthesisSpec():
+            case job_specs.SynthesisSpec():
                 return self._synthesis(spec, owner)
-            case BoundSpec():
-                return self._bound(spec, owner)
-            case FindSpec():
-                return self._find(spec)
-            case ProgramSpec():
-                return self._program(spec)
-            case PriceSpec():
+            case job_specs.BoundSpec():
+                topology = self.networks.plan(spec.topology, owner).topology
+                _collective(spec, topology)
+                memory_bytes = job_specs.memory_estimate(min(topology.node_count, _BOUND_NODES))
+                return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
+            case job_specs.FindSpec():
+                subject = f"{spec.nodes} nodes of degree {spec.degree}"
+                job_specs.require_affordable(spec.nodes, 0, subject, self.networks.limits)
+                FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses impossible combinations
+                return JobPlan(spec, _key(spec), job_specs.memory_estimate(min(spec.nodes, _FIND_NODES)))
+            case job_specs.ProgramSpec():
+                target_named(spec.target)
+                spec.options()  # refuses values out of range
+                result = self._synthesis_result(spec.result)
+                form = result["schedule"]["form"]
+                if form != "columns":
+                    way_out = "choose a smaller network, or lower the file by `chorale`"
+                    raise InvalidInput("a program is made of a schedule in columns", form, way_out)
+                return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
+            case job_specs.PriceSpec():
                 return self._price(spec)
 
-    def _synthesis(self, spec: SynthesisSpec, owner: str) -> JobPlan:
+    def _synthesis(self, spec: job_specs.SynthesisSpec, owner: str) -> JobPlan:
         method = method_named(spec.method)
         _require_options(method, spec)
         network = self.networks.plan(spec.topology, owner)
@@ -91,34 +95,12 @@ class JobPlanner:
         shape = None if shape_of_network is None else _key(spec, shape=shape_of_network)
         return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)
 
-    def _bound(self, spec: BoundSpec, owner: str) -> JobPlan:
-        topology = self.networks.plan(spec.topology, owner).topology
-        _collective(spec, topology)
-        memory_bytes = memory_estimate(min(topology.node_count, _BOUND_NODES))
-        return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
-
-    def _find(self, spec: FindSpec) -> JobPlan:
-        subject = f"{spec.nodes} nodes of degree {spec.degree}"
-        require_affordable(spec.nodes, 0, subject, self.networks.limits)
-        FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses impossible combinations
-        return JobPlan(spec, _key(spec), memory_estimate(min(spec.nodes, _FIND_NODES)))
-
-    def _program(self, spec: ProgramSpec) -> JobPlan:
-        target_named(spec.target)
-        spec.options()  # refuses values out of range
-        result = self._synthesis_result(spec.result)
-        form = result["schedule"]["form"]
-        if form != "columns":
-            way_out = "choose a smaller network, or lower the file by `chorale`"
-            raise InvalidInput("a program is made of a schedule in columns", form, way_out)
-        return JobPlan(spec, _key(spec), memory_estimate(result["topology"]["nodes"]))
-
-    def _price(self, spec: PriceSpec) -> JobPlan:
+    def _price(self, spec: job_specs.PriceSpec) -> JobPlan:
         result = self._synthesis_result(spec.result)
         if result["unit"] == "link" and spec.link_gbps is None:
             rule = "a network without bandwidths needs `link_gbps` to be priced"
             raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
-        return JobPlan(spec, _key(spec), memory_estimate(result["topology"]["nodes"]))
+        return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
 
     def _synthesis_result(self, key: str) -> dict[str, Any]:
         """Return the document of a synthesis that has a schedule file."""
@@ -129,13 +111,13 @@ class JobPlanner:
         return result.document
 
 
-def shape_in_columns(spec: SynthesisSpec, topology: Topology) -> str | None:
+def shape_in_columns(spec: job_specs.SynthesisSpec, topology: Topology) -> str | None:
     """Return the shape of the network, None where the schedule of `spec` on it is no table of columns."""
     in_columns = form_of(spec.method, topology, _collective(spec, topology), spec.options()) == "columns"
     return shape_key(topology) if in_columns else None
 
 
-def _require_options(method: Method, spec: SynthesisSpec) -> None:
+def _require_options(method: Method, spec: job_specs.SynthesisSpec) -> None:
     """Refuse options that the method does not have, and chunks that it cannot make."""
     for option in spec.options().non_default():
         if option not in method.options:
@@ -146,12 +128,12 @@ def _require_options(method: Method, spec: SynthesisSpec) -> None:
         raise InvalidInput(rule, spec.chunks, "choose a number in that range")
 
 
-def _collective(spec: CollectiveSpec, topology: Topology) -> Collective:
+def _collective(spec: job_specs.CollectiveSpec, topology: Topology) -> Collective:
     if spec.root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, spec.root, "choose a rank of the network")
     return spec.parsed_collective()
 
 
-def _key(spec: AnyJobSpec, **network: str) -> str:
+def _key(spec: job_specs.AnyJobSpec, **network: str) -> str:
     return content_id({"format": f"chorale-{spec.kind}/{VERSIONS.get(spec.kind, 1)}", **network, **spec.facts()})

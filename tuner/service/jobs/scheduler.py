@@ -65,7 +65,7 @@ class JobScheduler:
         self._limit_s = limit_s
         self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
-        self._waiting = {job.id: _requeued(job) for job in store.unfinished()}
+        self._waiting = {job.id: _changed(job, state=JobState.QUEUED, started_s=None) for job in store.unfinished()}
         self._plans: dict[str, JobPlan] = {}  # by id of a waiting job
         self._running: dict[str, _Computation] = {}  # by key
         self._progress: dict[str, Progress] = {}
@@ -113,7 +113,10 @@ class JobScheduler:
             self.store.save_job(job)
             return job
         with self._lock:
-            self._require_room(caller)
+            unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
+            if unfinished >= caller.max_jobs:
+                rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
+                raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
             self.store.save_job(job)
             self._plans[job.id] = plan
             self._waiting[job.id] = job
@@ -160,12 +163,6 @@ class JobScheduler:
 
     def _running_jobs(self) -> list[Job]:
         return [job for computation in self._running.values() for job in computation.jobs]
-
-    def _require_room(self, caller: Caller) -> None:
-        unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
-        if unfinished >= caller.max_jobs:
-            rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
-            raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -224,7 +221,10 @@ class JobScheduler:
     def _begin(self, job: Job, plan: JobPlan | None) -> None:
         """Start the computation of `job`, which has no plan yet if it comes from before a restart."""
         try:
-            _require_memory(job.memory_bytes, self._backend.largest_memory_bytes)
+            if job.memory_bytes > self._backend.largest_memory_bytes:
+                value = f"{job.memory_bytes} bytes, the largest node has {self._backend.largest_memory_bytes}"
+                rule = "a job must fit into the memory of a node"
+                raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
             plan = plan or self._planner.plan(job.spec, f"queue of {job.owner}")
             task = self._task(plan)
         except ChoraleError as error:
@@ -280,7 +280,14 @@ class JobScheduler:
                 if not isinstance(value, TaskFailure):
                     self._finish(job, JobState.DONE, cached=value.cached)
                 elif value.kind == TaskFailureKind.CANCELLED and computation.is_late:
-                    self._finish(job, JobState.FAILED, error=_too_late(self._limit_s))
+                    rule = f"a job must end within {self._limit_s:g} s"
+                    self._finish(
+                        job,
+                        JobState.FAILED,
+                        error=ErrorFacts(
+                            kind="time", rule=rule, value="more", way_out="choose a smaller network or another method"
+                        ),
+                    )
                 elif value.kind == TaskFailureKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
@@ -294,6 +301,8 @@ class JobScheduler:
             self.store.save_result(key, computation.kind, computation.shape, result.document, result.files)
         except ChoraleError as error:
             return TaskFailure(TaskFailureKind.REFUSED, error)
+        except ValueError as error:  # a number that JSON does not have
+            return TaskFailure(TaskFailureKind.CRASH, error)
         return result
 
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
@@ -305,22 +314,6 @@ class JobScheduler:
 
 def _changed(job: Job, **fields: Any) -> Job:
     return job.model_copy(update=fields)
-
-
-def _requeued(job: Job) -> Job:
-    return _changed(job, state=JobState.QUEUED, started_s=None)
-
-
-def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
-    if memory_bytes > largest_bytes:
-        value = f"{memory_bytes} bytes, the largest node has {largest_bytes}"
-        rule = "a job must fit into the memory of a node"
-        raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
-
-
-def _too_late(limit_s: float) -> ErrorFacts:
-    rule = f"a job must end within {limit_s:g} s"
-    return ErrorFacts(kind="time", rule=rule, value="more", way_out="choose a smaller network or another method")
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:

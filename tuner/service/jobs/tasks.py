@@ -19,15 +19,14 @@ from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.build_cache import verified_from_cache
+from chorale.tuner.config.building import verified_from_cache
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
 from chorale.tuner.reports.synthesis import proved_document
 from chorale.tuner.reports.tables import Stopwatch
-from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
-from chorale.tuner.service.jobs.limits import NetworkSource, network_of
+from chorale.tuner.service.jobs import job_specs
 
 SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "program.json"
 
@@ -42,7 +41,7 @@ class JobTask:
     home:       data folder with the cache of schedules, used where the worker has it
     """
 
-    spec: AnyJobSpec
+    spec: job_specs.AnyJobSpec
     topology: Topology | None = None
     schedule: bytes | None = None
     candidates: tuple[bytes, ...] = ()
@@ -61,20 +60,52 @@ class TaskResult:
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
     """Compute `task`. Raises ChoraleError where what the specification asks for cannot be had."""
     match task.spec:
-        case SynthesisSpec():
+        case job_specs.SynthesisSpec():
             return _synthesis(task.spec, task, progress)
-        case BoundSpec():
-            return _bound(task.spec, task)
-        case FindSpec():
-            return _find(task.spec, progress)
-        case ProgramSpec():
-            return _program(task.spec, _schedule(task))
-        case PriceSpec():
-            return _price(task.spec, _schedule(task), progress)
+        case job_specs.BoundSpec():
+            topology = _topology(task, task.spec.topology)
+            report = bound_report(topology, task.spec.parsed_collective(), task.spec.k)
+            switches = report.in_network
+            reasons = {
+                "because": reason(report, report.bound),
+                "because_in_network": None if switches is None else reason(report, switches),
+            }
+            return TaskResult(bound_document(report) | reasons | {"unit": topology.bandwidth_unit})
+        case job_specs.FindSpec():
+            query = FinderQuery(task.spec.nodes, task.spec.degree, task.spec.bidirectional)
+            stages = Stopwatch()
+            with stages.stage("search"):
+                findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
+            return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
+        case job_specs.ProgramSpec():
+            verified = verify_schedule(from_parquet(_schedule(task), load_topology))
+            built = build_program(verified, task.spec.options())
+            program = built.program
+            document = {
+                "target": program.target,
+                "collective": program.collective.name.value,
+                "ranks": len(program.ranks),
+                "chunks": program.chunks,
+                "in_place": program.in_place,
+                "schedule": verified.schedule.id,
+            }
+            name = PLAN_FILE if program.target.endswith("-json") else PROGRAM_FILE
+            return TaskResult(document, {name: built.text.encode()})
+        case job_specs.PriceSpec():
+            options = task.spec.model_dump(include=set(DEFAULTS))
+            pricing = Pricing.of({name: None if value is None else str(value) for name, value in options.items()}, None)
+            priced = traffic_of_content(_schedule(task), pricing)
+            network = pricing.network(priced.traffic.topology)
+            times_s = simulate_traffic(priced.traffic, network, tuple(task.spec.sizes_bytes), "step", progress=progress)
+            rows = [
+                {"size_bytes": size_bytes, "time_us": time_s * 1e6}
+                for size_bytes, time_s in zip(task.spec.sizes_bytes, times_s, strict=True)
+            ]
+            return TaskResult({"title": priced.title, "method": priced.method, "results": rows})
 
 
-def _topology(task: JobTask, source: NetworkSource) -> Topology:
-    return network_of(source) if task.topology is None else task.topology
+def _topology(task: JobTask, source: job_specs.NetworkSource) -> Topology:
+    return job_specs.network_of(source) if task.topology is None else task.topology
 
 
 def _schedule(task: JobTask) -> bytes:
@@ -83,7 +114,7 @@ def _schedule(task: JobTask) -> bytes:
     return task.schedule
 
 
-def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
+def _synthesis(spec: job_specs.SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
     topology = _topology(task, spec.topology)
     acts = spec.method == IN_NETWORK
     for content in task.candidates:
@@ -112,51 +143,3 @@ def _renamed(content: bytes, topology: Topology, in_network: bool) -> TaskResult
     return TaskResult(
         document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
     )
-
-
-def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
-    topology = _topology(task, spec.topology)
-    report = bound_report(topology, spec.parsed_collective(), spec.k)
-    switches = report.in_network
-    reasons = {
-        "because": reason(report, report.bound),
-        "because_in_network": None if switches is None else reason(report, switches),
-    }
-    return TaskResult(bound_document(report) | reasons | {"unit": topology.bandwidth_unit})
-
-
-def _find(spec: FindSpec, progress: Progress) -> TaskResult:
-    query = FinderQuery(spec.nodes, spec.degree, spec.bidirectional)
-    stages = Stopwatch()
-    with stages.stage("search"):
-        findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
-    return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
-
-
-def _program(spec: ProgramSpec, schedule: bytes) -> TaskResult:
-    verified = verify_schedule(from_parquet(schedule, load_topology))
-    built = build_program(verified, spec.options())
-    program = built.program
-    document = {
-        "target": program.target,
-        "collective": program.collective.name.value,
-        "ranks": len(program.ranks),
-        "chunks": program.chunks,
-        "in_place": program.in_place,
-        "schedule": verified.schedule.id,
-    }
-    name = PLAN_FILE if program.target.endswith("-json") else PROGRAM_FILE
-    return TaskResult(document, {name: built.text.encode()})
-
-
-def _price(spec: PriceSpec, schedule: bytes, progress: Progress) -> TaskResult:
-    options = spec.model_dump(include=set(DEFAULTS))
-    pricing = Pricing.of({name: None if value is None else str(value) for name, value in options.items()}, None)
-    priced = traffic_of_content(schedule, pricing)
-    network = pricing.network(priced.traffic.topology)
-    times_s = simulate_traffic(priced.traffic, network, tuple(spec.sizes_bytes), "step", progress=progress)
-    rows = [
-        {"size_bytes": size_bytes, "time_us": time_s * 1e6}
-        for size_bytes, time_s in zip(spec.sizes_bytes, times_s, strict=True)
-    ]
-    return TaskResult({"title": priced.title, "method": priced.method, "results": rows})

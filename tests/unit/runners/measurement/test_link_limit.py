@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.measurement.driver import link_limit, measure_in_rungs, measure_once
+from chorale.runners.measurement.driver import link_limit, measure_once
 from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.runners.workers.campaign_worker import measure_in_rungs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
 from chorale.synth.custom_collective import CustomCollective, RequiredChunk
 from chorale.synth.simulation.network_model import NetworkModel

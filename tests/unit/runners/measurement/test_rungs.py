@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Race, RunFailure, RunRequest
-from chorale.runners.measurement.driver import measure_in_rungs, sizes_in_race
+from chorale.runners.workers.campaign_worker import measure_in_rungs, sizes_in_race
 from tests.fakes import FakeRunner, fail_with
 from tests.unit.runners.measurement.test_driver import REQUEST
 

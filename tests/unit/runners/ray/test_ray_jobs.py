@@ -15,8 +15,7 @@ import pytest
 from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
-from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec
-from chorale.tuner.service.jobs.limits import memory_estimate
+from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec, memory_estimate
 from chorale.tuner.service.jobs.tasks import JobTask, TaskResult, run_task
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

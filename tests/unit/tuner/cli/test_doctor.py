@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.doctor import diagnosis
+import chorale.tuner.cli.doctor as diagnosis
 from tests.command import chorale
 from tests.stand_ins.gpu_cluster import put_stand_ins
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+import chorale.tuner.config.building as executors
 from chorale.experiments.framework import catalog
-from chorale.tuner.config import executors
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import FOLDER

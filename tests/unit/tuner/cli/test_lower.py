@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chorale.tuner.cli import lower
+import chorale.tuner.cli.verify as lower
 from tests.command import chorale
 
 

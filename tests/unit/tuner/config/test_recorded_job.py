@@ -9,7 +9,7 @@ import pytest
 from chorale.job.record import CallCount, CallKey, Record
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.config.recorded_job import RecordedJob, coverage_lines, recorded_campaigns
+from chorale.tuner.config.campaign_file import RecordedJob, coverage_lines, recorded_campaigns
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, SizeResult, mean_speedup
 from tests.campaigns import complete, small_campaign

@@ -12,7 +12,7 @@ import pytest
 
 from chorale.job.record import CallCount, CallKey
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.config.recorded_job import RecordedJob
+from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.job_traces import load_record
 from tests.command import chorale
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chorale.synth.build.build import build
-from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.build import CachingBuilder, build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.config.build_cache import FOLDER, DiskCache, code_version, shared_builder, verified_from_cache
+from chorale.tuner.config.building import FOLDER, DiskCache, code_version, shared_builder, verified_from_cache
 
 SOURCE = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "bfb")
 RING = replace(SOURCE, method="ring")

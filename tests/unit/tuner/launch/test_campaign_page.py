@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from chorale.runners.api.base import FailureKind
 from chorale.runners.measurement.precision import MedianInterval
 from chorale.tuner.launch.launch_report import campaign_page, speedup_interval
-from chorale.tuner.launch.overhead import Overhead
+from chorale.tuner.launch.progress import Overhead
 from chorale.tuner.search.study import importances
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.trials.journal import Launch

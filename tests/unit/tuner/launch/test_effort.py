@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from chorale.tuner.launch.overhead import MEASURING, PREPARING, SAVE, SEARCH, Overhead
+from chorale.tuner.launch.progress import MEASURING, PREPARING, SAVE, SEARCH, Overhead
 
 
 def test_seconds_become_milliseconds_per_trial() -> None:

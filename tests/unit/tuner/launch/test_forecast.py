@@ -10,7 +10,6 @@ import pytest
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.overhead import PHASES
 from chorale.tuner.launch.plan import (
     NOT_KNOWN,
     PHASES_FILE,
@@ -20,6 +19,7 @@ from chorale.tuner.launch.plan import (
     plan_lines,
     save_phases,
 )
+from chorale.tuner.launch.progress import PHASES
 from chorale.tuner.trials.store import open_store
 from tests.campaigns import complete, small_campaign, space_of
 from tests.unit.tuner.launch.test_tuning import run

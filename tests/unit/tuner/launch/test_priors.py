@@ -20,7 +20,7 @@ from chorale.tuner.launch.plan import campaign_plan, forecast, plan_lines
 from chorale.tuner.launch.priors import PRIOR_FILE, Screened, learned_priors, saved_priors, screening_priors
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tuning import prior_lines, tune_document
-from chorale.tuner.search.prior import Prior
+from chorale.tuner.search.size_model import Prior
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 from chorale.tuner.trials.store import open_store
 from tests.campaigns import complete, small_campaign, space_of

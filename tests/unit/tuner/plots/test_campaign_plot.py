@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.tuner.plots.campaign_plots import campaign_png
+from chorale.tuner.plots.charts import campaign_png
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 

@@ -11,7 +11,7 @@ from chorale.synth.programs.explanation import explanations
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.registry import target_named
-from chorale.tuner.plots.judged_plot import plot_judged
+from chorale.tuner.plots.program_plot import plot_judged
 from tests.command import chorale
 from tests.unit.synth.lowering.programs import edited, instructions, lowered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.tuner.search.prior import Floats, Prior, PriorMix
+from chorale.tuner.search.size_model import Floats, Prior, PriorMix
 from chorale.tuner.trials.records import Candidate
 
 Gains = dict[Candidate, Floats]

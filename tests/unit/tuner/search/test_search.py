@@ -11,8 +11,7 @@ from optuna.trial import TrialState
 
 from chorale.runners.api.base import FailureKind
 from chorale.synth.errors import Unavailable
-from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan
-from chorale.tuner.search.storage import open_storage
+from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, open_storage
 from chorale.tuner.search.study import distribution_of, make_sampler
 from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from tests.campaigns import complete, small_campaign, space_of

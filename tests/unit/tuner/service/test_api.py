@@ -20,12 +20,12 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.config.build_cache import verified_from_cache
+from chorale.tuner.config.building import verified_from_cache
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.service.access import Access, Caller, CallerRole, load_access, make_token
 from chorale.tuner.service.jobs import job_store
-from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
+from chorale.tuner.service.jobs.job_specs import JobLimits, memory_estimate
 from chorale.tuner.service.jobs.scheduler import JobScheduler
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service

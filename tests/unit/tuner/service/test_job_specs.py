@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec
+from chorale.tuner.service.jobs.job_specs import BoundSpec, JobLimits, NetworkPlanner, SynthesisSpec
 from chorale.tuner.service.jobs.job_store import Job, JobStore
-from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.tasks import JobTask, run_task
 from tests.unit.tuner.service.conftest import Service, start_service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.tuner.replay.noise import NOISES, Noise
+from chorale.tuner.replay.campaign import NOISES, Noise
 from chorale.tuner.statistics.contest import ContestRules, SizeContest, SizeVerdict
 
 REPEATS = 5

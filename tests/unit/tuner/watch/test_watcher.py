@@ -17,8 +17,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Key, Snapshot
 from chorale.tuner.watch.links import FabricState
-from chorale.tuner.watch.publishing import Publication, PublicationFiles, Publisher, Receiver
-from chorale.tuner.watch.renewal import Event, Renewal
+from chorale.tuner.watch.publishing import Event, Publication, PublicationFiles, Publisher, Receiver, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 from chorale.tuner.watch.watcher import Watch, WatchRecords
 

@@ -12,7 +12,7 @@ from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.program import ProgramViolation
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.tuner.plots.judged_plot import timeline
+from chorale.tuner.plots.program_plot import timeline
 from tests.command import chorale
 from tests.conformance.plan_cases import ENTRY, NOP, Json, local, meet, move, ops_of, plan, remote, tell
 

@@ -1,4 +1,4 @@
-"""Schedules and programs built before, on disk: one folder of the data home for campaigns, service and commands."""
+"""Where synthesis tasks run, and what was built before: on disk, for campaigns, service and commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +15,47 @@ from typing import TYPE_CHECKING
 import chorale.synth
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
-from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.auto import AUTO
+from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.read_write import read_file, write_parts
 
 if TYPE_CHECKING:
-    from chorale.synth.build.cache import BuildCache, CachingBuilder
+    from chorale.synth.build.build import BuildCache, CachingBuilder
+
+SERIAL = "serial"
+EXECUTORS = (SERIAL, "processes", "ray")
+
+
+@contextmanager
+def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
+    """Yield the executor called `name` with `workers` workers (default: one per core) and close it afterwards."""
+    name = name_among("executor", name, EXECUTORS)
+    if workers is not None and workers < 1:
+        raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")
+    executor = _build(name, workers or os.cpu_count() or 1)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _build(name: str, workers: int) -> Executor:
+    if name == SERIAL:
+        return SerialExecutor()
+    if name == "processes":
+        from chorale.synth.executor.processes import ProcessExecutor  # noqa: PLC0415 (sockets, processes)
+
+        return ProcessExecutor(workers)
+    from chorale.runners.ray.executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
+
+    return RayExecutor(workers)
+
 
 LARGEST_BYTES = 2**30
 FOLDER = "builds"
@@ -183,7 +216,7 @@ def verified_from_cache(
 
 def shared_builder(home: Path) -> CachingBuilder:
     """Return a builder with a memory cache, and with the cache of the data home where that folder exists."""
-    from chorale.synth.build.cache import CachingBuilder, MemoryCache  # noqa: PLC0415 (only who lowers waits for it)
+    from chorale.synth.build.build import CachingBuilder, MemoryCache  # noqa: PLC0415 (only who lowers waits for it)
 
     disk: tuple[BuildCache, ...] = (DiskCache(home / FOLDER, code_version()),) if home.is_dir() else ()
     return CachingBuilder(MemoryCache(), *disk)
