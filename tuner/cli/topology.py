@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
+from chorale.synth.topology.formats.nccl_graph import graph_file, read_graphs
 from chorale.synth.topology.formats.slurm import expanded_names
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
@@ -21,10 +23,11 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import CollectiveName, GpuModelName, PlotFile, Root, Spec, file_to_write
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.machine_files import MachineOptions, read_network, slurm_network
-from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.assumptions import assumption_rows, bound_rows, machine_bounds
 from chorale.tuner.reports.bound import BoundOnNodes, bound_report, placement_result
+from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
 from chorale.tuner.reports.tables import Result, ruled_table, short_id
 
@@ -76,6 +79,39 @@ def show(spec: Spec, plot: PlotFile = None) -> Result:
         plot_topology(topology, plot)
     bounds = machine_bounds(topology)
     return Result(show_topology(topology) | bounds, _summary(topology, plot, bounds))
+
+
+@topology_app.command("graph")
+def graph_of_nccl(
+    spec: Spec,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[GRAPH]", help="What NCCL wrote with NCCL_GRAPH_DUMP_FILE.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", callback=file_to_write, help="Write the rings found here for NCCL_GRAPH_FILE."),
+    ] = None,
+) -> Result:
+    """Show NCCL's channels on a machine: what they carry there, beside the rings that Chorale finds.
+
+    Rings are all that NCCL can be told of what is found here; trees and schedules need programs. With several boxes
+    only the channels of the file are shown.
+
+    Example: chorale topology graph a100:1 -o rings.xml
+    """
+    topology = load_topology(spec)
+    graphs = [] if file is None else read_graphs(read_file(file))
+    found = None
+    if output is not None or file is None:
+        found = found_rings(topology)
+    else:
+        with suppress(InvalidInput):  # what is found is for one box; the file is shown on any number
+            found = found_rings(topology)
+    document = graph_document(topology, graphs, found)
+    if output is not None and found is not None:
+        write_file(output, graph_file([found]))
+        document["output"] = str(output)
+    return Result(document, graph_table(document))
 
 
 @topology_app.command("import")

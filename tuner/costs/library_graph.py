@@ -100,6 +100,7 @@ class LibraryFabric:
     switched: whether an NVSwitch joins the GPUs of a box;  adds: whether it multicasts and adds
     wired:    whether GPUs have links besides PCIe
     nics, nic: links that leave a box, and the narrowest of them; 0 for a single box
+    share:    of the network's rates that the library counts
     """
 
     generation: Generation
@@ -111,6 +112,7 @@ class LibraryFabric:
     wired: bool
     nics: int = 0
     nic: float = 0.0
+    share: float = 1.0
 
     @property
     def box_ranks(self) -> int:
@@ -213,12 +215,13 @@ def library_fabric(topology: Topology, library: LibraryName | None = None) -> Li
         generation=generation,
         ranks=topology.compute_count,
         boxes=1 + max(boxes),
-        links=links * _counted(width, generation, wired),
+        links=links * (share := _counted(width, generation, wired)),
         switched=switch is not None,
         adds=switch is not None and switch in topology.abilities,
         wired=wired,
         nics=nics,
         nic=nic * gbytes,
+        share=share,
     )
 
 

@@ -73,5 +73,6 @@ def _machine_below(root: Element) -> Machine | None:
     name = root.tag.rpartition("}")[2]
     if name == "graphs":
         rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
-        raise InvalidInput(rule, "the root element <graphs>", "dump the machine with NCCL_TOPO_DUMP_FILE instead")
+        way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
+        raise InvalidInput(rule, "the root element <graphs>", way_out)
     return read_machine(root) if name == "system" else None

@@ -1,0 +1,102 @@
+"""NCCL's graph files: the channels that its search found (NCCL_GRAPH_DUMP_FILE), or that it is told to use.
+
+A channel lists the NIC where it enters, the GPUs of one box in order, and the NIC where it leaves. With
+NCCL_GRAPH_FILE, NCCL takes the graphs in the file and searches for those that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.networkx_graph import parse_xml
+
+PATTERNS = {1: "balanced tree", 2: "split tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet direct"}
+RING = 4
+MAX_CHANNELS = 64
+_LOCAL = 2**56 - 1  # higher bits of a device are the number of its host
+_WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class NcclChannel:
+    """nets: devices of NICs where it enters and leaves, () within one box;  gpus: devices in order."""
+
+    gpus: tuple[int, ...]
+    nets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NcclGraph:
+    """speed_intra, speed_inter: GB/s of each channel inside a box and between boxes."""
+
+    number: int
+    pattern: int
+    speed_intra: float
+    speed_inter: float
+    channels: tuple[NcclChannel, ...]
+    type_intra: str = "NVL"
+
+    @property
+    def pattern_name(self) -> str:
+        return PATTERNS.get(self.pattern, f"pattern {self.pattern}")
+
+
+def read_graphs(content: bytes) -> list[NcclGraph]:
+    """Return the graphs of a file that have channels; InvalidInput for another file and for numbers that are none."""
+    root = parse_xml(content, "a graph file of NCCL")
+    if root.tag != "graphs":
+        raise InvalidInput("a graph file of NCCL must have the root element <graphs>", f"<{root.tag}>", _WAY_OUT)
+    try:
+        graphs = [_graph(element) for element in root.findall("graph")]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("a graph file of NCCL must have its numbers", error, _WAY_OUT) from None
+    found = [graph for graph in graphs if graph.channels]
+    if not found:
+        raise InvalidInput("a graph file of NCCL must have a graph with channels", "none", _WAY_OUT)
+    return found
+
+
+def _graph(element: Element) -> NcclGraph:
+    speed = float(element.get("speedintra", ""))
+    channels = tuple(
+        NcclChannel(
+            tuple(int(gpu.get("dev", ""), 16) & _LOCAL for gpu in channel.findall("gpu")),
+            tuple(int(net.get("dev", ""), 16) & _LOCAL for net in channel.findall("net")),
+        )
+        for channel in element.findall("channel")
+    )
+    return NcclGraph(
+        int(element.get("id", "")),
+        int(element.get("pattern", "")),
+        speed,
+        float(element.get("speedinter", speed)),
+        channels,
+        element.get("typeintra", "NVL"),
+    )
+
+
+def graph_file(graphs: Sequence[NcclGraph]) -> bytes:
+    """Return the file of `graphs` for NCCL_GRAPH_FILE."""
+    root = Element("graphs", version="1")
+    for graph in graphs:
+        same = len({channel.gpus for channel in graph.channels}) == 1
+        attributes = {
+            "id": str(graph.number), "pattern": str(graph.pattern), "crossnic": "0",
+            "nchannels": str(len(graph.channels)), "speedintra": f"{graph.speed_intra:g}",
+            "speedinter": f"{graph.speed_inter:g}", "latencyinter": "0", "typeintra": graph.type_intra,
+            "typeinter": "PIX", "samechannels": str(int(same)),
+        }  # fmt: skip
+        element = SubElement(root, "graph", attributes)
+        for channel in graph.channels:
+            inside = SubElement(element, "channel")
+            for net in channel.nets[:1]:
+                SubElement(inside, "net", dev=f"{net:x}")
+            for gpu in channel.gpus:
+                SubElement(inside, "gpu", dev=f"{gpu:x}")
+            for net in channel.nets[1:]:
+                SubElement(inside, "net", dev=f"{net:x}")
+    indent(root)
+    return tostring(root) + b"\n"

@@ -1,0 +1,197 @@
+"""NCCL's channels on a machine: what they carry there, and the rings that Chorale finds in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from chorale.runners.api.programs import Connection, ConnectionPaths
+from chorale.synth.bounds.lower_bound import bound_of_ranks
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.boxes import boxes_of
+from chorale.synth.topology.formats.nccl_graph import PATTERNS, RING, NcclChannel, NcclGraph
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.library_graph import LibraryFabric, library_fabric
+from chorale.tuner.costs.library_model import unit_bytes_per_s
+
+MAX_SEARCHED = 8
+"""GPUs of a box without a switch whose rings are all looked at: 5,040 of them."""
+_MOST_CHANNELS = 32
+_SEARCHED_NODES = 50
+_TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedGraph:
+    """A graph on a machine: GB/s of all its channels together, as NCCL says and as the links carry them.
+
+    carried: None for patterns that go through switches, whose links are not those of a chain
+    busiest: the link that limits them, as names of its ends
+    """
+
+    graph: NcclGraph
+    stated: float
+    carried: float | None
+    busiest: tuple[str, str] | None
+
+
+def fitted(graph: NcclGraph, topology: Topology) -> FittedGraph:
+    """Return what `graph`, of one box, carries on `topology`; every box has the same channels, one after another.
+
+    InvalidInput for a graph of another number of GPUs.
+    """
+    stated = len(graph.channels) * graph.speed_intra
+    if graph.pattern != RING and graph.pattern not in _TREES:
+        return FittedGraph(graph, stated, None, None)
+    loads = np.zeros(len(topology.links), dtype=np.int64)
+    paths = ConnectionPaths(topology)
+    for number, channel in enumerate(graph.channels):
+        for src, dst in _hops(channel, graph.pattern, topology):
+            loads[list(paths.path(Connection(src, dst, number)) or ())] += 1
+    rates = _rates(topology)
+    used = np.flatnonzero(loads)
+    narrow = int(used[np.argmin(rates[used] / loads[used])])
+    ends = topology.node_ids[int(topology.links.src[narrow])], topology.node_ids[int(topology.links.dst[narrow])]
+    return FittedGraph(graph, stated, len(graph.channels) * float(rates[narrow]) / int(loads[narrow]), ends)
+
+
+def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of ranks that a channel joins: along the GPUs of each box, for trees both ways, and on to the
+    next box; a ring ends where it began, unless it left a single box over the network."""
+    boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
+    members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
+    devices = sorted(set(channel.gpus))
+    if len(channel.gpus) != len(devices) or any(len(ranks) != len(devices) for ranks in members):
+        value = f"a channel of {len(channel.gpus)} on {topology.spec}, {len(members[0])} in a box"
+        raise InvalidInput("a graph must be of as many GPUs as a box of the network has", value, "choose its network")
+    order = [devices.index(gpu) for gpu in channel.gpus]
+    ring = [ranks[place] for ranks in members for place in order]
+    closes = pattern == RING and (len(members) > 1 or not channel.nets)
+    for src, dst in pairwise([*ring, ring[0]] if closes else ring):
+        yield src, dst
+        if pattern != RING:
+            yield dst, src
+
+
+def _rates(topology: Topology) -> Any:
+    unit = float(unit_bytes_per_s(topology)) / 1e9
+    widths = np.array([float(width) * unit for width in topology.links.bandwidths])
+    return widths[topology.links.bandwidth_class]
+
+
+def found_rings(topology: Topology) -> NcclGraph:
+    """Return the rings that carry most on a box, as a graph that NCCL can take.
+
+    Behind a switch these are the rings of NCCL's own search. On direct links an integer program over all rings packs as
+    many of equal rates as it can. InvalidInput for several boxes and for boxes
+    without a switch of more than 8 GPUs.
+    """
+    fabric, ranks = library_fabric(topology), topology.compute_count
+    if fabric.boxes > 1:
+        rule = "rings for NCCL_GRAPH_FILE are found for one box"
+        raise InvalidInput(rule, f"{fabric.boxes} boxes in {topology.spec}", "name one box")
+    kind = "NVL" if fabric.wired else "SYS"
+    if fabric.switched:
+        graph = fabric.ring_graph()
+        channels = (NcclChannel(tuple(range(ranks))),) * graph.channels
+        return NcclGraph(0, RING, graph.intra, graph.inter, channels, kind)
+    if ranks > MAX_SEARCHED:
+        rule = f"rings are searched on boxes of up to {MAX_SEARCHED} GPUs that are linked directly"
+        raise InvalidInput(rule, f"{ranks} in {topology.spec}", "use a schedule in a program: chorale synth")
+    return _shared_rings(topology, fabric, kind)
+
+
+def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
+    """Return as many rings of one rate as fit on the links: that of the narrowest link, or a half or third of it."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a third of a second, for few who ask
+
+    ranks, rates = topology.compute_count, _rates(topology)
+    width = np.zeros((topology.node_count, topology.node_count))
+    np.add.at(width, (topology.links.src, topology.links.dst), rates)
+    rings = list(_rings(width[:ranks, :ranks] > 0))
+    pairs = {pair: row for row, pair in enumerate(zip(*np.nonzero(width[:ranks, :ranks]), strict=True))}
+    uses = np.zeros((len(pairs) + 1, len(rings)))
+    uses[-1] = 1  # no more channels than there may be
+    for column, ring in enumerate(rings):
+        for pair in pairwise([*ring, ring[0]]):
+            uses[pairs[pair], column] = 1
+    limits = np.array([width[pair] for pair in pairs])
+    best: tuple[float, float, Any] = (0.0, 0.0, None)
+    for parts in (1, 2, 3) if rings else ():
+        rate = float(limits.min()) / parts
+        room = np.append(np.floor(limits / rate + 1e-9), _MOST_CHANNELS)
+        found = milp(
+            -np.ones(len(rings)),
+            constraints=LinearConstraint(uses, -np.inf, room),
+            integrality=np.ones(len(rings)),
+            bounds=Bounds(0, _MOST_CHANNELS),
+            options={"node_limit": _SEARCHED_NODES},
+        )
+        if found.x is not None and (total := round(float(found.x.sum())) * rate) > best[0] * (1 + 1e-6):
+            best = total, rate, np.rint(found.x).astype(int)
+        if best[0] * fabric.share >= fabric.links * (1 - 1e-6):
+            break  # the narrowest cut is full
+    if best[2] is None:
+        way_out = "make a schedule in a program: chorale synth"
+        raise InvalidInput("a ring must lead through all GPUs over direct links", f"none in {topology.spec}", way_out)
+    channels = [NcclChannel(ring) for ring, count in zip(rings, best[2], strict=True) for _ in range(count)]
+    counted = round(best[1] * fabric.share, 3)
+    return NcclGraph(0, RING, counted, counted, tuple(channels), kind)
+
+
+def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
+    """Yield all rings through all ranks, each once, from rank 0."""
+    ranks, stack = len(linked), [(0,)]
+    while stack:
+        path: tuple[int, ...] = stack.pop()
+        if len(path) == ranks:
+            if linked[path[-1], 0]:
+                yield path
+            continue
+        stack += [(*path, after) for after in range(ranks) if after not in path and linked[path[-1], after]]
+
+
+def graph_document(topology: Topology, graphs: Sequence[NcclGraph], found: NcclGraph | None) -> dict[str, Any]:
+    """Return what the graphs of a file carry on `topology`, beside the rings that were found and the bound."""
+    bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
+    return {
+        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        "graphs": [_facts(fitted(graph, topology)) for graph in graphs],
+        "found": None if found is None else _facts(fitted(found, topology)),
+        "bound": {"allreduce_algbw": bound},
+    }
+
+
+def _facts(each: FittedGraph) -> dict[str, Any]:
+    graph = each.graph
+    return {
+        "id": graph.number,
+        "pattern": graph.pattern_name,
+        "channels": len(graph.channels),
+        "orders": [list(order) for order in dict.fromkeys(channel.gpus for channel in graph.channels)],
+        "stated_gb_per_s": each.stated,
+        "carried_gb_per_s": each.carried,
+        "busiest": None if each.busiest is None else list(each.busiest),
+    }
+
+
+def graph_table(document: dict[str, Any]) -> Table:
+    """Return a row for each graph of the file and for the rings that were found; GB/s of all channels together."""
+    table = Table(title=f"channels on {document['topology']['spec']}, GB/s of all together")
+    for heading in ("graph", "channels", "NCCL says", "links carry", "busiest link", "order"):
+        table.add_column(heading)
+    rows = [(f"{each['id']}: {each['pattern']}", each) for each in document["graphs"]]
+    if document["found"] is not None:
+        rows.append(("found here: ring", document["found"]))
+    for name, each in rows:
+        carried = "" if each["carried_gb_per_s"] is None else f"{each['carried_gb_per_s']:.4g}"
+        busiest = "" if each["busiest"] is None else " > ".join(each["busiest"])
+        orders = " ".join(map(str, each["orders"][0])) + (", …" if len(each["orders"]) > 1 else "")
+        table.add_row(name, str(each["channels"]), f"{each['stated_gb_per_s']:.4g}", carried, busiest, orders)
+    return table
