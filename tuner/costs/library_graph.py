@@ -191,38 +191,57 @@ class LibraryFabric:
 
 
 def has_gpus(topology: Topology) -> bool:
-    """Return whether the spec or the names of switches say that ranks are GPUs."""
+    """Return whether the spec, the file that was read or the names of switches say that ranks are GPUs."""
     kinds = {name.partition(":")[0] for name in topology.node_ids[topology.compute_count :]}
-    return bool(_FAMILY.search(topology.spec) or kinds & {"nvswitch", "cpu"})
+    return bool(_FAMILY.search(topology.spec) or _stated_generation(topology) or kinds & {"nvswitch", "cpu"})
 
 
 def library_fabric(topology: Topology, library: LibraryName | None = None) -> LibraryFabric:
-    """Return what `library` sees of `topology`, by default the library for its GPUs; InvalidInput for unit links."""
-    family = _FAMILY.search(topology.spec)
+    """Return what `library` sees of `topology`, by default the library for its GPUs; InvalidInput for unit links.
+
+    Machine files say what the library expects of their links; else the rates are taken for physical ones if they are
+    whole numbers of links.
+    """
+    network = topology.expected or topology
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     inside = _first_box(topology, boxes)
-    nics, nic = _leaving(topology, inside)
+    nics, nic = _leaving(network, inside)
     gbytes = float(NetworkModel().unit_bytes_per_s(topology)) / 1e9
     ranks = [rank for rank in range(topology.compute_count) if inside[rank]]
     switch = _common_switch(topology, ranks)
     wired = switch is not None or _are_joined(topology, ranks)
-    width = gbytes * _width(topology, ranks[0], switch)
-    links = width if switch is not None else gbytes * _narrowest(topology, inside)
-    generation = _FAMILIES[family[1]] if family else _generation(links, switch is not None, library)
+    width = gbytes * _width(network, ranks[0], switch)
+    links = width if switch is not None else gbytes * _narrowest(network, inside)
+    family = _FAMILY.search(topology.spec)
+    generation = _FAMILIES[family[1]] if family else _stated_generation(topology)
+    generation = generation or _generation(links, switch is not None, library)
     if library is not None and generation.library != library:
         generation = MI300 if library == "RCCL" else HOPPER
+    share = 1.0 if network is not topology else _counted(width, generation, wired)
     return LibraryFabric(
         generation=generation,
         ranks=topology.compute_count,
         boxes=1 + max(boxes),
-        links=links * (share := _counted(width, generation, wired)),
+        links=links * share,
         switched=switch is not None,
         adds=switch is not None and switch in topology.abilities,
         wired=wired,
         nics=nics,
         nic=nic * gbytes,
-        share=share,
+        share=share if network is topology else width / (gbytes * _width(topology, ranks[0], switch)),
     )
+
+
+_LINKS = re.compile(r"NVLink (\d)|xGMI of (MI\d)")
+_OF_LINKS = {"2": VOLTA, "3": AMPERE, "4": HOPPER, "5": BLACKWELL, "MI2": MI200, "MI3": MI300}
+
+
+def _stated_generation(topology: Topology) -> Generation | None:
+    """Return the generation that a machine file names by its links, None if the network is of no such file."""
+    for fact in topology.assumptions:
+        if match := _LINKS.match(fact.what):
+            return _OF_LINKS.get(match[1] or match[2])
+    return None
 
 
 def _generation(links: float, switched: bool, library: LibraryName | None) -> Generation:

@@ -25,6 +25,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
+from chorale.tuner.reports.assumptions import assumption_facts, assumption_rows
 from chorale.tuner.reports.tables import numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
@@ -89,6 +90,7 @@ class Judgement:
             "collective": self.collective,
             "topology": {"spec": self.topology.spec, "nodes": self.topology.compute_count, "id": self.topology.id},
             "bound": bound,
+            **assumption_facts(self.topology),
         }
 
     def table(self) -> Table:
@@ -108,10 +110,12 @@ class Judgement:
         return table
 
     def notes(self) -> Iterator[str]:
-        """Yield what is unusual, a line for each size."""
+        """Yield what is unusual, a line for each size, and the guesses that the bound rests on."""
         for size in self.sizes:
             if size.note:
                 yield f"{format_size(size.size_bytes)}: {size.note}"
+        for label, text in assumption_rows(self.topology, "guess"):
+            yield f"{label}: {text}"
 
 
 def judge(
