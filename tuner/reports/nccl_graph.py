@@ -129,7 +129,7 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
         found = milp(
             -np.ones(len(rings)),
             constraints=LinearConstraint(uses, -np.inf, room),
-            integrality=np.ones(len(rings)),
+            integrality=np.ones(len(rings), dtype=np.int64),
             bounds=Bounds(0, _MOST_CHANNELS),
             options={"node_limit": _SEARCHED_NODES},
         )
@@ -147,9 +147,10 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
 
 def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
     """Yield all rings through all ranks, each once, from rank 0."""
-    ranks, stack = len(linked), [(0,)]
+    ranks = len(linked)
+    stack: list[tuple[int, ...]] = [(0,)]
     while stack:
-        path: tuple[int, ...] = stack.pop()
+        path = stack.pop()
         if len(path) == ranks:
             if linked[path[-1], 0]:
                 yield path
@@ -157,13 +158,13 @@ def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
         stack += [(*path, after) for after in range(ranks) if after not in path and linked[path[-1], after]]
 
 
-def graph_document(topology: Topology, graphs: Sequence[NcclGraph], found: NcclGraph | None) -> dict[str, Any]:
+def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclGraph | None) -> dict[str, Any]:
     """Return what the graphs of a file carry on `topology`, beside the rings that were found and the bound."""
     bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
         "graphs": [_facts(fitted(graph, topology)) for graph in graphs],
-        "found": None if found is None else _facts(fitted(found, topology)),
+        "found": None if rings is None else _facts(fitted(rings, topology)),
         "bound": {"allreduce_algbw": bound},
     }
 
