@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.kernels.types import Matrix, Table
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.verify.conditions import ShardConditions, shard_conditions
+from chorale.synth.verify.conditions import ChunkIntervals, ShardConditions, cell_text, shard_conditions
 from chorale.synth.verify.verified import ScheduleViolation
 
 MAX_WORDS = 2**33
 MEMORY_BYTES = 2**28
 
 Sets = NDArray[np.uint64]
-"""uint64[ranks, cells, words]: one bit per contributing rank; cell (shard - window start) * chunks + chunk."""
+"""uint64[ranks, cells, words]: one bit per contributing rank; cells of a window of shards, as in `ChunkIntervals`."""
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
     """Whether `schedule` is small enough for this replay: about 2^33 words of sets are sent (1,024 ranks or so)."""
-    sent = int((schedule.transfers.hi.astype(np.int64) - schedule.transfers.lo).sum())
-    return sent * _words(schedule) <= MAX_WORDS
+    lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
+    return int((hi.astype(np.int64) - lo).sum()) * _words(schedule) <= MAX_WORDS
 
 
 def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
@@ -37,17 +37,18 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
     A copied shard counts as complete from the start. O(N / 64) time per chunk sent.
     """
     conditions = shard_conditions(schedule)
-    ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
-    shards = max(1, MEMORY_BYTES // (8 * ranks * chunks * _words(schedule)))
+    cells = ChunkIntervals.of(schedule)
+    most = MEMORY_BYTES // (8 * schedule.topology.compute_count * _words(schedule))
     violations: list[ScheduleViolation] = []
-    for first in range(0, schedule.shard_count, shards):
-        last = min(first + shards, schedule.shard_count)
-        held = _start(schedule, conditions, first, last)
-        for numbers, rows in _steps(schedule, first, last):
-            violations += _step_violations(numbers, rows, first, chunks, held)
-        violations += _missing(conditions, held, first, last, chunks)
-        if len(violations) >= 20:
-            break
+    first = 0
+    while first < schedule.shard_count and len(violations) < 20:
+        end = int(np.searchsorted(cells.offsets, cells.offsets[first] + most, side="right")) - 1
+        last = max(first + 1, end)
+        held = _start(schedule, conditions, cells, first, last)
+        for numbers, rows in _steps(schedule, cells, first, last):
+            violations += _step_violations(numbers, rows, held)
+        violations += _missing(conditions, held, cells, first, last)
+        first = last
     return violations[:20]
 
 
@@ -69,39 +70,41 @@ def _singletons(ranks: int) -> NDArray[np.uint64]:
     return sets
 
 
-def _start(schedule: Schedule, terms: ShardConditions, first: int, last: int) -> Sets:
-    ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
-    held = np.zeros((ranks, (last - first) * chunks, _words(schedule)), dtype=np.uint64)
+def _start(schedule: Schedule, terms: ShardConditions, cells: ChunkIntervals, first: int, last: int) -> Sets:
+    ranks, begin = schedule.topology.compute_count, cells.offsets[first]
+    held = np.zeros((ranks, int(cells.offsets[last] - begin), _words(schedule)), dtype=np.uint64)
     for shard in range(first, last):
-        cells = slice((shard - first) * chunks, (shard - first + 1) * chunks)
+        of_shard = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
         if terms.starts[shard] < 0:
-            held[:, cells] = _singletons(ranks)[:, None]
+            held[:, of_shard] = _singletons(ranks)[:, None]
         else:
-            held[terms.starts[shard], cells] = _everyone(ranks)
+            held[terms.starts[shard], of_shard] = _everyone(ranks)
     return held
 
 
-def _steps(schedule: Schedule, first: int, last: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
-    """Yield (row numbers, int32[rows, 6] of src, dst, shard, lo, hi, reduce) step by step."""
+def _steps(
+    schedule: Schedule, cells: ChunkIntervals, first: int, last: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    """Yield (row numbers, int32[rows, 5] of src, dst, first cell, the one after the last, reduce) step by step."""
     transfers = schedule.transfers
     chosen = np.flatnonzero((transfers.shard >= first) & (transfers.shard < last))
     chosen = chosen[np.argsort(transfers.step[chosen], kind="stable")]
     some = transfers.select(chosen)
     links = schedule.topology.links
     src, dst = schedule.routes.sources(links)[some.route], schedule.routes.destinations(links)[some.route]
-    columns = (src, dst, some.shard, some.lo, some.hi, some.reduce)
+    begin = cells.offsets[some.shard] - cells.offsets[first]
+    columns = (src, dst, *(begin + cell for cell in cells.interval(some)), some.reduce)
     rows = np.stack([column.astype(np.int32) for column in columns], axis=1)
     bounds = np.flatnonzero(np.diff(some.step.astype(np.int64), prepend=-1, append=-1))
     for low, high in pairwise(bounds.tolist()):
         yield chosen[low:high], rows[low:high]
 
 
-def _step_violations(
-    numbers: NDArray[np.int64], rows: NDArray[np.int32], first: int, chunks: int, held: Sets
-) -> Iterator[ScheduleViolation]:
-    sent = np.empty((int((rows[:, 4] - rows[:, 3]).sum()), held.shape[2]), dtype=np.uint64)
-    early = _read(rows, first, chunks, held, sent)
-    hollow, twice = _write(rows, first, chunks, held, sent)
+def _step_violations(numbers: NDArray[np.int64], rows: NDArray[np.int32], held: Sets) -> Iterator[ScheduleViolation]:
+    sent = np.empty((int((rows[:, 3] - rows[:, 2]).sum()), held.shape[2]), dtype=np.uint64)
+    in_kernel = np.insert(rows, 2, 0, axis=1)  # the kernels count from the first cell of a shard
+    early = _read(in_kernel, 0, 0, held, sent)
+    hollow, twice = _write(in_kernel, 0, 0, held, sent)
     if early >= 0:
         yield ScheduleViolation("sent-before-received", f"row {numbers[early]} sends a chunk before it is there")
     if hollow >= 0:
@@ -110,13 +113,15 @@ def _step_violations(
         yield ScheduleViolation("reduced-twice", f"row {numbers[twice]} adds a contribution for the second time")
 
 
-def _missing(terms: ShardConditions, held: Sets, first: int, last: int, chunks: int) -> Iterator[ScheduleViolation]:
+def _missing(
+    terms: ShardConditions, held: Sets, cells: ChunkIntervals, first: int, last: int
+) -> Iterator[ScheduleViolation]:
     ranks = len(held)
-    ends = np.repeat(terms.ends[first:last], chunks)
+    ends = np.repeat(terms.ends[first:last], np.diff(cells.offsets[first : last + 1]))
     required = (ends < 0) | (ends == np.arange(ranks)[:, None])
     for rank, cell in np.argwhere(required & (held != _everyone(ranks)).any(axis=2))[:20].tolist():
-        shard, chunk = divmod(cell, chunks)
-        yield ScheduleViolation("not-delivered", f"chunk {chunk} of shard {first + shard} is missing at rank {rank}")
+        text = cell_text(cells, int(cells.offsets[first]), rank, cell, "is missing")
+        yield ScheduleViolation("not-delivered", text)
 
 
 @inlined

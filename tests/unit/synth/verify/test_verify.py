@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
@@ -225,3 +225,14 @@ def test_broadcast_and_alltoall_have_their_own_terms():
     schedule = Schedule(topology, alltoall, "stepped", 1, 1, bounds.pack(list(np.array(pairs).T)), routes, "direct", {})
     assert accepted(schedule)
     assert not accepted(drop(schedule, 0))
+
+
+@pytest.mark.parametrize("chunks", [2**20, 2**31 - 1])
+def test_many_chunks_per_shard_take_no_memory(chunks):
+    """Exchanges are replayed by sets, of which one for each chunk would take 64 GiB."""
+    schedule = make("hypercube:2", parse_collective("allreduce"), "recursive-doubling")
+    rows = schedule.transfers
+    columns = {name: getattr(rows, name).astype(np.int64) * chunks for name in ("lo", "hi")}
+    fine = with_columns(replace(schedule, chunks_per_shard=chunks), **columns)
+    assert accepted(fine)
+    assert not accepted(drop(fine, 0))
