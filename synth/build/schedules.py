@@ -67,7 +67,7 @@ def verified_schedule(
         )
         if request.depth > 1:
             schedule = pipeline_split(schedule.expand(), request.depth)
-    return verify_schedule(schedule, request.options.size_bytes, observe)
+    return verify_schedule(schedule, request.options.verified_bytes, observe)
 
 
 def verify_schedule(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.floor import breadth_first_floor
-from chorale.synth.methods.closed_forms import ALGORITHMS
+from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.distance import Distances, diameter, distances_to
 from chorale.synth.topology.sole_links import slowest, sole_links
 from chorale.synth.topology.topology import Topology
@@ -24,6 +26,8 @@ from chorale.synth.verify.verify import cost_if_sound
 
 if TYPE_CHECKING:
     from chorale.synth.methods.grid.pattern import CollectivePattern
+    from chorale.synth.schedule.traffic import Traffic
+    from chorale.synth.simulation.congestion import Congestion
 
 
 AUTO = "auto"
@@ -61,6 +65,8 @@ class Auto(Method):
     def make(self, task: SynthesisTask) -> AnySchedule:
 
         topology, collective, options = task.topology, task.collective, task.options
+        if options.size_bytes is not None:
+            return self.timed(task, NetworkModel(link_gbps=options.link_gbps)).at(options.size_bytes).schedule()
         tries_all = topology.compute_count <= self._most_all
         candidates = list(self._candidates(topology, collective, options, tries_all))
         if len(candidates) == 1:
@@ -86,6 +92,20 @@ class Auto(Method):
             value = f"{collective.name.value} on {topology.spec}"
             raise InvalidInput("some method must suit the network, collective and options", value, "name a method")
         return best[1]
+
+    def timed(self, task: SynthesisTask, model: NetworkModel) -> TimedChoices:
+        """Return what chooses the method with the least predicted time at a size, on a network that costs `model`."""
+        collective, options, ranks = task.collective, task.options, task.topology.compute_count
+        names: tuple[str, ...] = _OPTIMAL_METHODS
+        if ranks <= self._most_second:
+            is_fast = {*ALGORITHMS, *_AROUND_ALL_RANKS}
+            names += tuple(name for name in self._methods if ranks <= self._most_all or name in is_fast)
+        if collective.name == CollectiveName.ALLTOALL:
+            names = ("alltoall",)
+        methods = [self._methods[name] for name in dict.fromkeys(names)]
+        wanted = set(options.non_default())
+        suited = [one for one in methods if collective.name in one.collectives and wanted <= set(one.options)]
+        return TimedChoices(task, model, suited)
 
     def first(self, topology: Topology, collective: Collective, options: Options) -> str | None:
         """Return the name of the method that is tried first, and wins on large networks; None if no method suits."""
@@ -131,6 +151,102 @@ _TREES_OF_ANY_ROOTS = ("forest", "double-binary-tree")
 """Sums and results take trees of the same roots, which need not be all ranks. All others scatter sums to all ranks."""
 _AROUND_ALL_RANKS = ("ring", "biring")
 _A_LITTLE = Fraction(1_000_001, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedChoice:
+    """A method with its predicted seconds and time per byte, its traffic, and what gives its schedule."""
+
+    method: str
+    seconds: Fraction
+    time_per_byte: Fraction
+    traffic: Traffic
+    schedule: Callable[[], AnySchedule]
+
+    @property
+    def key(self) -> tuple[Fraction, int]:
+        """What is compared: seconds, then steps."""
+        return self.seconds, len(self.traffic.steps)
+
+
+class TimedChoices:
+    """Which of `methods` is predicted to be the fastest at a size; what is known of a method serves all sizes.
+
+    Algorithms with a closed form come first: their traffic is known without a schedule. Of the others only those are
+    made that a lower bound leaves a chance: the bandwidth time that is proven, and the latency of the links between
+    the two ranks that are farthest apart. Times are those of the congestion model, which verification finds, too.
+    """
+
+    def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
+        self._task, self._model = task, model
+        self._methods = sorted(methods, key=lambda method: method.name not in ALGORITHMS)
+        self._floors = Floors(task.topology, task.collective)
+        self._known: dict[tuple[str, int | None], tuple[TimedChoice, list[Congestion]] | None] = {}
+        self._achieved: Fraction | None = None
+
+    def at(self, size_bytes: int) -> TimedChoice:
+        """Return the fastest choice for a vector of so many bytes; InvalidInput if no method suits."""
+        best: TimedChoice | None = None
+        for method in self._methods:
+            is_slower = best is not None and method.name not in ALGORITHMS and self._is_slower(method, size_bytes, best)
+            known = None if is_slower else self._of(method, size_bytes)
+            if known is not None:
+                seconds = sum((part.seconds(self._model, size_bytes) for part in known[1]), Fraction(0))
+                choice = replace(known[0], seconds=seconds)
+                if best is None or choice.key < best.key:
+                    best = choice
+        if best is None:
+            value = f"{self._task.collective.name.value} on {self._task.topology.spec}"
+            raise InvalidInput("some method must suit the network, collective and options", value, "name a method")
+        return best
+
+    def _is_slower(self, method: Method, size_bytes: int, best: TimedChoice) -> bool:
+        """Whether `method` cannot be faster than `best`."""
+        topology = self._task.topology
+        self._achieved = self._achieved or best.time_per_byte
+        byte_s = self._floors.least_time(method.name, self._achieved) / self._model.unit_bytes_per_s(topology)
+        hops = self._farthest
+        if method.name in _AROUND_ALL_RANKS:
+            hops = max(hops, topology.compute_count - 1)
+        if self._task.collective == ALLREDUCE and method.name not in (*_BY_RANK_0, *_TREES_OF_ANY_ROOTS):
+            hops *= 2
+        hop_s = min(topology.links.latencies_s, default=Fraction(0)) + self._model.per_hop_s
+        return byte_s * size_bytes + hops * hop_s + self._model.alpha_s > best.seconds
+
+    @cached_property
+    def _farthest(self) -> int:
+        ranks = self._task.topology.compute_count
+        return int(distances_to(self._task.topology, np.arange(ranks))[:, :ranks].max())
+
+    def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
+        """Return the choice, without seconds, and what its streams cost; None if the method does not suit."""
+        weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
+        key = (method.name, size_bytes if weighs_size else None)
+        if key not in self._known:
+            try:
+                self._known[key] = self._predicted(method, key[1])
+            except InvalidInput:
+                self._known[key] = None
+        return self._known[key]
+
+    def _predicted(self, method: Method, size_bytes: int | None) -> tuple[TimedChoice, list[Congestion]]:
+        from chorale.synth.schedule.traffic import traffic_of  # noqa: PLC0415 (only who names a size waits for it)
+        from chorale.synth.simulation.congestion import congestion_of  # noqa: PLC0415 (as above)
+
+        task, options = self._task, replace(self._task.options, size_bytes=size_bytes, link_gbps=None)
+        arguments = (task.topology, task.collective, options, task.executor, task.progress)
+        made: AnySchedule | None = None
+        if isinstance(method, Algorithm) and not options.non_default():
+            traffic = method.pattern(task.topology, task.collective).traffic()
+        else:
+            made = method.schedule(*arguments)
+            traffic = traffic_of(made)
+        streams = [congestion_of(stream) for stream in traffic.streams()]
+        time_per_byte = sum((stream.time_per_byte for stream in streams), Fraction(0))
+        choice = TimedChoice(
+            method.name, Fraction(0), time_per_byte, traffic, lambda: made or method.schedule(*arguments)
+        )
+        return choice, streams
 
 
 class Floors:

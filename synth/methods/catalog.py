@@ -80,7 +80,9 @@ class Bfb(OutwardMethod):
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
 
-        return bfb_allgather(task.topology, task.executor, task.options.chunks, task.progress, task.options.size_bytes)
+        return bfb_allgather(
+            task.topology, task.executor, task.options.chunks, task.progress, task.options.verified_bytes
+        )
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         if form_of(self.name, task.topology) == "columns":
@@ -90,7 +92,7 @@ class Bfb(OutwardMethod):
         options = task.options
         return symmetric_bfb(
             task.topology, task.collective, task.executor, options.chunks,
-            progress=task.progress, size_bytes=options.size_bytes,
+            progress=task.progress, size_bytes=options.verified_bytes,
         )  # fmt: skip
 
 
@@ -161,7 +163,7 @@ class InNetwork(Method):
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
 
-        return in_network_schedule(task.topology, task.collective, task.options, lambda: _AUTO.make(task))
+        return in_network_schedule(task.topology, task.collective, task.options, lambda: AUTO_METHOD.make(task))
 
 
 def form_of(
@@ -172,7 +174,7 @@ def form_of(
     Of trees, "symmetric" means that this form is tried first; where that fails they have columns.
     """
     options = options or Options()
-    name = _AUTO.first(topology, collective, options) if method == AUTO else method
+    name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method
     if name == "forest":
         return "symmetric" if _may_move_trees(topology, collective, options) else "columns"
     if name != "bfb":
@@ -234,10 +236,10 @@ METHOD_ALIASES = {
 }
 """Names of other libraries and papers, as `plain` spells them."""
 _NAMED = {method.name: method for method in _ALL}
-_AUTO = Auto(_NAMED)
+AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
     **_NAMED,
-    AUTO: _AUTO,
+    AUTO: AUTO_METHOD,
     IN_NETWORK: InNetwork(
         IN_NETWORK,
         "trees over switches that add and multicast; those of ranks alone where these are faster",
@@ -286,4 +288,4 @@ def synthesize(
     (2, '3/4')
     """
     schedule = synthesize_unverified(method, topology, collective, options, executor, progress)
-    return verify(schedule, options.size_bytes if options else None)
+    return verify(schedule, options.verified_bytes if options else None)

@@ -29,7 +29,9 @@ class Options:
     warm_start: a schedule of which to keep what still holds
     gap:       how much longer than the optimum trees may take, as a part of it, where the optimum needs more than 96
                trees per root; 0 for the optimum itself
-    size_bytes: bytes of the whole vector: bfb weighs link latencies at it, and verification tells the time
+    size_bytes: bytes of the whole vector: auto chooses by the time at it, bfb weighs link latencies at it, and
+                verification tells the time
+    link_gbps: Gbit/s of a link of unit capacity, for the time at that size
     """
 
     chunks: int | None = None
@@ -40,11 +42,17 @@ class Options:
     warm_start: Schedule | None = None
     gap: Fraction = DEFAULT_GAP
     size_bytes: int | None = None
+    link_gbps: Fraction | None = None
+
+    @property
+    def verified_bytes(self) -> int | None:
+        """The size at which verification tells the time: not where links have no rate of their own."""
+        return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of the options that differ from the default, but for the size, which suits every method."""
+        """Return the names of the options that differ from the default; size and rate suit all methods."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
-        return tuple(name for name in names if name != "size_bytes")
+        return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
 
 @dataclass(frozen=True, slots=True)

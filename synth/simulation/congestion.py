@@ -46,6 +46,16 @@ class Congestion:
     steps: Mapping[LinkLoads, int]
     stream: Fraction | None
 
+    @property
+    def time_per_byte(self) -> Fraction:
+        """Time per byte of the vector without latencies, in 1 / bandwidth_unit."""
+        if self.stream is not None:
+            return self.stream
+        largest = (
+            (max((load.time_per_byte for load in loads), default=Fraction(0)), n) for loads, n in self.steps.items()
+        )
+        return sum((time * count for time, count in largest), Fraction(0))
+
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
         """Return the seconds for a vector of `size_bytes`.
 

@@ -44,6 +44,7 @@ from chorale.tuner.reports.bound import bound_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 SIZES = (2**16, 2**20)
+_BY_BANDWIDTH = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,17 @@ def contest(
     return MeasuredContest(outcome, limit)
 
 
-def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dict[str, Any], VerifiedSchedule]:
+def roofline(
+    fabric: DiscoveredFabric, budget_s: float, home: Path, options: Options = _BY_BANDWIDTH
+) -> tuple[dict[str, Any], VerifiedSchedule]:
     """Return the document of `chorale auto`, and the best schedule; measures for about `budget_s` where it can.
 
+    options: the size at which the best schedule has the least predicted time, and the rate of links; without, that of
+             the least time per byte
     Accelerators are measured by their own libraries' runtimes only, so that here their rates are the published ones.
     """
     started_s, topology = time.monotonic(), fabric.topology
-    best = synthesized_allreduce(topology, "auto")
+    best = synthesized_allreduce(topology, "auto", options)
     bound = bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte)
     check_certificate(topology, ALLREDUCE, bound.to_json(topology))
     algorithms = library_algorithms(topology, ALLREDUCE, _library_of(fabric))
@@ -127,6 +132,7 @@ def roofline(fabric: DiscoveredFabric, budget_s: float, home: Path) -> tuple[dic
         "in_network": in_network,
         "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
+        "chosen_by": "bandwidth" if options.size_bytes is None else "time",
         "library": baselines[0] if baselines else None,
         "baselines": baselines,
         "calibration": _calibration(measured),
@@ -231,9 +237,9 @@ def _measured_text(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def synthesized_allreduce(topology: Topology, method: str) -> VerifiedSchedule:
+def synthesized_allreduce(topology: Topology, method: str, options: Options = _BY_BANDWIDTH) -> VerifiedSchedule:
     """Return the verified schedule of an allreduce by `method`."""
-    return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options()), SerialExecutor())
+    return verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, options), SerialExecutor())
 
 
 def _measured(

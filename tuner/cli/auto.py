@@ -15,7 +15,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
 from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
-from chorale.tuner.cli.options import SPECS, GpuModelName, file_to_write, offer
+from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
@@ -49,6 +49,11 @@ def auto(
         ),
     ] = None,
     model: GpuModelName = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help="Choose the method by predicted time at this size, such as 64KiB; default: by bandwidth."),
+    ] = None,
+    link_gbps: LinkGbps = None,
     budget: Annotated[float, typer.Option(min=1, help="Seconds that it may take, about.")] = 60.0,
     output: Annotated[
         Path | None,
@@ -75,7 +80,8 @@ def auto(
         people.print(f"skipped {line}", markup=False)
     if output is not None:
         save_topology(fabric.topology, output)
-    document, _ = roofline(fabric, budget, Home.from_environment().root)
+    options = sized_options(fabric.topology, size, link_gbps)
+    document, _ = roofline(fabric, budget, Home.from_environment().root, options)
     if output is not None:
         document["fabric"]["file"] = str(output)
     commands = [long_line(f"next: {command}") for command in document["next"]]

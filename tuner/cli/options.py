@@ -9,13 +9,17 @@ from typing import Annotated, TypeVar
 import typer
 
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.units import parse_size
 from chorale.synth.collective import STANDARD, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.method import Options
 from chorale.synth.names import name_among
+from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
+from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.building import EXECUTORS
 from chorale.tuner.files.home import Home
 
@@ -178,3 +182,10 @@ LinkGbps = Annotated[
 CalibrationFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies.")
 ]
+
+
+def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
+    """Return the size at which a method is chosen and timed, with the rate of links where bandwidths count links."""
+    counts_links = size is not None and topology.bandwidth_unit == "link"
+    rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
+    return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

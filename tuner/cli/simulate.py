@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
 from chorale.synth.collective import STANDARD
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.training import BUCKETS_BYTES
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, progress_bar
-from chorale.tuner.costs.pricing import Pricing, traffic_of_file, traffic_of_method
+from chorale.tuner.costs.pricing import Pricing, fastest_traffic, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
@@ -69,27 +71,38 @@ def simulate(
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
-                priced = traffic_of_file(what, collective, pricing)
+                at_sizes = [traffic_of_file(what, collective, pricing)] * len(sizes_bytes)
+            elif what == AUTO:
+                at_sizes = fastest_traffic(spec, collective or "allreduce", pricing, sizes_bytes, progress)
             else:
-                priced = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
+                one = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
+                at_sizes = [one] * len(sizes_bytes)
+        priced = at_sizes[-1]
         with stages.stage("simulation"):
-            network, unmodelled_s = pricing.network(priced.traffic.topology), pricing.unmodelled_flows_s(priced.traffic)
-            times_s = simulate_traffic(
-                priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks=pipeline_chunks, progress=progress
-            )
+            network = pricing.network(priced.traffic.topology)
+            times_s: list[float] = []
+            for _, group in groupby(zip(at_sizes, sizes_bytes, strict=True), key=lambda pair: id(pair[0])):
+                same, of_group = zip(*group, strict=True)
+                modelled = simulate_traffic(
+                    same[0].traffic, network, of_group, fidelity, pipeline_chunks=pipeline_chunks, progress=progress
+                )
+                times_s += [pricing.unmodelled_flows_s(same[0].traffic) + time_s for time_s in modelled]
     if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
         people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
     rows = []
-    table = numbers_table(priced.title, "size", "us", "goodput Gbit/s")
-    for size_bytes, modelled_s in zip(sizes_bytes, times_s, strict=True):
-        time_s = unmodelled_s + modelled_s
+    collective_on = f"{priced.traffic.collective.name.value} on {priced.traffic.topology.spec}"
+    title = f"{AUTO} {collective_on}, the fastest at each size" if what == AUTO else priced.title
+    table = numbers_table(title, "size", "us", "goodput Gbit/s", *(["method"] if what == AUTO else []))
+    for size_bytes, time_s, chosen in zip(sizes_bytes, times_s, at_sizes, strict=True):
         goodput = size_bytes * 8 / time_s / 1e9
-        rows.append({"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput})
-        table.add_row(format_size(size_bytes), f"{time_s * 1e6:.2f}", f"{goodput:.5g}")
+        row: dict[str, Any] = {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
+        rows.append(row | ({"method": chosen.method} if what == AUTO else {}))
+        method = [chosen.method] if what == AUTO else []
+        table.add_row(format_size(size_bytes), f"{time_s * 1e6:.2f}", f"{goodput:.5g}", *method)
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
-        plot_goodput(priced.title, {f"{model} model": rows}, plot)
+        plot_goodput(title, {f"{model} model": rows}, plot)
     if trace is not None:
         from chorale.tuner.plots.trace_events import TRACE_CHUNKS, schedule_trace  # noqa: PLC0415 - only for this file
 
@@ -99,7 +112,8 @@ def simulate(
     document = {
         "topology": {"spec": traffic.topology.spec, "nodes": traffic.topology.compute_count, "id": traffic.topology.id},
         "collective": traffic.collective.name.value,
-        "method": priced.method,
+        "method": AUTO if what == AUTO else priced.method,
+        **({"chosen_by": "time"} if what == AUTO else {}),
         "schedule": {"kind": traffic.kind, "steps": len(traffic.steps), "id": priced.schedule_id},
         "parameters": {**priced.parameters, "model": model, **pricing.settings, "pipeline_chunks": pipeline_chunks},
         "seed": None,  # both models are deterministic

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, cast, get_args
 
 import typer
 
-from chorale.runners.api.units import parse_size
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
@@ -47,8 +47,11 @@ def synth(
     ] = None,
     size: Annotated[
         str | None,
-        typer.Option(help="Buffer size, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
+        typer.Option(
+            help="Buffer size, such as 1MiB: auto chooses by the time at it, bfb weighs latencies, and it is reported."
+        ),
     ] = None,
+    link_gbps: opt.LinkGbps = None,
     root: opt.Root = 0,
     gap: Annotated[
         str,
@@ -87,9 +90,8 @@ def synth(
 ) -> Result:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
-    Without METHOD, the methods that suit the network compete for the least time per byte, then for the fewest steps.
-
-    Without --size, latencies of links do not influence the schedule.
+    Without METHOD, the methods that suit the network compete: for the least time at --size, with the latencies of the
+    network's links; without --size for the least time per byte, then for the fewest steps.
 
     Example: chorale synth torus:4x4 --collective allreduce -o torus.parquet
     """
@@ -115,14 +117,17 @@ def synth(
         return shards_synthesis(network, ShardsRequest(shards, collective, goal, seed, accepted, output), stages)
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
-    target, size_bytes = parse_collective(collective, root), None if size is None else parse_size(size)
+    target = parse_collective(collective, root)
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
-    options = Options(
-        chunks, k=k, objective=goal, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before, gap=accepted
-    )  # fmt: skip
     with stages.stage("topology"):
-        request = ScheduleRequest(load_topology(spec), target, method, options)
+        network = load_topology(spec)
+    sized = opt.sized_options(network, size, link_gbps)
+    size_bytes, rate = sized.size_bytes, sized.link_gbps
+    options = replace(
+        sized, chunks=chunks, k=k, objective=goal, seed=seed, seeds=seeds, warm_start=before, gap=accepted
+    )
+    request = ScheduleRequest(network, target, method, options)
     _require_reportable(request, output)
     home = None if no_cache else Home.from_environment().root
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
@@ -130,7 +135,9 @@ def synth(
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    document = proved_document(verified, size_bytes, stages, method == IN_NETWORK) | {"cached": is_cached}
+    document = proved_document(verified, size_bytes, stages, method == IN_NETWORK, rate) | {"cached": is_cached}
+    if method == AUTO:
+        document["chosen_by"] = "bandwidth" if size_bytes is None else "time"
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
     warn(document)
@@ -153,7 +160,7 @@ def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
 
 def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
     """Refuse what could not be reported or written later, before anything is synthesized."""
-    if request.options.size_bytes is not None:
+    if request.options.verified_bytes is not None:
         bytes_per_second(request.topology)
     if output is not None:
         is_small = request.topology.compute_count**2 <= MAX_JSON_ROWS

@@ -92,7 +92,7 @@ class DiskCache:
             schedule = from_parquet(content, lambda _spec: request.topology)
             if (schedule.topology.id, schedule.collective) != (request.topology.id, request.collective):
                 raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
-            return BuiltSchedule(verify(schedule, request.options.size_bytes), content)
+            return BuiltSchedule(verify(schedule, request.options.verified_bytes), content)
         except ChoraleError as error:
             _drop(path, error)
             return None

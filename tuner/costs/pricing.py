@@ -6,7 +6,7 @@ A calibration file is what `chorale run --calibrate --json` printed; the traffic
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods.catalog import METHODS
-from chorale.synth.methods.closed_forms import pattern_of
+from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
+from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
+from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
@@ -301,6 +302,31 @@ def traffic_of_method(
         return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, target, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
+
+
+def fastest_traffic(
+    spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
+) -> list[PricedTraffic]:
+    """Return for each size the traffic of the method that is predicted to be the fastest at it.
+
+    The same object where a method is the fastest at several sizes. Schedules are verified; traffic with a closed form
+    is known without one.
+    """
+    topology, target = load_topology(spec), parse_collective(collective)
+    task = SynthesisTask(topology, target, Options(), SerialExecutor(), progress)
+    choices = AUTO_METHOD.timed(task, pricing.network(topology))
+    by_traffic: dict[int, PricedTraffic] = {}
+    chosen = []
+    for size_bytes in sizes_bytes:
+        choice = choices.at(size_bytes)
+        if id(choice.traffic) not in by_traffic:
+            if choice.method in ALGORITHMS:
+                priced = PricedTraffic(choice.traffic, choice.method, {}, None)
+            else:
+                priced = _priced(verify(choice.schedule()).schedule)
+            by_traffic[id(choice.traffic)] = priced
+        chosen.append(by_traffic[id(choice.traffic)])
+    return chosen
 
 
 def _priced(schedule: AnySchedule) -> PricedTraffic:

@@ -17,6 +17,9 @@ from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
@@ -189,9 +192,17 @@ def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
     return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
 
 
-def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, Any]:
-    """Return what a size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
+def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
+    """Return what a size adds to the costs: exact seconds, and for bfb the least with divisible shards.
+
+    link_gbps: Gbit/s of a link, on a network whose bandwidths count links; no shards were weighed at the size there
+    """
     schedule, time_s = verified.schedule, verified.cost.time_s
+    if link_gbps is not None and time_s is None:
+        model = NetworkModel(link_gbps=link_gbps)
+        streams = traffic_of(schedule).streams()
+        time_s = sum((congestion_of(stream).seconds(model, size_bytes) for stream in streams), Fraction(0))
+        return {"size_bytes": size_bytes, "time_s": str(time_s), "link_gbps": str(link_gbps)}
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
     if schedule.method != "bfb":
         return document
@@ -205,6 +216,9 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     optimality, seconds = document["optimality"], document["seconds"]
     table = tables.facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
     table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
+    if "chosen_by" in document:
+        at = f" at {format_size(cost['size_bytes'])}" if "size_bytes" in cost else ""
+        table.add_row("chosen by", f"{document['chosen_by']}{at}")
     trees = schedule["trees_per_root"]
     extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
     table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
@@ -267,9 +281,15 @@ OUTSIDE_TOTAL = ("topology", "bound", "writing")
 
 
 def proved_document(
-    verified: VerifiedSchedule, size_bytes: int | None, stages: tables.Stopwatch, in_network: bool = False
+    verified: VerifiedSchedule,
+    size_bytes: int | None,
+    stages: tables.Stopwatch,
+    in_network: bool = False,
+    link_gbps: Fraction | None = None,
 ) -> dict[str, Any]:
     """Return the JSON document without memory and output; bounds are checked by separate code.
+
+    link_gbps: as in `timing_document`
 
     in_network: switches were asked to act, so that the bound is of what they can do, also where ranks alone are faster
     """
@@ -285,7 +305,7 @@ def proved_document(
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
     document |= {"in_network": bound_facts(topology, acting), "ranks_alone": bound_facts(topology, alone)}
     if size_bytes is not None:
-        document["cost"] |= timing_document(verified, size_bytes)
+        document["cost"] |= timing_document(verified, size_bytes, link_gbps)
     document["warnings"] = gap_warnings(document)
     return document
 

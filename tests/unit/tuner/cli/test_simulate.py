@@ -33,6 +33,16 @@ def test_json(capsys):
     assert large["size_bytes"] == 2**20
 
 
+def test_auto_takes_the_fastest_method_at_each_size(capsys):
+    sizes = ("--sizes", "4KiB,16MiB", "--link-gbps", 100, "--json")
+    document = chorale(capsys, "simulate", "auto", "torus:4x4", *sizes).document
+    assert (document["method"], document["chosen_by"]) == ("auto", "time")
+    for index, row in enumerate(document["results"]):
+        alone = [chorale(capsys, "simulate", name, "torus:4x4", *sizes) for name in ("bfb", "swing-latency", "biring")]
+        assert row["time_us"] <= min(done.document["results"][index]["time_us"] for done in alone) * 1.0001
+    assert len({row["method"] for row in document["results"]}) == 2
+
+
 def test_both_models_and_latencies(capsys):
     arguments = ("simulate", "bfb", "torus:4x4", "--sizes", "4KiB:1MiB:x16", "--link-gbps", 400, "--alpha-us", 2)
     arguments += ("--link-latency-us", 0, "--hop-us", 0, "--json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -42,10 +43,14 @@ def test_without_a_method_the_best_one_is_taken(capsys):
     document = chorale(capsys, "synth", "torus:4x4", "--json").document
     assert document == document | {"method": "bfb", "collective": "allgather", "verified": True}
     assert document["optimality"]["gap"] == "0"
+    assert document["chosen_by"] == "bandwidth"
     named = chorale(capsys, "synth", "--collective", "allreduce", "auto", "torus:4x4", "--json").document
     left_out = chorale(capsys, "synth", "torus:4x4", "--collective", "allreduce", "--json").document
     assert named["schedule"] == left_out["schedule"]
     assert named["method"] != "auto"
+    sized = chorale(capsys, "synth", "torus:4x4", "--size", "4KiB", "--link-gbps", 100, "--json").document
+    assert sized["chosen_by"] == "time"
+    assert float(Fraction(sized["cost"]["time_s"])) == pytest.approx(4096 * 15 / 16 / (4 * 12.5e9))
 
 
 @pytest.mark.parametrize(
