@@ -65,7 +65,7 @@ TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
 def write(
     output: FileOutput,
     programs: Annotated[
-        list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files, .xml, as `chorale lower` writes.")
+        list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files (.xml) or schedules (.parquet, .json).")
     ] = None,
     campaign: Annotated[
         str | None,
@@ -99,7 +99,7 @@ def write(
         str, typer.Option(help="Which versions of the registry; `register.alias` of campaigns.")
     ] = "champion",
 ) -> Result:
-    """Write a table: of a campaign, of all champions for a network, or of program files for one range of sizes.
+    """Write a table: of a campaign, of all champions for a network, or of programs or schedules for one range of sizes.
 
     Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
 

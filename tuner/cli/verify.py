@@ -29,7 +29,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, ProgramViolation, as_protocol
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import judge
-from chorale.synth.targets.lift import read_program, with_max_bytes
+from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
@@ -40,7 +40,7 @@ from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
-from chorale.tuner.files.program_files import is_program_file, load_unchecked, network_of_program
+from chorale.tuner.files.program_files import is_program_file, network_to_judge_on
 from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
@@ -52,7 +52,7 @@ _FOUND_BY_EXECUTION = frozenset(
     {"limit", "idle rank", "channels", "never used", "route", "race", "deadlock", "uninitialised", "reduction"}
     | {"result", "input changed", "late put"}
 )
-_SEPARATE = ("violations", "notices", "explanations", "resources", "predicted", "loss", "order_of_additions")
+_SEPARATE = ("violations", "notices", "network", "explanations", "resources", "predicted", "loss", "order_of_additions")
 MAX_SHOWN = 20
 
 Fix = Annotated[
@@ -79,8 +79,8 @@ def verify(
     if fix != (output is not None):
         raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
     if is_program_file(file):
-        network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
-        title, unit, document = _verify_program(file, network, collective, output if fix else None)
+        collective = load_collective(collective_file)
+        title, unit, document = _verify_program(file, spec, collective, output if fix else None)
     elif collective_file is not None:
         raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
     else:
@@ -116,15 +116,16 @@ def lift(
     """
     require_plot_format(plot)
     size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
-    topology = network_of_program(file, collective) if spec is None else load_topology(spec)
-    reading = read_program(read_program_text(file, MAX_TEXT_BYTES), topology, collective)
+    text = read_program_text(file, MAX_TEXT_BYTES)
+    topology, is_named = network_to_judge_on(spec, read_unchecked(text, collective).program)
+    reading = read_program(text, topology, collective)
     program, verdict, violations = reading.program, reading.verdict, reading.verdict.violations
     if fix:
         _write_bounded(file, verdict, output)
     elif output is not None and not violations:
         write_file(output, reading.text.encode())
     behind = _explained(program, verdict)
-    title = f"{file} on {topology.spec}: {'NOT right' if violations else 'right'}"
+    title = f"{file} on {_place(topology, is_named)}: {'NOT right' if violations else 'right'}"
     if plot is not None:
         if not _sound_enough(verdict):
             rule = "--plot draws programs whose instructions can be executed"
@@ -137,8 +138,10 @@ def lift(
         **program_facts(program),
         "dialects": list(reading.fitting_targets),
         "order_of_additions": None if violations else additions_document(program),
-        "predicted": None if violations else prediction(program, topology, size_bytes, link_gbps),
+        "predicted": None if violations or not is_named else prediction(program, topology, size_bytes, link_gbps),
+        "network": topology.spec if is_named else None,
     }
+    document["notices"] += _alone(is_named)
     table = program_table(title, document, topology.bandwidth_unit)
     return Result(document | {"plot": None if plot is None else str(plot)}, table, exit_code=int(bool(violations)))
 
@@ -170,15 +173,20 @@ def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, str, 
 
 
 def _verify_program(
-    file: str, network: Topology | None, collective: CustomCollective | None, output: str | None
+    file: str, spec: str | None, collective: CustomCollective | None, output: str | None
 ) -> tuple[str, str, dict[str, Any]]:
-    topology, lifted = load_unchecked(file, network, collective=collective)
+    lifted = read_unchecked(read_program_text(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
+    topology, is_named = network_to_judge_on(spec, program)
     verdict = judge(lifted, topology)
     if output is not None:
         _write_bounded(file, verdict, output)
     document = {**_verdict_document(verdict, _explained(program, verdict)), "link_loads": None, "cost": None}
+    document["network"] = topology.spec if is_named else None
+    document["notices"] += _alone(is_named)
     if document["ok"]:
+        document["order_of_additions"] = additions_document(program)
+    if document["ok"] and is_named:
         loads = program_loads(program, topology)
         time_per_byte = topology.links.longest_time(loads) / program.chunks
         document["link_loads"] = {
@@ -188,8 +196,17 @@ def _verify_program(
             "idle_links": int((loads == 0).sum()),
         }
         document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
-        document["order_of_additions"] = additions_document(program)
-    return f"{program.name} on {topology.spec}", topology.bandwidth_unit, document
+    return f"{program.name} on {_place(topology, is_named)}", topology.bandwidth_unit, document
+
+
+def _place(topology: Topology, is_named: bool) -> str:
+    return topology.spec if is_named else f"{topology.compute_count} ranks that are all connected"
+
+
+def _alone(is_named: bool) -> list[dict[str, str]]:
+    """Return the notice that no network was named, if so."""
+    message = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
+    return [] if is_named else [{"rule": "network", "message": message}]
 
 
 def _size_bytes(schedule: AnySchedule) -> int | None:

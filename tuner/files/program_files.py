@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,20 +84,33 @@ def load_unchecked(
     return network or load_topology(_spec_of(path, lifted.program, any_network)), lifted
 
 
-def network_of_program(path: str, collective: CustomCollective | None = None) -> Topology:
-    """Return the network that the name of a program file says, see `load_code`."""
-    return load_unchecked(path, None, collective=collective)[0]
+def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
+    """Return the network of `spec`, or of the name of a program, and whether there is one.
+
+    A program that names none, or a file that is not here, is judged alone: all its ranks are linked with each other.
+    """
+    if spec is not None:
+        return load_topology(spec), True
+    named = _spec_in_name(program)
+    if named is not None:
+        with suppress(InvalidInput):
+            return load_topology(named), True
+    return load_topology(f"complete:{max(2, len(program.ranks))}"), False
 
 
 def _spec_of(path: str, program: AnyProgram, any_network: bool) -> str:
-    """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
+    """Return the spec in the name of a program; InvalidInput if there is none, and ranks may not all be linked."""
+    named = _spec_in_name(program)
+    if named is None and not (any_network and len(program.ranks) > 1):
+        raise InvalidInput("a program file needs the topology it runs on", path, _ADD_SPEC)
+    return named or f"complete:{len(program.ranks)}"
+
+
+def _spec_in_name(program: AnyProgram) -> str | None:
+    """Return the last word of a name such as `allgather bfb torus:4x4`, None if it may be cut or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
-    if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2]:
-        if any_network and len(program.ranks) > 1:
-            return f"complete:{len(program.ranks)}"
-        raise InvalidInput("a program file needs the topology it runs on", path, _ADD_SPEC)
-    return words[2]
+    return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -15,12 +16,15 @@ from rich.table import Table as RichTable
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
+from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.methods.catalog import METHODS
@@ -36,8 +40,9 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.program_files import load_unchecked
+from chorale.tuner.files.program_files import is_plan_file, load_unchecked
 from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 from chorale.tuner.reports.synthesis import describe_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
@@ -245,26 +250,39 @@ def table_of_files(
 def _row_of_file(
     file: str, sizes: SizeRange, given: Topology | None, group: JobGroup
 ) -> tuple[RangeRow, Topology | None]:
-    text = read_file(file, MAX_TEXT_BYTES)
+    verified = None
+    if Path(file).suffix in SUFFIXES and not is_plan_file(file):  # lowered as for the runners of campaigns
+        verified = verify_schedule(load_schedule(file))
+        _require_same_network(given, verified.schedule.topology)
+        text = build_program(verified, runner_config("local", None).lowering()).text.encode()
+    else:
+        text = read_file(file, MAX_TEXT_BYTES)
     lifted, program = checked_program(text, file)
-    network = given or _named_network(file, program)
+    network = given or (verified.schedule.topology if verified else _named_network(file, program))
     # Raise InvalidInput if the program says itself that some of the sizes are not for it
     own = SizeRange(lifted.min_bytes, lifted.max_bytes or None)
     if sizes.without([own]):
         raise InvalidInput("the sizes must be those that the program is for", f"{file}: {own}", "give --sizes within")
-    certificate = None
+    certificate = None if verified is None else schedule_certificate(verified)
     if network is not None:
         job_ranks = group.job_ranks(network.compute_count)
         group.check(program.ranks, job_ranks)
         of_job = given is not None and network.compute_count == job_ranks
         ranks = group.ranks if of_job and group.ranks is not None else tuple(range(program.ranks))
         require_links(file, text, ranks, network)
-        if ranks == tuple(range(network.compute_count)):
+        if certificate is None and ranks == tuple(range(network.compute_count)):
             certificate = program_certificate(lifted, network)
             certificate |= {"schedule_id": lifted.origin} if lifted.origin else {}
     origin = {"name": lifted.name} | ({} if network is None else {"topology": {"spec": network.spec, "id": network.id}})
     row = RangeRow(program.collective, program.root, sizes, program, None, certificate, origin)
     return row, network
+
+
+def _require_same_network(given: Topology | None, own: Topology) -> None:
+    """Raise InvalidInput if a schedule is for another network than the given one."""
+    if given is not None and given.id != own.id:
+        rule = f"--topology must be the topology of the schedule, {own.spec}"
+        raise InvalidInput(rule, given.spec, "leave it out")
 
 
 def _named_network(file: str, program: TableProgram) -> Topology | None:

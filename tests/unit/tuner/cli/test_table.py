@@ -48,6 +48,18 @@ def refused(capsys: Capture, *arguments: object) -> Finished:
     return finished
 
 
+def test_a_schedule_is_lowered_on_the_way(capsys: Capture, tmp_path: Path) -> None:
+    command(capsys, "synth", "bfb", "ring:4", "-o", tmp_path / "s.parquet")
+    document = write(capsys, tmp_path / "t", tmp_path / "s.parquet", "--sizes", "1KiB-")
+    (entry,) = document["entries"]
+    assert (document["topology"]["spec"], entry["certificate"]["gap"]) == ("ring:4", "0")
+    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
+    assert (
+        "must be the topology of the schedule"
+        in refused(capsys, tmp_path / "s.parquet", "--sizes", "1KiB-", "--topology", "complete:4").stderr
+    )
+
+
 def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_path: Path) -> None:
     out = tmp_path / "t"
     files = (desk / "allreduce.xml", desk / "allgather.xml")

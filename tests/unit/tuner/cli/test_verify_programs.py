@@ -34,11 +34,14 @@ def test_a_damaged_program_is_exit_code_1(capsys, files):
     assert chorale(capsys, "verify", program).code == 1
 
 
-def test_a_program_without_its_network_needs_a_spec(capsys, files):
+def test_a_program_that_names_no_network_is_judged_alone(capsys, files):
     schedule, program = files
     program.write_text(program.read_text().replace("allreduce bfb hypercube:3", "mine"))
-    done = chorale(capsys, "verify", program)
-    assert (done.code, "--spec" in done.stderr) == (2, True)
+    for command in ("verify", "lift"):
+        alone = chorale(capsys, command, program, "--json").document
+        assert (alone["ok"], alone["network"]) == (True, None)
+        assert "every pair of ranks is taken as connected" in alone["notices"][-1]["message"]
+    assert alone["predicted"] is None
     assert chorale(capsys, "verify", program, "--spec", "hypercube:3").code == 0
     assert chorale(capsys, "verify", program, "--spec", "ring:5").code == 1
     refused = chorale(capsys, "verify", schedule, "--spec", "hypercube:3")
