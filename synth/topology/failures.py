@@ -169,18 +169,21 @@ FailureKind = Literal["node", "link"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The loss of a compute node, or of all links between two nodes.
+    """The loss of a compute node, or of all links between two nodes or a part of them.
 
     names:  the node, or the two ends of the link, by id
     copies: number of failures equal to this one under the topology's symmetries, itself included
+    part:   of the link that is lost, such as 1/18 for one of 18 NVLinks; None for all of it
     """
 
     kind: FailureKind
     names: tuple[str, ...]
     copies: int
+    part: Fraction | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}={'-'.join(self.names)}"
+        part = "" if self.part is None else f";part={self.part}"
+        return f"{self.kind}={'-'.join(self.names)}{part}"
 
     def spec(self, topology: Topology) -> str:
         """Return the spec of what is left of `topology`."""
@@ -192,21 +195,54 @@ class Failure:
         if self.kind == "node":
             return check_topology(without(topology, self.names, (), spec))
         src, dst = self.names
+        if self.part is not None:
+            return scaled(topology, (LostLink(src, dst, one_way=False),), 1 - self.part, spec)
         return check_topology(without(topology, (), (LostLink(src, dst, one_way=False),), spec))
 
 
-def single_failures(topology: Topology) -> Iterator[Failure]:
+NVLINK, PLANE = "nvlink", "plane"
+"""Names of parts of links: one of the NVLinks that lead to an NVSwitch, one of two planes of a NIC."""
+
+
+def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
+    """Return which part of the link between two nodes `part` is, None if the link has no such part.
+
+    NVLinks carry 25 GB/s (generations 2 to 4) or 50 (generation 5, if a GPU has more than 18 times 25).
+    """
+    if isinstance(part, Fraction):
+        return part
+    kind = {NVLINK: "nvswitch", PLANE: "nic"}[part]
+    if not any(name.partition(":")[0] == kind for name in names):
+        return None
+    if part == PLANE:
+        return Fraction(1, 2)
+    index = {name: node for node, name in enumerate(topology.node_ids)}
+    links = topology.links
+    joined = (links.src == index[names[0]]) & (links.dst == index[names[1]])
+    bandwidth = sum((links.bandwidths[kind] for kind in links.bandwidth_class[joined].tolist()), Fraction(0))
+    each = 25 if bandwidth <= 18 * 25 else 50
+    return Fraction(each) / bandwidth if bandwidth > each else None
+
+
+def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
     """Yield the failures of one compute node, then those of one link, the first of each orbit of known symmetries.
 
-    Each known symmetry is checked before it is relied on. O(symmetries * links).
+    Then, for each of `parts`, the loss of that part of each link. Known symmetries are checked before they are used.
+    O(symmetries * links).
     """
     symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
     orbit = orbits(topology.node_count, symmetries)[: topology.compute_count]
     for node, copies in zip(*_firsts(orbit), strict=True):
         yield Failure("node", (topology.node_ids[node],), int(copies))
     low, high = _joined_pairs(topology)
+    links: list[tuple[tuple[str, ...], int]] = []
     for pair, copies in zip(*_firsts(_pair_orbits(low, high, symmetries, topology.node_count)), strict=True):
-        yield Failure("link", (topology.node_ids[low[pair]], topology.node_ids[high[pair]]), int(copies))
+        links.append(((topology.node_ids[low[pair]], topology.node_ids[high[pair]]), int(copies)))
+    yield from (Failure("link", names, copies) for names, copies in links)
+    for wanted in parts:
+        for names, copies in links:
+            if (part := part_of(topology, names, wanted)) is not None:
+                yield Failure("link", names, copies, part)
 
 
 def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, Topology, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
-_WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"
+_WITHOUT = "without(spec;node=K;link=A-B;link=A>B;part=p/q;…)"
 
 
 def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
@@ -34,20 +34,38 @@ def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
 
 
 def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """A degraded fabric: nodes and links are gone, survivors are renumbered in order."""
+    """A degraded fabric: nodes and links are gone, survivors are renumbered in order.
+
+    `part` after a link says which part of it is gone, such as `part=1/18` for one of 18 NVLinks of a GPU.
+    """
     inner = inner_plan(call, plan_of, f"write {_WITHOUT}")
     options = call.arguments[1:]
     require(bool(options), "without must be told what to remove", call, f"write {_WITHOUT}")
     nodes: list[str] = []
     links: list[LostLink] = []
+    partial: list[tuple[LostLink, Fraction]] = []
+    may_be_partial = False
     for option in options:
-        if not isinstance(option, Option) or option.key not in ("node", "link"):
-            raise InvalidInput("without takes node=K and link=A-B", str(option), f"write {_WITHOUT}")
+        if not isinstance(option, Option) or option.key not in ("node", "link", "part"):
+            raise InvalidInput("without takes node=K, link=A-B and part=p/q", str(option), f"write {_WITHOUT}")
         if option.key == "node":
             nodes.append(option.value)
-        else:
+        elif option.key == "link":
             links.append(read_link(option.value))
-    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: without(inner.build(), nodes, links, str(call)))
+        else:
+            require(may_be_partial, "part must follow the link that it is of", call, f"write {_WITHOUT}")
+            part = parse_rational(option.value, "the part of without")
+            require(0 < part < 1, "the part of a link that is gone must lie between 0 and 1", call, "write part=1/18")
+            partial.append((links.pop(), part))
+        may_be_partial = option.key == "link"
+
+    def build() -> Topology:
+        topology = inner.build()
+        for link, part in partial:
+            topology = scaled(topology, [link], 1 - part, str(call))
+        return without(topology, nodes, links, str(call)) if nodes or links else topology
+
+    return TopologyPlan(str(call), inner.nodes, inner.links, build)
 
 
 def inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPlan:

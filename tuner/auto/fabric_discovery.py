@@ -20,6 +20,7 @@ from chorale.tuner.files.topology_specs import load_topology
 EMULATED = "hypercube:3"
 """Eight ranks with three links each: small enough for two cores, and worth more than one ring."""
 
+WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
 
 Reader = Callable[[str, str], Topology]
@@ -33,6 +34,7 @@ class DiscoveredFabric:
     has_accelerators: whether its ranks are GPUs
     is_emulated: whether processes of this machine stand for its ranks, over links that are held to a rate
     skipped: what was tried and why it gave no network
+    writer: the command that writes the network to `WRITTEN`, None if its spec gives it
     """
 
     topology: Topology
@@ -40,6 +42,7 @@ class DiscoveredFabric:
     has_accelerators: bool = False
     is_emulated: bool = False
     skipped: tuple[str, ...] = ()
+    writer: str | None = None
 
 
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
@@ -53,14 +56,16 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
         return DiscoveredFabric(load_topology(spec), f"the spec {spec}", _are_gpus(spec))
     if dump is not None:
         network = read_network(dump, MachineOptions(model=model)).topology
-        return DiscoveredFabric(network, f"the file {dump}", has_accelerators=True)
+        writer = None if model is None else f"chorale topology import {dump} --model {model} -o {WRITTEN}"
+        return DiscoveredFabric(network, f"the file {dump}", has_accelerators=True, writer=writer)
     if (named := os.environ.get("NCCL_TOPO_DUMP_FILE")) and Path(named).is_file():
         return DiscoveredFabric(load_topology(f"file:{named}"), f"NCCL's dump {named}", has_accelerators=True)
     skipped: list[str] = []
     for command, reader, is_gpu in _tools():
         try:
             output = _output(command)
-            return DiscoveredFabric(reader(output, command[0]), " ".join(command), is_gpu, skipped=tuple(skipped))
+            network, writer = reader(output, command[0]), f"chorale auto -o {WRITTEN}"
+            return DiscoveredFabric(network, " ".join(command), is_gpu, skipped=tuple(skipped), writer=writer)
         except ChoraleError as error:
             skipped.append(f"{command[0]}: {error.value}")
         except (OSError, subprocess.SubprocessError) as error:

@@ -27,7 +27,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.auto.fabric_discovery import DiscoveredFabric
+from chorale.tuner.auto.fabric_discovery import WRITTEN, DiscoveredFabric
 from chorale.tuner.costs.library_graph import LibraryName, has_gpus
 from chorale.tuner.costs.library_model import (
     IN_SWITCH,
@@ -179,11 +179,12 @@ def _in_network(topology: Topology) -> dict[str, Any] | None:
 
 def next_commands(fabric: DiscoveredFabric) -> list[str]:
     """Return what to type next: keep the schedule as a program, then tune it on this fabric."""
-    spec = fabric.topology.spec
+    spec = fabric.topology.spec if fabric.writer is None else f"file:{WRITTEN}"
     quoted = f"'{spec}'" if set(spec) & set("();") else spec
     runner = "msccl" if fabric.has_accelerators else "local"
     tune = f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind={runner}"
-    return [f"chorale synth {quoted} --collective allreduce -o auto.parquet", tune]
+    first = [] if fabric.writer is None else [fabric.writer]
+    return [*first, f"chorale synth {quoted} --collective allreduce -o auto.parquet", tune]
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:

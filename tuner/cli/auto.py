@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,6 +81,7 @@ def auto(
         people.print(f"skipped {line}", markup=False)
     if output is not None:
         save_topology(fabric.topology, output)
+        fabric = replace(fabric, topology=replace(fabric.topology, spec=f"file:{output}"), writer=None)
     options = sized_options(fabric.topology, size, link_gbps)
     document, _ = roofline(fabric, budget, Home.from_environment().root, options)
     if output is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Annotated, cast, get_args
 
 import typer
@@ -16,6 +17,7 @@ from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_n
 from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
 from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
+from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import progress_bar, warn
@@ -224,6 +226,15 @@ def failures(
     collective: opt.CollectiveName = "allgather",
     k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
     root: opt.Root = 0,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part",
+            metavar="P",
+            help="Also for the loss of this part of each link: nvlink (one of those to an NVSwitch), "
+            "plane (one of two of a NIC), or such as 1/4; may be repeated.",
+        ),
+    ] = None,
     executor: opt.ExecutorName = "processes",
     workers: opt.Workers = None,
     output: Annotated[
@@ -241,7 +252,7 @@ def failures(
     method_named(method)
     if output is not None and not output.endswith(".csv"):
         raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
-    target = parse_collective(collective, root)
+    target, lost = parse_collective(collective, root), [_part(text) for text in parts or ()]
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
@@ -250,9 +261,19 @@ def failures(
         progress_bar(f"failures of {spec}") as progress,
         stages.stage("plans"),
     ):
-        plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress)
+        plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress, lost)
     document = bounds.failures_document(plans) | assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, bounds.failures_csv(document).encode())
     return Result(document, bounds.failures_table(document, topology.bandwidth_unit))
+
+
+def _part(text: str) -> str | Fraction:
+    """Return the part of links that an option names."""
+    if text in (NVLINK, PLANE):
+        return text
+    part = parse_rational(text, "--part")
+    if not 0 < part < 1:
+        raise InvalidInput("--part must lie between 0 and 1", text, "write 1/4, nvlink or plane")
+    return part

@@ -44,7 +44,6 @@ from chorale.tuner.files.program_files import is_program_file, network_to_judge_
 from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -362,13 +362,14 @@ def plan_failures(
     options: Options,
     executor: Executor,
     progress: Progress | None = None,
+    parts: Iterable[str | Fraction] = (),
 ) -> list[FailurePlan | NoPlan]:
     """Return a plan for `topology` as it is, then one for every single failure up to symmetry.
 
     One task of `executor` each, but for the network as it is; each verifies its schedule and checks its bound. Where
     that tells that processes would start for longer than they work, none are started.
     """
-    job, failures = _Job(topology, method, collective, options), list(single_failures(topology))
+    job, failures = _Job(topology, method, collective, options), list(single_failures(topology, parts))
     whole = _plan(job, None)
     is_quick = isinstance(whole, FailurePlan) and whole.seconds * len(failures) < _START_OF_PROCESSES_S
     at_work = SerialExecutor() if is_quick and executor.name == "processes" else executor

@@ -34,6 +34,7 @@ Cells = Mapping[Pair, str]
 MOST_NVLINKS = 18
 """Of a GPU. If its pairs show more in all, there is an NVSwitch, and each pair shows all links of a GPU."""
 
+_NVL72_GPUS, _GPUS_OF_A_TRAY = 72, 4
 _ASK_MODEL = "name the GPUs with --model, such as --model H100"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r|`")
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
@@ -41,6 +42,7 @@ _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
 )
 _NVIDIA_CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
+_NAME = re.compile(r"(?:GPU|NIC)\d+|[a-z]\w*\d\w*")
 _PERMISSIONS = {"OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 _NEAR = ("PIX", "PXB")
 _ON_ONE_CPU = (*_NEAR, "PHB", "NODE")
@@ -76,7 +78,7 @@ def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
 
     Raises InvalidInput for a text without a complete matrix, and for other matrices of the same tools.
     """
-    text = _ESCAPES.sub("", text)
+    text = _ESCAPES.sub("", text) + ("" if model is None else f"\nGPU {model}\n")
     chosen = None if model is None else model_called(model)
     return _amd_machine(text, chosen) if _is_amd(text) else _nvidia_machine(text, chosen)
 
@@ -86,8 +88,9 @@ def _nvidia_matrices(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     lines = _ESCAPES.sub("", text).splitlines()
     for number, line in enumerate(lines):
         words = re.sub(r"((?:GPU|NIC)\d+)CPU", r"\1 CPU", line).replace("|", " ").lstrip("> \t#").split()
+        words = words[words.index("GPU0") :] if "GPU0" in words else []  # logs have a time or a host before it
         names = words[: words.index("CPU")] if "CPU" in words else words
-        if names[:1] == ["GPU0"] and not any(map(_NVIDIA_CELL.fullmatch, names)) and not set(names) & _PERMISSIONS:
+        if names and all(map(_NAME.fullmatch, names)) and not any(map(_NVIDIA_CELL.fullmatch, names)):
             yield tuple(names), lines[number + 1 :]
 
 
@@ -128,7 +131,10 @@ def _incomplete(found: str) -> InvalidInput:
 
 
 def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
-    for names, lines in _nvidia_matrices(text):
+    found = [*_nvidia_matrices(text)]
+    if not found:
+        raise _incomplete("no line with the names of GPUs")
+    for names, lines in found:
         matrix = _matrix(names, lines)
         kinds = {cell for (a, b), cell in matrix.cells.items() if a != b}
         if not kinds & _PERMISSIONS:
@@ -165,7 +171,9 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
         Nic(str(number), matrix.devices[index], place[index], slot, None, name=_nic_name(text, matrix.devices[index]))
         for number, index in enumerate(nics)
     ]
-    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, facts=_model_fact(model, chosen))
+    is_tray = len(gpus) <= _GPUS_OF_A_TRAY and len(switched) == len(gpus) and re.search(r"\bGB[23]00\b", text)
+    facts, nvlink_gpus = _model_fact(model, chosen), _NVL72_GPUS if is_tray else 0
+    return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, nvlink_gpus=nvlink_gpus, facts=facts)
 
 
 def _only(models: Sequence[GpuModel], has_nvlink: bool) -> GpuModel | None:

@@ -35,6 +35,16 @@ def test_one_direction_may_be_all_there_is():
     assert len(both.links) == 20 - 2
 
 
+def test_a_part_of_a_link_may_be_lost():
+    """One of 18 NVLinks of a GPU, while another GPU is lost altogether."""
+    left = parse_topology("without(h100:1;node=0;link=0.1-nvswitch:0;part=1/18)")
+    rates = {left.node_ids[link.src]: link.bandwidth for link in left.links if link.dst == left.compute_count}
+    assert (left.compute_count, rates["0.1"], rates["0.2"]) == (7, 17 * 25, 18 * 25)
+    for spec in ("without(h100:1;part=1/2)", "without(h100:1;link=0.1-nvswitch:0;part=1)"):
+        with pytest.raises(InvalidInput, match=r"part .*must"):
+            parse_topology(spec)
+
+
 def test_names_refer_to_the_inner_network():
     once = parse_topology("without(complete:5;node=1;node=2)")
     twice = parse_topology("without(without(complete:5;node=1);node=1)")

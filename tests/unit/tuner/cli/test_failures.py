@@ -37,6 +37,13 @@ def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys):
     assert all("path" in row["reason"] for row in found["failures"])
 
 
+def test_parts_of_links_are_planned_and_priced(capsys):
+    document = chorale(capsys, "failures", "h100:1", "--part", "nvlink", "--part", "1/4", "--json").document
+    costs = {row["failure"]: row["slowdown"] for row in document["failures"]}
+    assert costs["link=0.0-nvswitch:0;part=1/18"] == "18/17"
+    assert costs["link=0.0-nvswitch:0;part=1/4"] == "4/3"
+
+
 def test_the_table_names_the_fabric_as_it_is_first(capsys):
     done = chorale(capsys, "failures", "torus:3x3", "--method", "bfb", "--executor", "serial")
     assert done.code == 0

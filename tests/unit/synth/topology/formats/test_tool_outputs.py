@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -72,6 +73,81 @@ def test_gpus_on_pci_express() -> None:
     two_sockets = from_gpu_matrix("\n".join(["GPU0 GPU1 GPU2 GPU3", *rows]), "a")
     assert ("cpu:0.0", "cpu:0.1") in rates(two_sockets)
     assert ("0.3", "cpu:0.1") in rates(two_sockets)
+
+
+V100 = """        GPU0    GPU1    GPU2    mlx5_0  CPU Affinity
+GPU0     X      NV1     NV2     PIX     0-19,40-59
+GPU1    NV1      X      NV1     SYS     20-39
+GPU2    NV2     NV1      X      SYS     20-39
+mlx5_0  PIX     SYS     SYS      X
+"""
+PAIR = "\tGPU0\tGPU1\tNIC0CPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\tPXB\t0-31\t0\nGPU1\tNV4\t X \tSYS\t0-31\t0\n"
+THREE = "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tNV18\tNV18\nGPU1\tNV18\tX\tNV18\nGPU2\tNV18\tNV18\tX\n"
+PERMISSIONS = " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        (V100, 25, 50),
+        ("\n".join(f"> {line}" for line in V100.splitlines()), 25, 50),
+        ("\n".join(f"[10:00:00] host1: {line}" for line in V100.splitlines()), 25, 50),
+        (f"GPU 0: NVIDIA GeForce RTX 3090\n{PAIR}", 56.25, None),
+        (f"GPU 0: NVIDIA A40\n\x1b[4m{PAIR.splitlines()[0]}\x1b[0m\n" + PAIR.partition("\n")[2], 56.25, None),
+        (f"GPU 0: NVIDIA A30\n{PERMISSIONS}{PAIR}", 100, None),
+        (f"NVIDIA H20\n{THREE}", 450, 450),
+        (f"| 0  NVIDIA GB200  On |\n{THREE}", 900, 900),
+    ],
+)
+def test_matrices_in_reports_have_the_rates_of_the_model_named_there(text, first, second):
+    assert is_gpu_matrix(text)
+    topology = from_gpu_matrix(text, "a")
+    found = rates(topology)
+    ends = ("nvswitch:0", "nvswitch:0") if topology.switch_count else ("0.1", "0.2")
+    assert [found.get(("0.0", end)) for end in ends] == [first, second]
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize(("model", "rate"), [(None, 64), ("MI355X", Fraction("76.8")), ("MI300A", 128)])
+def test_amd_smi_as_json_of_both_kinds(links, model, rate):
+    def cells(gpu: int) -> dict[str, object]:
+        others = [other for other in range(4) if other != gpu]
+        if links:
+            known = {"weight": 15, "link_type": "XGMI", "num_hops": 1, "bandwidth": "50000-50000"}
+            return {"gpu": gpu, "links": [{"gpu": other} | known for other in others]}
+        tables = {"weight": 15, "hops": 1, "link_type": "XGMI"}
+        return {"gpu": gpu} | {name: {f"gpu_{other}": cell for other in others} for name, cell in tables.items()}
+
+    topology = from_gpu_matrix(json.dumps([cells(gpu) for gpu in range(4)]), "a", model)
+    assert (topology.compute_count, set(rates(topology).values())) == (4, {rate})
+    assert topology.is_guessed() is (model is None)
+
+
+def test_rocm_smi_as_json() -> None:
+    pairs = [(a, b) for a in range(4) for b in range(a)]
+    what = {"Weight": "40", "Hops": "2", "Link type": "PCIE"}
+    system = {
+        f"(Topology) {name} between DRM devices {b} and {a}": cell for a, b in pairs for name, cell in what.items()
+    }
+    topology = from_bytes(json.dumps({"system": system}).encode(), "file:smi.json")
+    assert (topology.compute_count, topology.switch_count) == (4, 1)
+
+
+def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
+    lines = ['Switch\t36 "S-aa"\t\t# "leaf" base port 0 lid 1 lmc 0']
+    names = {"b1": "gpu1 mlx5_0", "b2": "gpu2 mlx5_0", "b3": "skyway-gw1 mlx5_0", "b4": "gpu3 mlx5_0"}
+    lines += [
+        f'[{port}]\t"H-{guid}"[1](1)\t\t# "{name}" lid 1 4xHDR' for port, (guid, name) in enumerate(names.items(), 1)
+    ]
+    lines += ['[9]\t"R-c1"[1](1)\t\t# "router" lid 9 4xHDR', 'Rt\t2 "R-c1"\t\t# "router"']
+    lines += [f'Ca\t1 "H-{guid}"\t\t# "{name}"' for guid, name in names.items()]
+    fabric = read_fabric("\n".join(lines))
+    topology = fabric.topology("a")
+    assert topology.node_ids == ("gpu1", "gpu2", "gpu3", "S_aa")
+    assert any("skyway_gw1" in fact.value and fact.source == "guess" for fact in topology.assumptions)
+    assert fabric.topology("a", ("gpu3", "gpu1")).node_ids[:2] == ("gpu3", "gpu1")
+    with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric; got gpu9"):
+        fabric.topology("a", ("gpu9",))
 
 
 def test_a_mesh_of_xgmi() -> None:
