@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.matrix import (
@@ -69,7 +68,7 @@ def _exponent(text: str) -> float:
     return exponent
 
 
-def _rows(path: str) -> Sequence[Any] | NDArray[Any]:
+def _rows(path: str) -> list[Any]:
     content = read_file(path, MAX_BYTES)
     try:
         if Path(path).suffix.lower() == ".npy":
@@ -94,7 +93,7 @@ def _text_rows(text: str) -> list[list[str]]:
     return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines if line]
 
 
-def _whole(rows: Any) -> Any:
+def _whole(rows: Any) -> list[Any]:
     """Return `rows` with numbers in the same proportions that are whole."""
     if not isinstance(rows, list):
         raise ValueError("a single number")
@@ -122,4 +121,5 @@ def _number(cell: Any) -> Fraction:
         raise ValueError(f"{text[:40]!r}, which is no amount")
     unit = (match[3] or "").upper()
     base = 1000 if unit and (match[4] or "").upper() == "B" else 1024
-    return Fraction(match[1] + (match[2] or "")) * base ** " KMGT".index(unit or " ")
+    power: int = base ** " KMGT".index(unit or " ")
+    return Fraction(match[1] + (match[2] or "")) * power

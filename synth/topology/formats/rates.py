@@ -244,7 +244,7 @@ GPU_MODELS = (
     GpuModel(r"T4|TITAN V", "T4", 75, 0, 3),
     GpuModel(r"MI35[05]X?", "MI355X", "gfx950", 1, 5),
     GpuModel(r"MI300A", "MI300A", "gfx942", 2, 5),
-    GpuModel(r"MI3(?:00|08|25)X?", "MI300X", "gfx942", 1, 5),
+    GpuModel(r"MI3(?:00|08|25)X?(?!A)", "MI300X", "gfx942", 1, 5),
     GpuModel(r"MI2[15]0X?|gfx90a", "MI250X", "gfx90a", 0, 4),
     GpuModel(r"MI100|gfx908", "MI100", "gfx908", 1, 4),
     GpuModel(r"MI[56]0|gfx906", "MI60", "gfx906", 1, 4),
