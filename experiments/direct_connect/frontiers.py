@@ -9,9 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from chorale.experiments.direct_connect.plots import plot_all_sizes, plot_frontiers, plot_kinds
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
 from chorale.experiments.framework.comparison import PublishedRow, digits_of, published, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import panel_grid
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
@@ -19,15 +24,114 @@ from chorale.synth.finder.find import FrontierPoint, find
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
+from chorale.tuner.plots.charts import write_figure
+
+_SHOWN = 5
+"""Kinds with a colour of their own; the rare ones share one."""
+_LEFT_OUT = 0.04
+"""Part of the sizes, the smallest, whose short times would flatten all others."""
+
+
+def plot_kinds(panels: Mapping[str, Sequence[Row]], beside: Mapping[str, str], path: Path) -> None:
+    """Write a panel for each title to `path` (.png, .svg or .pdf).
+
+    The rows of a panel have `kind` and `curve` and are sorted by frequency; `beside` gives the colours of kinds that
+    are drawn as fine dots for comparison.
+    """
+    figure = Figure(figsize=(6.4 * len(panels), 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        _draw_kinds(axes, [row for row in rows if row["kind"] not in beside])
+        for row in rows:
+            if row["kind"] in beside:
+                style = {"color": beside[row["kind"]], "linestyle": "", "marker": ".", "markersize": 1.5}
+                axes.plot(*zip(*row["curve"], strict=True), **style, label=row["kind"])
+        lines = sorted(point[1] for row in rows for point in row["curve"])
+        axes.set(title=title, xlabel="N", ylabel="allreduce in us", ylim=(lines[int(_LEFT_OUT * len(lines))], None))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small", markerscale=2)
+    write_figure(figure, path, "kinds")
+
+
+def _draw_kinds(axes: Axes, rows: Sequence[Row]) -> None:
+    rest = [tuple(point) for row in rows[_SHOWN:] for point in row["curve"]]
+    groups = {row["kind"]: row["curve"] for row in rows[:_SHOWN]} | ({"others": rest} if rest else {})
+    for name, points in groups.items():
+        axes.plot(
+            *zip(*points, strict=True),
+            marker="o",
+            markersize=2.5,
+            linestyle="",
+            label=f"{name} ({len(points)})",
+            zorder=3,
+        )
+
+
+_STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
+
+
+def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
+    """Write one panel for each number of nodes to `path` (.png, .svg or .pdf). The same rows give the same bytes."""
+    sizes = sorted({row["nodes"] for row in rows})
+    figure, panels = panel_grid(len(sizes), min(3, len(sizes)), (4, 3))
+    for axes, nodes in zip(panels, sizes, strict=True):
+        _draw_frontier(axes, [row for row in rows if row["nodes"] == nodes])
+        axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
+    panels[0].legend(loc="upper right")
+    write_figure(figure, path, "frontiers")
+
+
+def _draw_frontier(axes: Axes, rows: Sequence[Row]) -> None:
+    for whose, (colour, marker) in _STYLES.items():
+        points = [(row["steps"], float(Fraction(row["bandwidth_factor"]))) for row in rows if row["whose"] == whose]
+        steps, factors = zip(*points, strict=True)
+        axes.step(steps, factors, where="post", color=colour, linewidth=1)
+        axes.scatter(steps, factors, color=colour, marker=marker, label=whose, zorder=3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
+_ROOM = 1.03
+"""Printed points that are far slower than the fastest are left out of the picture."""
+
+
+def plot_all_sizes(rows: Sequence[Row], workloads: Sequence[str], path: Path) -> None:
+    """Write for each of `workloads` the times over the numbers of nodes, and below what is gained."""
+    figure = Figure(figsize=(6.4 * len(workloads), 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, len(workloads), sharex=True, height_ratios=(2, 1), squeeze=False)
+    for name, (times, gains) in zip(workloads, panels.T, strict=True):
+        points = [point for row in rows if "curves" in row for point in row["curves"][name]]
+        printed = [(row["nodes"], row["us"][name]) for row in rows if "us" in row]
+        nodes, own, paper, least = zip(*points, strict=True)
+        times.plot(nodes, paper, ".", markersize=3, color="tab:orange", label="the paper's bases")
+        times.plot(nodes, own, ".", markersize=3, color="tab:blue", label="all bases")
+        times.plot(nodes, least, "-", linewidth=1, color="black", label="no network is faster")
+        times.plot(*zip(*printed, strict=True), "x", color="tab:red", label="printed points")
+        times.set_ylim(min(least) / _ROOM, max(paper) * _ROOM)
+        times.grid(alpha=0.3)
+        times.legend()
+        times.set(title=f"allreduce of {name}", ylabel="us")
+        _draw_gains(gains, points)
+    write_figure(figure, path, "all-sizes")
+
+
+def _draw_gains(axes: Axes, points: Sequence[Sequence[float]]) -> None:
+    gains = [(nodes, paper / own - 1) for nodes, own, paper, _ in points]
+    axes.plot(*zip(*gains, strict=True), ".", markersize=3, color="tab:blue")
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set(xlabel="nodes", ylabel="faster than the paper's bases")
+    axes.grid(alpha=0.3)
+
 
 NODES = (32, 64, 128, 256, 512, 1024)
-FINDER_FRONTIER_DEGREE = 4
+DEGREE = 4
 _QUICK_NODES = 256
 
 
 def _rows(nodes: int) -> list[Row]:
     """Return our frontier, every row of it synthesized and verified, then the printed one, which it must cover."""
-    query = FinderQuery(nodes, FINDER_FRONTIER_DEGREE)
+    query = FinderQuery(nodes, DEGREE)
     ours = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     theirs = [row for row in published("7").rows if row.nodes == nodes and not row.is_bound]
     return [*(_ours(finding, query, theirs) for finding in ours), *(_theirs(row, ours) for row in theirs)]
@@ -139,9 +243,9 @@ def _candidate(document: Mapping[str, Any]) -> TopologyCandidate:
     )
 
 
-FIGURE_15_DEGREE, _LARGEST, _QUICK_STRIDE = 4, 2000, 13
-_SMALLEST = FIGURE_15_DEGREE + 2
-FIGURE_15_WORKLOADS: Mapping[str, Workload] = {
+LARGEST, _QUICK_STRIDE = 2000, 13
+_SMALLEST = DEGREE + 2
+WORKLOADS: Mapping[str, Workload] = {
     f"{megabytes} MB": Workload(Fraction(10), megabytes * 10**6, Fraction(100)) for megabytes in (1, 100)
 }
 _MOST_POPULAR = {"1 MB": "GenKautz", "100 MB": "Circulant"}
@@ -172,14 +276,14 @@ def _letters(tree: SpecTree | Number | Option) -> set[str]:
 def _figure_15_frontiers(case: tuple[bool, int, int]) -> list[Any]:
     bidirectional, largest, stride = case
     return find_frontiers(
-        FinderQuery(nodes, FIGURE_15_DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, largest + 1, stride)
+        FinderQuery(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, largest + 1, stride)
     )
 
 
 def _figure_15_conclude(parts: Sequence[Any]) -> list[Row]:
     one_way, two_way = map(frontiers_of, parts)
     rows: list[Row] = []
-    for name, workload in FIGURE_15_WORKLOADS.items():
+    for name, workload in WORKLOADS.items():
         kinds = _rows_of_kinds(name, workload, one_way)
         both_ways = [(nodes, workload.best(frontier)) for nodes, frontier in two_way.items()]
         bound = [[nodes, _bound_us(workload, nodes)] for nodes in one_way]
@@ -213,10 +317,8 @@ def _figure_15_row(name: str, kind: str, workload: Workload, chosen: Sequence[tu
 
 def _bound_us(workload: Workload, nodes: int) -> float:
     """Return what no network of this size and degree can beat."""
-    per_factor_us = Fraction(8 * workload.size_bytes, 1000) / workload.bandwidth_gbps
-    return float(
-        2 * (least_steps(nodes, FIGURE_15_DEGREE) * workload.alpha_us + least_bandwidth_factor(nodes) * per_factor_us)
-    )
+    least = least_steps(nodes, DEGREE) * workload.alpha_us + least_bandwidth_factor(nodes) * _us_per_factor(workload)
+    return float(2 * least)
 
 
 def _row_of_bound(name: str, bound: Sequence[Sequence[float]], frontiers: Frontiers, workload: Workload) -> Row:
@@ -242,7 +344,7 @@ def _finding(name: str, kinds: Sequence[Row]) -> Row:
 
 
 def _figure_15_plot(rows: Sequence[Row], path: Path) -> None:
-    panels = {name: [row for row in rows if row["size"] == name and "curve" in row] for name in FIGURE_15_WORKLOADS}
+    panels = {name: [row for row in rows if row["size"] == name and "curve" in row] for name in WORKLOADS}
     plot_kinds(panels, {_BIDIRECTIONAL: "0.6", _BOUND: "black"}, path)
 
 
@@ -256,31 +358,22 @@ FIGURE_15 = Experiment(
         Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
         "finding, reason",
     ),
-    cases=[(False, _LARGEST, 1), (True, _LARGEST, 1)],  # bidirectional, most nodes, distance between sizes
-    quick=[(False, _LARGEST, _QUICK_STRIDE), (True, _LARGEST, _QUICK_STRIDE)],
+    cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, most nodes, distance between sizes
+    quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_conclude,
     plot=_figure_15_plot,
 )
 
 
-FRONTIER_ALL_DEGREE, SMALLEST, LARGEST, QUICK_LARGEST = 4, 5, 2000, 300
-ALPHA_US, NODE_GBPS = 10, 100
-FRONTIER_ALL_WORKLOADS: Mapping[str, Workload] = {
-    name: Workload(Fraction(ALPHA_US), size_bytes, Fraction(NODE_GBPS))
-    for name, size_bytes in (("1 MB", 10**6), ("100 MB", 10**8))
-}
-"""Of figure 15: an allreduce of 2 (T_L + T_B)."""
-
+SMALLEST, QUICK_LARGEST = 5, 300
 _OURS: BaseSet = "all"
 _PAPERS: BaseSet = "paper"
 
 
 def _frontier_all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
     bases, largest = case
-    return find_frontiers(
-        FinderQuery(nodes, FRONTIER_ALL_DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1)
-    )
+    return find_frontiers(FinderQuery(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1))
 
 
 def _frontier_all_conclude(parts: Sequence[Any]) -> list[Row]:
@@ -301,20 +394,15 @@ def _rows_by_size(ours: Frontiers, theirs: Frontiers) -> Iterator[Row]:
 def _frontier_all_row(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
     ahead = [nodes for nodes in sizes if _is_ahead(ours[nodes], theirs[nodes])]
     behind = [nodes for nodes in sizes if not _covers_all(ours[nodes], theirs[nodes])]
-    curves = {
-        name: [_times(nodes, workload, ours, theirs) for nodes in sizes]
-        for name, workload in FRONTIER_ALL_WORKLOADS.items()
-    }
+    curves = {name: [_times(nodes, workload, ours, theirs) for nodes in sizes] for name, workload in WORKLOADS.items()}
     gains = {name: [(paper / own - 1, nodes) for nodes, own, paper, _ in curve] for name, curve in curves.items()}
     return {
         "nodes": sizes[-1],
-        "spec": f"{sizes[0]} to {sizes[-1]} nodes, degree {FRONTIER_ALL_DEGREE}",
+        "spec": f"{sizes[0]} to {sizes[-1]} nodes, degree {DEGREE}",
         "sizes": len(sizes),
         "points": sum(len(ours[nodes]) for nodes in sizes),
         "bandwidth_optimal": sum(ours[nodes][-1].is_bandwidth_optimal for nodes in sizes),
-        "fewest_steps": sum(
-            ours[nodes][0].steps == FinderQuery(nodes, FRONTIER_ALL_DEGREE).least_steps for nodes in sizes
-        ),
+        "fewest_steps": sum(ours[nodes][0].steps == FinderQuery(nodes, DEGREE).least_steps for nodes in sizes),
         "ahead": len(ahead),
         "behind": behind,
         "mean_gain": {name: sum(gain for gain, _ in of_sizes) / len(sizes) for name, of_sizes in gains.items()},
@@ -327,12 +415,8 @@ def _frontier_all_row(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
 
 def _times(nodes: int, workload: Workload, ours: Frontiers, theirs: Frontiers) -> tuple[int, float, float, float]:
     """Return nodes and microseconds: the fastest of ours, of the paper's bases, and what no network can beat."""
-    query = FinderQuery(nodes, FRONTIER_ALL_DEGREE)
-    own, paper = (
-        float(min(workload.time_us(candidate) for candidate in frontiers[nodes])) for frontiers in (ours, theirs)
-    )
-    least = 2 * (query.least_steps * workload.alpha_us + query.least_bandwidth_factor * _us_per_factor(workload))
-    return nodes, own, paper, float(least)
+    own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
+    return nodes, own, paper, _bound_us(workload, nodes)
 
 
 def _us_per_factor(workload: Workload) -> Fraction:
@@ -364,7 +448,7 @@ def _printed_row(row: PublishedRow, ours: Frontier) -> Row:
         "topology": row.topology,
         "printed": {"steps": steps, "bandwidth_factor": row.printed["bandwidth_factor"]},
         "ours": {"steps": best.steps, "bandwidth_factor": str(best.bandwidth_factor)} if best else None,
-        "us": {name: float(_printed_us(row, workload)) for name, workload in FRONTIER_ALL_WORKLOADS.items()},
+        "us": {name: float(_printed_us(row, workload)) for name, workload in WORKLOADS.items()},
         "verdict": "better" if better else "match" if covers else "not reached",
         "reason": None if covers else "nothing of ours is as good",
         "holds": bool(covers),
@@ -377,7 +461,7 @@ def _printed_us(row: PublishedRow, workload: Workload) -> Fraction:
 
 
 def _frontier_all_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_all_sizes(rows, tuple(FRONTIER_ALL_WORKLOADS), path)
+    plot_all_sizes(rows, tuple(WORKLOADS), path)
 
 
 def _gain(row: Row, name: str) -> str:

@@ -9,8 +9,7 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
-from chorale.experiments.job_demo.demo import Demo, Kind
-from chorale.experiments.job_demo.picture import step_picture
+from chorale.experiments.job_demo.demo import Demo, Kind, step_picture
 from chorale.runners.fabric.fabric import take_down
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.runners.measurement.machine import exclusive, machine_lock

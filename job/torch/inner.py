@@ -93,17 +93,14 @@ class InnerCalls:
         return getattr(self._group, name)
 
     def allreduce(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.all_reduce."""
         call = lambda dense: self._group.allreduce(dense, options)  # noqa: E731
         return self._reduced(call, tensors, tensors, options)
 
     def allreduce_coalesced(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.all_reduce_coalesced."""
         call = lambda dense: self._group.allreduce_coalesced(dense, options)  # noqa: E731
         return self._reduced(call, tensors, tensors, options)
 
     def broadcast(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.broadcast."""
         return self._copied(lambda dense: self._group.broadcast(dense, options), tensors, tensors, options)
 
     def reduce(self, tensors: Any, options: Any) -> Any:
@@ -112,7 +109,6 @@ class InnerCalls:
         return self._reduced(lambda dense: self._group.reduce(dense, options), tensors, changed, options)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, *options: Any, **more: Any) -> Any:
-        """See torch.distributed.reduce_scatter."""
         call = lambda dense: self._group.reduce_scatter(dense, inputs, *options, **more)  # noqa: E731
         return self._reduced(call, outputs, outputs, *options)
 
@@ -121,12 +117,10 @@ class InnerCalls:
         return self._reduced(call, [output], [output], options)
 
     def alltoall_base(self, output: Any, source: Any, *rest: Any, **more: Any) -> Any:
-        """See torch.distributed.all_to_all_single."""
         call = lambda dense: self._group.alltoall_base(*dense, *rest, **more)  # noqa: E731
         return self._copied(call, [output, source], [output], rest[-1] if len(rest) > 2 else None)
 
     def scatter(self, outputs: Any, inputs: Any, *options: Any, **more: Any) -> Any:
-        """See torch.distributed.scatter."""
         call = lambda dense: self._group.scatter(dense, inputs, *options, **more)  # noqa: E731
         return self._copied(call, outputs, outputs, *options)
 

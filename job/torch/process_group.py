@@ -1,7 +1,8 @@
 """The process group: what torch calls, sorted into runs of programs and calls of the inner group.
 
 torch reaches a group in Python through a C++ class that calls a method of its own while it holds Python's lock where
-Python has none, so all methods of that class are here. Some have two names: torch renamed them in 2.13.
+Python has none, so all methods of that class are here, for the functions of torch.distributed of nearly
+the same names. Some have two names: torch renamed them in 2.13.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ class ChoraleGroup(DelegatingGroup):
         self._at_end = at_end
 
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.all_reduce."""
         tensors, options = _usual(tensors, opts, more, c10d.AllreduceOptions, "reduceOp")
         operation = reduce_operation(options.reduceOp)
         if len(tensors) == 1:
@@ -50,7 +50,6 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allreduce(tensors, options)
 
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.broadcast."""
         tensors, options = _usual(tensors, opts, more, c10d.BroadcastOptions, "rootRank")
         if len(tensors) == 1:
             work = self._one("broadcast", options.rootRank, tensors[0], ReduceOp.SUM, options)
@@ -59,7 +58,6 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.broadcast(tensors, options)
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.reduce."""
         tensors, options = _usual(tensors, opts, more, c10d.ReduceOptions, "rootRank")
         operation, root = reduce_operation(options.reduceOp), options.rootRank
         if len(tensors) == 1:
@@ -71,7 +69,6 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.reduce(tensors, options)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.all_gather."""
         if _plain(outputs, inputs) and len(inputs) == 1 and len(outputs[0]) == self._ranks:
             parts, source = outputs[0], inputs[0]
             if not same_sizes(parts, source):
@@ -81,7 +78,6 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *_given(opts), **more)
 
     def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_gather_into_tensor."""
         if output.numel() != source.numel() * self._ranks or output.dtype != source.dtype:
             self._refuse(Fallback.SHAPE, "allgather", output, output.nbytes)
         elif (work := self._gather(lambda: into("allgather", output, source), source, opts)) is not None:
@@ -92,7 +88,6 @@ class ChoraleGroup(DelegatingGroup):
         return self.all_gather_single(output, source, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.reduce_scatter."""
         if _plain(inputs, outputs) and len(outputs) == 1 and len(inputs[0]) == self._ranks and not more:
             output, parts = outputs[0], inputs[0]
             operation = _operation(opts)
@@ -105,7 +100,6 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.reduce_scatter(outputs, inputs, *_given(opts), **more)
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        """See torch.distributed.reduce_scatter_tensor."""
         operation = _operation(opts)
         if output.numel() * self._ranks != source.numel() or output.dtype != source.dtype:
             self._refuse(Fallback.SHAPE, "reduce_scatter", source, source.nbytes)
@@ -133,11 +127,9 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.alltoall_base(output, source, output_splits, input_splits, *_given(opts), **more)
 
     def alltoall_base(self, *arguments: Any, **more: Any) -> Any:
-        """See all_to_all_single."""
         return self.all_to_all_single(*arguments, **more)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_reduce_coalesced."""
         options = opts or c10d.AllreduceCoalescedOptions()
         operation = reduce_operation(options.reduceOp)
         works = [self._one("allreduce", None, tensor, operation) for tensor in tensors]
@@ -145,11 +137,9 @@ class ChoraleGroup(DelegatingGroup):
         return _together(works, rest and self._inner.allreduce_coalesced(rest, options), tensors)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See all_gather_single, for several tensors."""
         return self._each(self.all_gather_single, outputs, inputs, opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See all_gather_single, for several tensors."""
         return self._each(self.all_gather_single, outputs, inputs, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -159,11 +149,9 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks(works, outputs)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See reduce_scatter_single, for several tensors."""
         return self._each(self.reduce_scatter_single, outputs, inputs, opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See reduce_scatter_single, for several tensors."""
         return self._each(self.reduce_scatter_single, outputs, inputs, opts)
 
     def shutdown(self) -> None:

@@ -31,7 +31,6 @@ class RecordingGroup(ChoraleGroup):
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce(self, tensors: Any, *arguments: Any, **more: Any) -> Any:
-        """See torch.distributed.all_reduce."""
         first = tensors[0] if isinstance(tensors, list | tuple) else tensors
         return self._counted("allreduce", None, first, 1, super().allreduce, tensors, *arguments, **more)
 
@@ -41,35 +40,28 @@ class RecordingGroup(ChoraleGroup):
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
 
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.broadcast."""
         first = tensors[0] if isinstance(tensors, list | tuple) else tensors
         return self._counted("broadcast", _root(opts, more), first, 1, super().broadcast, tensors, opts, **more)
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        """See torch.distributed.reduce."""
         first = tensors[0] if isinstance(tensors, list | tuple) else tensors
         return self._counted("reduce", _root(opts, more), first, 1, super().reduce, tensors, opts, **more)
 
     def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_gather_into_tensor."""
         return self._counted("allgather", None, output, 1, super().all_gather_single, output, source, opts)
 
     def allgather(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
-        """See torch.distributed.all_gather."""
         call = super().allgather
         return self._counted("allgather", None, inputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        """See torch.distributed.reduce_scatter_tensor."""
         return self._counted("reduce_scatter", None, source, 1, super().reduce_scatter_single, output, source, opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
-        """See torch.distributed.reduce_scatter."""
         call = super().reduce_scatter
         return self._counted("reduce_scatter", None, outputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
 
     def all_to_all_single(self, output: Any, source: Any, *arguments: Any, **more: Any) -> Any:
-        """See torch.distributed.all_to_all_single."""
         return self._counted("alltoall", None, source, 1, super().all_to_all_single, output, source, *arguments, **more)
 
     def _counted(

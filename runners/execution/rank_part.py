@@ -31,8 +31,7 @@ from chorale.runners.api.elements import (
 )
 from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work, encode_rank
 from chorale.runners.plans.encoding import encode_plan
-from chorale.runners.plans.library import PlanError
-from chorale.runners.plans.rank_plans import PlanBuffers, RankPlans
+from chorale.runners.plans.rank_plans import PlanBuffers, PlanError, RankPlans
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.programs.plans.plan import ExecutionPlan

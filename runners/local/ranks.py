@@ -36,7 +36,7 @@ from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.local.network_target import network_target
 from chorale.runners.local.rank import NETWORK
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.plans.library import plan_library
+from chorale.runners.plans.rank_plans import plan_library
 from chorale.runners.process_launch.processes import FABRIC, LOOPBACK, rank_environment
 from chorale.synth.errors import Unavailable
 from chorale.synth.names import unknown_name

@@ -34,8 +34,7 @@ from chorale.runners.execution.rounds import (
 from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, native_code, placement_of
 from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
-from chorale.runners.plans.facts import plan_facts
-from chorale.runners.plans.library import plan_library
+from chorale.runners.plans.rank_plans import plan_facts, plan_library
 from chorale.runners.process_launch.processes import LOOPBACK
 from chorale.runners.process_launch.slurm import node_facts
 from chorale.synth.collective import ALLREDUCE

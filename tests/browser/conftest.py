@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from chorale.runners.ray.http_server import HttpServer
+from chorale.runners.ray.serve import HttpServer
 from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import local_token
 from tests.browser.local_service import ThreadLaunches, local_api

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from chorale.experiments.job_demo.demo import Measured, Training, build_programs, make_table, part, size_rows
-from chorale.experiments.job_demo.picture import step_picture
+from chorale.experiments.job_demo.demo import (
+    Measured,
+    Training,
+    build_programs,
+    make_table,
+    part,
+    size_rows,
+    step_picture,
+)
 from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.synth.topology.spec import parse_topology
 

@@ -26,7 +26,7 @@ from chorale.experiments.swing.curves import (
     median_gain,
     min_gain,
 )
-from chorale.experiments.swing.plots import _first_of_another_variant
+from chorale.experiments.swing.figures import _first_of_another_variant
 
 SMALL = "swing-figure-9"
 FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from chorale.runners.ray import http_server
-from chorale.runners.ray.http_server import HttpServer
+from chorale.runners.ray.serve import HttpServer
 
 
 class Application:
