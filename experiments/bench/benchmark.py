@@ -26,6 +26,11 @@ class BenchmarkOutcome:
     seconds: Mapping[str, float]
     peak_mb: float | None = None
 
+    @staticmethod
+    def of(facts: Mapping[str, Any], seconds: Mapping[str, float]) -> BenchmarkOutcome:
+        """Return the outcome of what took the seconds `ours`, beside the seconds `reference`."""
+        return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:

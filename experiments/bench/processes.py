@@ -1,7 +1,9 @@
-"""A command in a process of its own, and what it costs."""
+"""Whole commands in processes of their own: beside limits, and on small networks beside an idle Python."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import resource
@@ -11,8 +13,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome, limits_of
 from chorale.synth.errors import CheckFailed
 
 COMMAND = (
@@ -80,3 +84,123 @@ def _peak_mb(status: str) -> float | None:
 def _text(stream: IO[str]) -> str:
     stream.seek(0)
     return stream.read()
+
+
+_LOWER = "lower "
+"""Begins a case that reads lower METHOD COLLECTIVE SPEC TARGET: the schedule is made and kept before the command."""
+
+
+def run_command(case: str) -> BenchmarkOutcome:
+    """Run the command, of which `case` is the line without `chorale`, in a data folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "CHORALE_HOME": folder}
+        output = Path(folder) / "output"
+        words = _lower_words(case, output, environment) if case.startswith(_LOWER) else [*case.split(), "--json"]
+        cost = cost_of(words, environment=environment)
+        facts = _facts(json.loads(cost.output))
+        if output.exists():
+            facts |= {"bytes": output.stat().st_size, "sha256": _digest(output)}
+    limit_s = limits_of("commands")[case].seconds
+    seconds = {"processor": cost.processor_s, "passed": cost.passed_s, "limit": limit_s}
+    return BenchmarkOutcome(facts, limit_s / min(cost.processor_s, cost.passed_s), seconds, cost.peak_mb)
+
+
+def _lower_words(case: str, output: Path, environment: Mapping[str, str]) -> list[str]:
+    """Write the schedule of a case into a file; return the command that lowers it."""
+    _, method, collective, spec, target = case.split()
+    schedule = str(output.with_name("schedule.parquet"))
+    cost_of(["synth", method, spec, "--collective", collective, "-o", schedule], environment=environment)
+    return ["lower", schedule, "--target", target, "-o", str(output), "--json"]
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of what a command prints what is the same on every machine."""
+    if "optimality" in document:
+        return {"id": document["schedule"]["id"], "gap": document["optimality"]["gap"]}
+    if "frontier" in document:
+        ends = [[row["steps"], row["bandwidth_factor"]] for row in document["frontier"]]
+        return {"steps_and_bandwidth": ends, "left_out": document["left_out"]}
+    if "failures" in document:
+        return {"failures": len(document["failures"]), "without_plan": document["without_plan"]}
+    if "upper" in document:
+        return {"within_half_a_percent": document["upper"] <= document["lower"] * 1.005}
+    return {}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+COMMANDS = Benchmark(
+    name="commands",
+    reference="the limit of each, in seconds",
+    goals=dict.fromkeys(limits_of("commands"), 1.0),
+    run=run_command,
+    is_exact=False,
+)
+
+
+_START_REPEATS = 3
+_UNUSED = ("ray", "mlflow", "optuna", "matplotlib")
+COMPLETE = "complete "
+"""Begins a case that completes the rest of a line, as a shell asks for it."""
+
+_IMPORTS = (
+    "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"
+    f"finally:\n    print(*sorted(set(sys.modules) & set({_UNUSED!r})), file=sys.stderr)"
+)
+
+
+def started_command(case: str) -> BenchmarkOutcome:
+    """Return which of the large libraries a command imports, and processor seconds of it, of `python -c pass` and of
+    `python -c "import numpy"`: the least of several runs."""
+    environment = dict(os.environ)
+    arguments = case.split()
+    if case.startswith(COMPLETE):
+        line = case.removeprefix(COMPLETE)
+        environment |= {"_CHORALE_COMPLETE": "complete_bash", "COMP_WORDS": line}
+        environment["COMP_CWORD"] = str(len(line.split(" ")) - 1)
+        arguments = []
+    imports = cost_of(arguments, code=_IMPORTS, environment=environment).errors
+    nothing, numpy, ours = [], [], []
+    for _ in range(_START_REPEATS):
+        nothing.append(cost_of([], code="pass").processor_s)
+        numpy.append(cost_of([], code="import numpy").processor_s)
+        ours.append(cost_of(arguments, environment=environment))
+    seconds = {
+        "ours": min(cost.processor_s for cost in ours),
+        "reference": min(nothing),
+        "numpy": min(numpy),
+        "passed": min(cost.passed_s for cost in ours),
+    }
+    facts = {"large_libraries": imports.splitlines()[-1].split()}
+    return BenchmarkOutcome(
+        facts, seconds["reference"] / seconds["ours"], seconds, max(cost.peak_mb or 0 for cost in ours)
+    )
+
+
+_START_GOAL, _SYNTH_GOAL, _COMMAND_GOAL = 0.0375, 0.0167, 0.01
+"""0.4, 0.9 and 1.5 s if a Python that does nothing takes 15 ms."""
+
+
+START = Benchmark(
+    name="start",
+    reference="python -c pass, processor time",
+    goals={
+        **dict.fromkeys(("--version", "--help"), _START_GOAL),
+        "synth bfb torus:4x4 --no-cache": _SYNTH_GOAL,
+        **dict.fromkeys(
+            (
+                "complete chorale synth --coll",
+                "topology show torus:4x4",
+                "bound torus:4x4",
+                "synth forest a100:2 --no-cache",
+                "simulate bfb torus:4x4 --sizes 1M --link-gbps 10",
+            ),
+            _COMMAND_GOAL,
+        ),
+    },
+    run=started_command,
+    is_exact=False,
+)

@@ -1,22 +1,43 @@
-"""Synthesis at scale: what takes seconds on thousands of ranks, against hashing as many bytes as its rows would fill.
+"""What is timed in this process: schedules, programs, all-to-all rates and the method auto, each beside a reference.
 
-The reference is SHA-256 over the bytes of the schedule written out: whoever writes such a schedule, or reads it, spends
-at least that, whatever the method. Small enough cases are written out in a test; here they need not be.
+Schedules and tables: SHA-256 over the bytes of the schedule written out: whoever writes such a schedule, or reads it,
+spends at least that, whatever the method. Programs: one reading of the text by Python's own XML parser. Rates: a search
+of cheapest paths from every rank by SciPy's Dijkstra, which any proof by prices needs once; bounds go through floats of
+exponentials and of a solver, so that their last digits are no facts; the method, and that they are close enough, are.
+Auto: the method that wins, by processor time of everything that a command does after it started.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
+from xml.parsers import expat
 
-from chorale.synth.bounds.lower_bound import lower_bound
+import defusedxml.ElementTree
+import networkx as nx
+import numpy as np
+
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
+from chorale.synth.build.build import unexecuted_text
 from chorale.synth.collective import ALLGATHER, parse_collective
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lazy_modules import csgraph, sparse
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.json_document import to_json
+from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
@@ -92,3 +113,164 @@ def _row_bytes(schedule: AnySchedule) -> int:
     topology = schedule.topology
     bounds = ColumnBounds(schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard)
     return sum(dtype.itemsize for dtype in bounds.dtypes)
+
+
+def written_program(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Return facts of the text, and the seconds of both; `case` reads TARGET METHOD COLLECTIVE SPEC."""
+    target, method, collective, spec = case.split()
+    verified = synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor())
+    stages = Stopwatch()
+    for stage in ("loading of machine code", "ours"):
+        with stages.stage(stage):
+            text = unexecuted_text(verified, LoweringOptions(target)).encode()
+    with stages.stage("reference"):
+        # Return the number of elements, which are dropped as they end.
+        count = 0
+        for _, element in defusedxml.ElementTree.iterparse(io.BytesIO(text)):
+            count += 1
+            element.clear()
+        elements = count
+    facts = {"bytes": len(text), "elements": elements, "sha256": hashlib.sha256(text).hexdigest()}
+    return facts, stages.seconds
+
+
+def program_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """Return facts of a text of many ranks, and the seconds of making it and of the XML parser, which does nothing with
+    what it reads; `case` as for `written_program`."""
+    target, method, collective, spec = case.split()
+    verified = synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor())
+    stages = Stopwatch()
+    with stages.stage("ours"):
+        text = unexecuted_text(verified, LoweringOptions(target)).encode()
+    parser = expat.ParserCreate("utf-8")
+    with stages.stage("reference"):
+        parser.Parse(text, True)
+    facts = {"bytes": len(text), "ranks": text.count(b"<gpu "), "sha256": hashlib.sha256(text).hexdigest()}
+    return facts, stages.seconds
+
+
+_PROGRAMS_GOAL = 0.2
+
+
+PROGRAMS = Benchmark(
+    name="programs",
+    reference="Python's ElementTree, which reads the text once",
+    goals=dict.fromkeys(
+        (
+            "msccl-xml bfb allgather torus:16x16",
+            "msccl-executor-xml bfb allgather hypercube:8",
+            "oneccl-xml bfb allreduce hypercube:8",
+        ),
+        _PROGRAMS_GOAL,
+    ),
+    run=lambda case: BenchmarkOutcome.of(*written_program(case)),
+    is_exact=False,
+)
+
+
+RANKS = Benchmark(
+    name="ranks",
+    reference="Python's expat, which reads the text once and drops it",
+    goals={"oneccl-xml bfb allgather hypercube:10": 0.05},
+    run=lambda case: BenchmarkOutcome.of(*program_at_scale(case)),
+    is_exact=False,
+)
+
+
+def rate_at_scale(spec: str) -> BenchmarkOutcome:
+    """Return facts of the bounds of `spec`, and the seconds of network and bounds and of the reference.
+
+    `processor` is what ours took of processors, whatever else ran.
+    """
+    alltoall_rate(parse_topology("genkautz:3,20"), method="prices")  # machine code and the solver are loaded
+    _cheapest_paths(parse_topology("ring:4"))
+    stages = Stopwatch()
+    began_s = time.process_time()
+    with stages.stage("ours"):
+        topology = parse_topology(spec)
+        rate = alltoall_rate(topology)
+    processor_s = time.process_time() - began_s
+    with stages.stage("reference"):
+        longest = _cheapest_paths(topology)
+    facts = {
+        "method": rate.method,
+        "is_within_half_a_percent": 0 <= rate.gap <= DEFAULT_GAP,
+        "is_below_equal_prices": rate.lower <= len(topology.links) / longest,
+    }
+    return BenchmarkOutcome.of(facts, {**stages.seconds, "processor": processor_s})
+
+
+def _cheapest_paths(topology: Topology) -> float:
+    """Return the sum of the distances between all pairs, every link at a price of 1."""
+    links, nodes = topology.links, topology.node_count
+    prices = sparse.csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(nodes, nodes))
+    return float(csgraph.dijkstra(prices).sum())
+
+
+EXCHANGE = Benchmark(
+    name="exchange",
+    reference="SciPy dijkstra from every rank",
+    goals={"genkautz:4,1024": 0.1, "mesh:24x24": 0.01, "genkautz:4,4096": 0.1},
+    run=rate_at_scale,
+    is_exact=False,
+)
+
+
+_REPEATS = 3
+_LONG_S = 1.0
+"""What takes as long is measured once."""
+RANDOM = "random-regular:"
+"""Begins a case on a network of DEGREE,NODES that only a file describes; the seed is 1."""
+
+
+def _network(name: str) -> Topology:
+    if not name.startswith(RANDOM):
+        return parse_topology(name)
+    degree, nodes = map(int, name.removeprefix(RANDOM).split(","))
+    graph = nx.random_regular_graph(degree, nodes, seed=1)
+    content = json.dumps(to_json(from_networkx(graph, name))).encode()
+    return check_topology(from_bytes(content, "file:random.json"))
+
+
+def _run_once(method: str, network: str, collective: str) -> tuple[float, dict[str, Any]]:
+    """Return processor seconds of network, schedule, verification and bound, and facts of the schedule."""
+    start = time.process_time()
+    verified = synthesize(method, _network(network), parse_collective(collective), None, SerialExecutor())
+    cost = verified.cost
+    bound = bound_of_schedule(verified.schedule, cost.time_per_byte)
+    seconds = time.process_time() - start
+    gap = str(cost.time_per_byte / bound.value - 1)
+    facts = {"method": verified.schedule.method, "time_per_byte": str(cost.time_per_byte), "steps": cost.steps}
+    return seconds, facts | {"gap": gap}
+
+
+def _run_auto(case: str) -> BenchmarkOutcome:
+    collective, network = case.split(" ", 1)
+    seconds = {"ours": float("inf"), "reference": float("inf")}
+    facts: dict[str, Any] = {}
+    for _ in range(_REPEATS):
+        taken, facts = _run_once(AUTO, network, collective)
+        seconds["ours"] = min(seconds["ours"], taken)
+        seconds["reference"] = min(seconds["reference"], _run_once(facts["method"], network, collective)[0])
+        if taken > _LONG_S:
+            break
+    return BenchmarkOutcome.of(facts, seconds)
+
+
+_NETWORKS = (
+    *("mesh:8x8", "torus:8x8", "torus:32x32", "hypercube:8", "genkautz:4,200", f"{RANDOM}4,120"),
+    *("a100:2", "a100:16", "a100:512", "mi250:16", "fattree:8", "dragonfly:4,4,4"),
+    *("without(torus:8x8;link=0-1)", "without(h100:16;node=0)", "scaled(mesh:6x8;link=0-1;factor=1/3)"),
+)
+
+AUTOMATIC = Benchmark(
+    name="auto",
+    reference="the method that wins, asked for by name",
+    goals={
+        f"{collective} {network}": 1 / 1.2
+        for network in _NETWORKS
+        for collective in ("allgather", "reduce_scatter", "allreduce")
+    },
+    run=_run_auto,
+    is_exact=False,
+)

@@ -15,13 +15,16 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.bench.automatic import AUTOMATIC
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.experiments.bench.commands import COMMANDS
-from chorale.experiments.bench.exchange import EXCHANGE
-from chorale.experiments.bench.programs import PROGRAMS, RANKS
-from chorale.experiments.bench.scale import table_after_a_loss, verified_schedule_at_scale
-from chorale.experiments.bench.starts import START
+from chorale.experiments.bench.processes import COMMANDS, START
+from chorale.experiments.bench.scale import (
+    AUTOMATIC,
+    EXCHANGE,
+    PROGRAMS,
+    RANKS,
+    table_after_a_loss,
+    verified_schedule_at_scale,
+)
 from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -56,7 +59,7 @@ def _run_bounds(spec: str) -> BenchmarkOutcome:
         "flows_fit": fits,
         "flows_fit_in_a_little_less": max_flows_reach(topology, bound.value * _LITTLE_LESS),
     }
-    return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
+    return BenchmarkOutcome.of(facts, stages.seconds)
 
 
 BOUNDS = Benchmark(
@@ -88,7 +91,7 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
         "time_per_byte": str(verified.cost.time_per_byte),
         "time_per_byte_of_reference": str(optimum),
     }
-    return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
+    return BenchmarkOutcome.of(facts, stages.seconds)
 
 
 def _by_programs(topology: Topology) -> Fraction:
@@ -187,7 +190,7 @@ _SCALE_GOAL = 1.0
 
 def _run_scale(case: str) -> BenchmarkOutcome:
     facts, seconds = verified_schedule_at_scale(case)
-    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+    return BenchmarkOutcome.of(facts, seconds)
 
 
 SCALE = Benchmark(
@@ -215,7 +218,7 @@ _REPLAN_GOAL = 0.1
 
 def _run_replan(spec: str) -> BenchmarkOutcome:
     facts, seconds = table_after_a_loss(spec)
-    return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+    return BenchmarkOutcome.of(facts, seconds)
 
 
 REPLAN = Benchmark(

@@ -2,7 +2,6 @@
 #include <mpi.h>
 
 #include "elements.hpp"
-#include "guard.hpp"
 #include "job.hpp"
 
 using namespace chorale::job;

@@ -1,7 +1,9 @@
 #include "job.hpp"
 
+#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +21,30 @@ constexpr double MEETING_S = 60;
 std::unique_ptr<Job> current;
 std::mutex groups_lock;
 int group_keyval = MPI_KEYVAL_INVALID;
+
+#if defined(MPI_ABI)
+constexpr const char* OWN = "the standard ABI";
+#elif defined(OPEN_MPI)
+constexpr const char* OWN = "Open MPI";
+#else
+constexpr const char* OWN = "MPICH and its kin";
+#endif
+
+bool begins(const std::string& text, const char* with) { return text.rfind(with, 0) == 0; }
+
+// Whether a file of this name, without its folder, is an MPI library that programs are linked with.
+bool is_mpi_library(const std::string& name) {
+    return begins(name, "libmpi.so") || begins(name, "libmpi_abi.so") || begins(name, "libmpich.so");
+}
+
+int add_mpi_library(dl_phdr_info* object, size_t, void* names) {
+    const std::string path = object->dlpi_name == nullptr ? "" : object->dlpi_name;
+    const std::string name = path.substr(path.rfind('/') + 1);
+    auto& libraries = *static_cast<std::vector<std::string>*>(names);
+    const bool is_new = std::find(libraries.begin(), libraries.end(), name) == libraries.end();
+    if (is_new && is_mpi_library(name)) libraries.push_back(name);
+    return 0;
+}
 
 std::string variable(const char* name) {
     const char* value = std::getenv(name);
@@ -134,6 +160,20 @@ void end() {
     PMPI_Comm_delete_attr(MPI_COMM_WORLD, group_keyval);
     PMPI_Comm_free_keyval(&group_keyval);
     current.reset();
+}
+
+void require_own_mpi() {
+    std::vector<std::string> names;  // of the MPI libraries that this process has loaded
+    dl_iterate_phdr(add_mpi_library, &names);
+    if (names.size() < 2) return;  // what this library is linked with is there always
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+    std::fprintf(stderr,
+                 "chorale: the preloaded library is built for %s, and the program uses another MPI (%s): build one "
+                 "for it by `python -m chorale.job.mpi.preload MPICC`, or run without LD_PRELOAD\n",
+                 OWN, text.c_str());
+    std::fflush(stderr);
+    std::_Exit(1);
 }
 
 Group* group_of(MPI_Comm comm) {

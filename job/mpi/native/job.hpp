@@ -88,6 +88,10 @@ void begin();
 // Writes the records.
 void end();
 
+// Ends the process, after a line on stderr, where the program uses another MPI than the one this library is built for:
+// handles differ, so that no call could even be handed on.
+void require_own_mpi();
+
 // Null outside of a job.
 Group* group_of(MPI_Comm comm);
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.experiments.bench import commands
+from chorale.experiments.bench import processes as commands
 from chorale.experiments.bench.benchmark import Limit, limits_of, markdown_table
 from chorale.experiments.bench.processes import cost_of
 from chorale.experiments.bench.suite import BENCHMARKS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.experiments.bench import starts, suite
+from chorale.experiments.bench import processes, suite
 from chorale.experiments.bench.benchmark import BenchmarkOutcome
 from chorale.synth.errors import InvalidInput
 from tests.command import chorale
@@ -26,7 +26,7 @@ BENCHMARKS = [
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_facts_are_those_expected(benchmark, monkeypatch):
-    monkeypatch.setattr(starts, "_REPEATS", 1)
+    monkeypatch.setattr(processes, "_START_REPEATS", 1)
     rows = list(suite.rows_of(benchmark))
     assert [row["case"] for row in rows] == list(suite.expected_facts()[benchmark.name])
     for row in rows:
