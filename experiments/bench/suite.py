@@ -188,11 +188,6 @@ FOREST = Benchmark(
 _SCALE_GOAL = 1.0
 
 
-def _run_scale(case: str) -> BenchmarkOutcome:
-    facts, seconds = verified_schedule_at_scale(case)
-    return BenchmarkOutcome.of(facts, seconds)
-
-
 SCALE = Benchmark(
     name="scale",
     reference="SHA-256 over the rows of the schedule, written out",
@@ -207,18 +202,13 @@ SCALE = Benchmark(
         "bfb torus:256x256": _SCALE_GOAL,
         "bfb hypercube:16": _SCALE_GOAL,
     },
-    run=_run_scale,
+    run=lambda case: BenchmarkOutcome.of(*verified_schedule_at_scale(case)),
     is_exact=False,
 )
 
 
 _REPLAN_GOAL = 0.1
 """All collectives of a table against one ring."""
-
-
-def _run_replan(spec: str) -> BenchmarkOutcome:
-    facts, seconds = table_after_a_loss(spec)
-    return BenchmarkOutcome.of(facts, seconds)
 
 
 REPLAN = Benchmark(
@@ -237,7 +227,7 @@ REPLAN = Benchmark(
         ),
         _REPLAN_GOAL,
     ),
-    run=_run_replan,
+    run=lambda spec: BenchmarkOutcome.of(*table_after_a_loss(spec)),
     is_exact=False,
 )
 

@@ -37,7 +37,7 @@ class RayHosts:
         if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
             return
         self._cluster = RayCluster()
-        self.own_address = str(ray.util.get_node_ip_address())
+        self.own_address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         nodes = nodes_by_rank([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
         if nodes is not None:
             self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
