@@ -199,9 +199,10 @@ class ChoraleGroup(DelegatingGroup):
         """Return the work of a program, None if the inner group is to do it."""
         size_bytes = tensor.nbytes if size_bytes is None else size_bytes
         timeout = getattr(options, "timeout", None)
-        limit_s = timeout.total_seconds() if timeout else 0.0
+        limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 where none is set
         wait = not getattr(options, "asyncOp", True)
-        return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, limit_s or None)
+        most_s = limit_s if limit_s > 0 else None
+        return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, most_s)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> None:
         self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)

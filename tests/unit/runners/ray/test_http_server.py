@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from chorale.runners.ray import http_server
+from chorale.runners.ray import serve as http_server
 from chorale.runners.ray.serve import HttpServer
 
 
