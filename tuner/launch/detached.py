@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from chorale.runners.api.workers import Workers
@@ -19,6 +18,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.config.campaign import Campaign, make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.trials.records import TrialRecord
 
@@ -132,8 +132,8 @@ class DetachedLaunch:
         return _Stoppable(make(), self._stop)
 
 
-class _ProgressListener:
-    """Collects the trials of the launch; a LaunchProgress."""
+class _ProgressListener(LaunchProgress):
+    """Collects the trials of the launch."""
 
     def __init__(self) -> None:
         self._trials: list[TrialRecord] = []
@@ -151,14 +151,6 @@ class _ProgressListener:
 
     def trial(self, record: TrialRecord) -> None:
         self._trials.append(record)
-
-    def __enter__(self) -> _ProgressListener:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 class _Stoppable:

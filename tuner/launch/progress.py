@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -35,18 +34,18 @@ def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
 RECENT = 6
 
 
-class LaunchProgress(Protocol):
+class LaunchProgress:
     """Is told of every finished trial; a context manager around the whole launch."""
 
-    def __enter__(self) -> LaunchProgress: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        """Show nothing more."""
 
     def trial(self, record: TrialRecord) -> None:
         """Show a trial that has just finished."""
-        ...
+        raise NotImplementedError
 
 
 class _Tally:
@@ -84,7 +83,7 @@ class _Tally:
         return f"trial {len(self._trials)}/{self._budget}, about {self.time_left} left{best}"
 
 
-class PlainLines:
+class PlainLines(LaunchProgress):
     """One line per trial, for logs and pipes."""
 
     def __init__(
@@ -93,21 +92,13 @@ class PlainLines:
         self._console = console
         self._tally = _Tally(budget, recorded, limit_s)
 
-    def __enter__(self) -> PlainLines:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
     def trial(self, record: TrialRecord) -> None:
         self._tally.add(record)
         text = f"{record.candidate}: {outcome_text(record)}  ({self._tally})"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveTable:
+class LiveTable(LaunchProgress):
     """A table of the latest trials that is drawn in place, for terminals."""
 
     def __init__(
@@ -117,14 +108,12 @@ class LiveTable:
         self._recent: list[TrialRecord] = []
         self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> LiveTable:
-        self._live.__enter__()
+    def __enter__(self) -> Self:
+        self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
 
     def trial(self, record: TrialRecord) -> None:
         self._tally.add(record)
