@@ -11,8 +11,9 @@ from pathlib import Path
 from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock, temporary_folder
 from chorale.runners.process_launch.ports import OpenPort, open_ports, port_lines
 from chorale.runners.ray.trust import INSECURE_VARIABLE
+from chorale.tuner.cli.campaign import ui
 from chorale.tuner.cli.main import GLOBAL_FLAGS
-from chorale.tuner.cli.serve import serve, ui
+from chorale.tuner.cli.serve import serve
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import password_file
 

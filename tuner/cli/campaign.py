@@ -1,4 +1,4 @@
-"""`chorale campaign`: list, pause and resume campaigns, and look after their files."""
+"""`chorale campaign` and `chorale ui`: list, pause and resume campaigns, look after their files, and show them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.synth.errors import CheckFailed
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.redaction import redacted
 from chorale.tuner.cli.application import AsJson, CommandLine
 from chorale.tuner.cli.options import Address, CampaignName
+from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import job_name, stop_job
+from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Result
@@ -119,3 +122,30 @@ def _stop(name: str, address: str | None) -> None:
     from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna are optional
 
     watch_launch(None, name, address, as_json=False)
+
+
+def ui(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one of this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 5000,
+) -> None:
+    """Show campaigns, trials and registered schedules in the browser until interrupted.
+
+    The browser asks for a user and a password: `chorale`, and what the file `ui-password` of the data folder has.
+
+    Example: chorale ui --port 5001
+    """
+    home = Home.from_environment()
+    uri = home.mlflow_uri
+    if uri.startswith(("http://", "https://")):
+        raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
+    from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - MLflow is optional
+
+    secret = password_file(home)
+    address = f"http://{host}:{port}/#/experiments?workflowType=machine_learning"
+    notice(f"{redacted(uri)} at {address} (ctrl-C ends)")
+    notice(f"user {USER}, password in {secret}")
+    if not is_loopback(host):
+        people.print("warning: others can reach it, and HTTP hides no password: use it in networks that you trust")
+    serve_pages(home, host, port)

@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "best": ("best", "Fetch the best schedule that campaigns have registered, verified again."),
     "experiment": ("experiment", "Work out the answer to a question part by part, beside what its source printed."),
     "bench": ("experiment", "Run benchmarks, compare facts such as counts with those expected, and keep the history."),
-    "ui": ("serve", "Show campaigns, trials and registered schedules in the browser until interrupted."),
+    "ui": ("campaign", "Show campaigns, trials and registered schedules in the browser until interrupted."),
     "serve": ("serve", "Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page."),
     "token": ("serve", "Make, list and revoke tokens of the HTTP service; a running service follows at once."),
     "doctor": ("doctor", "Say what works on this machine and what is missing; exit 3 if no campaign can run."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable
@@ -60,6 +61,16 @@ class Address:
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
         return handler(core_schema.str_schema())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a service on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def with_password(address: str, variable: str) -> str:

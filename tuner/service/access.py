@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
+from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file
 
@@ -370,13 +371,3 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
         rule = "a service that others can reach must have a token file"
         raise InvalidInput(rule, f"--host {host} without --tokens", "see `chorale token create NAME`")
     return Access(TokenCallers(file, local_token(home) if local_only else None), local_only, unix_s)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
