@@ -39,8 +39,8 @@ from chorale.tuner.costs.library_model import (
     library_schedule,
     unit_bytes_per_s,
 )
-from chorale.tuner.reports.assumptions import assumption_facts, bound_label, expected_facts
-from chorale.tuner.reports.bound import bound_facts
+from chorale.tuner.reports.assumptions import bound_label
+from chorale.tuner.reports.bound import assumption_facts, bound_facts, expected_facts
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 SIZES = (2**16, 2**20)

@@ -30,7 +30,7 @@ from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.files.traffic_files import load_traffic
-from chorale.tuner.reports.assumptions import assumption_facts
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, peak_memory_bytes
 
 _LARGE_GAP = Fraction(1, 100)

@@ -31,6 +31,7 @@ from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
 
 _SHOWN_GROUPS = 24
@@ -54,6 +55,7 @@ def groups_document(shared: SharedSchedules, packing: GroupPacking, alone: Seque
     one_by_one = sum((time_together(topology, [member.loads]) for member in alone), Fraction(0))
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **assumption_facts(topology),
         "time": rational_text(shared.time),
         "time_lower": rational_text(lower),
         "gap": rational_text(shared.time / lower - 1),

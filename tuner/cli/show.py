@@ -36,6 +36,7 @@ from chorale.tuner.files.program_files import is_program_file, load_code
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import program_document, schedule_document, show_table, topology_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text
 
@@ -136,6 +137,7 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
     times = {size: (model.time_s(first, size), model.time_s(second, size)) for size in sorted(sizes_bytes)}
     return {
         "topology": topology_document(first.topology),
+        **assumption_facts(first.topology),
         "collective": first.collective,
         "sides": [first.document(), second.document()],
         "time_per_byte_ratio": rational_text(first.time_per_byte / second.time_per_byte),
@@ -229,6 +231,7 @@ def bound_comparison(side: Side, model: ComparisonModel, sizes_bytes: Sequence[i
     certificate = bound.to_json(side.topology)
     return {
         "topology": topology_document(topology),
+        **assumption_facts(topology),
         "collective": str(collective),
         "side": side.document(),
         "bound": {

@@ -22,6 +22,7 @@ from chorale.tuner.cli.output import people, progress_bar
 from chorale.tuner.costs.pricing import Pricing, fastest_traffic, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
 
 
@@ -111,6 +112,7 @@ def simulate(
     traffic = priced.traffic
     document = {
         "topology": {"spec": traffic.topology.spec, "nodes": traffic.topology.compute_count, "id": traffic.topology.id},
+        **assumption_facts(traffic.topology),
         "collective": traffic.collective.name.value,
         "method": AUTO if what == AUTO else priced.method,
         **({"chosen_by": "time"} if what == AUTO else {}),

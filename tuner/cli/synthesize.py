@@ -28,7 +28,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import bound as bounds
-from chorale.tuner.reports.assumptions import add_assumptions, assumption_facts, expected_facts
+from chorale.tuner.reports.assumptions import add_assumptions
 from chorale.tuner.reports.synthesis import load_warm_start, proved_document, synthesis_result, warm_start_document
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
 from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
@@ -213,8 +213,6 @@ def bound(
         write_file(nccl_tuner, nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count).encode())
     table, document = bounds.bound_table(report), bounds.bound_document(report)
     if topology.assumptions:
-        document["expected"] = expected_facts(topology, target)
-        document |= assumption_facts(topology)
         add_assumptions(table, topology, document["expected"])
     seconds = stages.report(outside_total=("topology",))
     return Result(document | {"seconds": seconds}, table)
@@ -262,7 +260,7 @@ def failures(
         stages.stage("plans"),
     ):
         plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress, lost)
-    document = bounds.failures_document(plans) | assumption_facts(topology)
+    document = bounds.failures_document(plans) | bounds.assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, bounds.failures_csv(document).encode())

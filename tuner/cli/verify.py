@@ -44,6 +44,7 @@ from chorale.tuner.files.program_files import is_program_file, network_to_judge_
 from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
 from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
@@ -168,7 +169,8 @@ def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, str, 
             *violations,
         ]
     title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
-    return title, schedule.topology.bandwidth_unit, _document(violations, verified)
+    document = _document(violations, verified) | assumption_facts(schedule.topology)
+    return title, schedule.topology.bandwidth_unit, document
 
 
 def _verify_program(

@@ -8,31 +8,13 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.synth.collective import ALLREDUCE, Collective
+from chorale.synth.collective import ALLREDUCE
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.reports.bound import bound_facts, bound_report
+from chorale.tuner.reports.bound import bound_facts, bound_report, expected_facts
 from chorale.tuner.reports.tables import algbw_text
 
 MOST_RANKS = 128
 """Networks with more are shown without their bounds, which take long."""
-
-
-def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return the member `assumptions` of a document about a network from a machine; nothing for others."""
-    return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
-
-
-def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
-    """Return the bound at the rates that the machine's library reckons with, None if these are not known."""
-    expected = topology.expected
-    if expected is None:
-        return None
-    report = bound_report(expected, collective, None)
-    return {
-        "time_per_byte": str(report.bound.value),
-        "algbw": float(1 / report.bound.value),
-        "in_network": bound_facts(expected, report.in_network),
-    }
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:

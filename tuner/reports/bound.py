@@ -86,6 +86,24 @@ def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
     return BoundReport(topology, collective, bound, None, None, both, pairs)
 
 
+def assumption_facts(topology: Topology) -> dict[str, Any]:
+    """Return the member `assumptions` of a document about a network from a machine; nothing for others."""
+    return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
+
+
+def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
+    """Return the bound at the rates that the machine's library reckons with, None if these are not known."""
+    expected = topology.expected
+    if expected is None:
+        return None
+    report = bound_report(expected, collective, None)
+    return {
+        "time_per_byte": str(report.bound.value),
+        "algbw": float(1 / report.bound.value),
+        "in_network": bound_facts(expected, report.in_network),
+    }
+
+
 def bound_document(report: BoundReport) -> dict[str, Any]:
     """Return the JSON document of `chorale bound`."""
     topology, bound, best = report.topology, report.bound, report.best
@@ -104,7 +122,10 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
         "k_optimal": report.unrestricted.k if report.unrestricted else None,
         "certificate": dict(bound.to_json(topology)),
         "in_network": bound_facts(topology, report.in_network),
+        **assumption_facts(topology),
     }
+    if topology.assumptions:
+        document["expected"] = expected_facts(topology, report.collective)
     if best is not None and report.unrestricted is not None:
         document["k"] = best.k
         document["k_is_fewest"] = best.is_fewest

@@ -25,7 +25,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
-from chorale.tuner.reports.assumptions import assumption_facts, assumption_rows
+from chorale.tuner.reports.assumptions import assumption_rows
+from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65

@@ -30,8 +30,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports import tables
-from chorale.tuner.reports.assumptions import assumption_facts
-from chorale.tuner.reports.bound import bound_facts
+from chorale.tuner.reports.bound import assumption_facts, bound_facts
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:

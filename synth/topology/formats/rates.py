@@ -235,7 +235,7 @@ GPU_MODELS = (
     GpuModel(r"GB10", "GB10", 121, 0, 5),
     GpuModel(r"GH200|H[128]00|H20", "H100", 90, 18, 5),
     GpuModel(r"A[18]00|A30", "A100", 80, 12, 4),
-    GpuModel(r"A40|(?:RTX )?A(?:4500|5000|5500|6000)|RTX 3090(?: Ti)?", "A40", 86, 4, 4),
+    GpuModel(r"A40|(?:RTX )?A(?:4500|5000|5500|6000)|RTX ?3090(?: Ti)?", "A40", 86, 4, 4),
     GpuModel(r"V100S?|GV100", "V100", 70, 6, 3),
     GpuModel(r"RTX 20[78]0(?: Ti| Super)?|TITAN RTX|Quadro RTX [5-8]000", "RTX 2080 Ti", 75, 2, 3),
     GpuModel(r"G?P100", "P100", 60, 4, 3),
