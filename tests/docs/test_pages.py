@@ -52,6 +52,8 @@ def desk(tmp_path_factory):
     shutil.copytree(ROOT / "examples", folder / "examples")
     (folder / "dump.xml").write_bytes(nvswitch_machine())
     shutil.copy(ROOT / "tests" / "data" / "results" / "all_reduce-nccl.log", folder / "all_reduce.log")
+    for name, source in (("fabric.txt", "ib-rails.txt"), ("topo.txt", "b200-good.txt")):
+        shutil.copy(ROOT / "tests" / "data" / "machines" / source, folder / name)
     (folder / "broken.json").write_text('{"nodes": []}')
     (folder / "broken.yaml").write_text(CAMPAIGN_WITH_AN_ERROR)
     profile = re.findall(r"```json\n(.*?)```", (DOCS / "guide/training.md").read_text(), re.DOTALL)[0]
