@@ -300,7 +300,8 @@ class Bound:
     def _crossing(self, topology: Topology) -> NDArray[np.bool_] | None:
         """Return which links the bound counts, as bool[links]; None for all of them."""
         groups = [self.nodes] if self.kind in ("into", "out-of") else self.parts
-        if topology.provenance is None or not topology.provenance.guessed or not groups:
+        known = topology.provenance
+        if known is None or not known.guessed or self.kind not in ("into", "out-of", "received", "sent"):
             return None
         group_of = np.full(topology.node_count, -1)
         for number, group in enumerate(groups):

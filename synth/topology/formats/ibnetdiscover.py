@@ -95,7 +95,10 @@ class InfiniBand:
         if len(nodes) < 2:
             rule, way_out = "an output of ibnetdiscover must have two hosts or more", "save all that it prints"
             raise InvalidInput(rule, f"{len(nodes)} with links", way_out)
-        named = [NamedLink(src, dst, rate, bidirectional=True) for src, dst, rate in links]
+        doubtful = set() if names or not self.left_out else set(hosts)  # who is a rank decides every bound
+        named = [
+            NamedLink(src, dst, rate, bidirectional=True, guess=bool(doubtful & {src, dst})) for src, dst, rate in links
+        ]
         return assemble_topology(spec, "Gbit/s", [*nodes, *self._switch_nodes(links)], named, self.facts(hosts))
 
     def fabric(self, machine: Machine, hosts: dict[str, dict[str, str]]) -> Fabric:

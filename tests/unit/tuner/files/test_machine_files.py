@@ -103,6 +103,14 @@ def test_a_guess_that_decides_is_never_silent():
     assert "under" not in certificates[1]
 
 
+def test_a_guess_about_links_that_do_not_limit_leaves_the_bound_proven():
+    """The model is named; what joins the CPUs is a guess, over which only the GPU without NVLink is reached."""
+    topology = network("b200-one-gpu-off-nvlink.txt", model="B200")
+    assert topology.is_guessed()
+    bound = bound_report(topology, parse_collective("allreduce", 0), None).bound
+    assert (1 / bound.value, "under" in bound.to_json(topology)) == (63, False)
+
+
 def test_a_guess_survives_files_and_functions(tmp_path):
     path = tmp_path / "a.json"
     topology = network("one-off.txt")
