@@ -20,7 +20,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.targets.judge import reachability
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import SPECS, FileOutput, campaigns, offer
+from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, campaigns, offer
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import read_file, write_file, write_folder
@@ -76,7 +76,7 @@ def write(
         typer.Option(
             metavar="SPEC",
             autocompletion=offer(SPECS),
-            help="Network: its champions in the registry; or what the programs run on.",
+            help="Network: its champions in the registry, or predictions; or what the programs run on.",
         ),
     ] = None,
     sizes: Annotated[
@@ -98,8 +98,11 @@ def write(
     alias: Annotated[
         str, typer.Option(help="Which versions of the registry; `register.alias` of campaigns.")
     ] = "champion",
+    link_gbps: LinkGbps = None,
 ) -> Result:
     """Write a table: of a campaign, of all champions for a network, or of programs or schedules for one range of sizes.
+
+    For a network on which nothing was measured it has the programs that are predicted to be the fastest.
 
     Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
 
@@ -125,8 +128,17 @@ def write(
         return _written(job_tables.table_of_campaign(home, campaign, job_group, types, beyond), output)
     if topology is None:
         raise InvalidInput(rule, "nothing", way_out)
-    mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
-    return _written(job_tables.table_of_registry(mlflow, load_topology(topology), job_group, types, alias), output)
+    network, mlflow = load_topology(topology), MlflowStore(home.mlflow_uri, home.artifacts)
+    known = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
+    if known is not None:
+        return _written(known, output)
+    from chorale.tuner.cli.show import pricing_of  # noqa: PLC0415 - only without measurements
+    from chorale.tuner.reports.predicted_tables import predicted_table  # noqa: PLC0415 - as above
+
+    notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
+    options = {"alpha_us": None, "link_latency_us": None, "hop_us": None, "link_gbps": link_gbps}
+    types = types if dtypes else (ANY_DTYPE,)
+    return _written(predicted_table(network, pricing_of(network, options, None), job_group, types), output)
 
 
 @table_app.command("show")

@@ -438,10 +438,10 @@ def _version_facts(version: ModelVersion) -> dict[str, Any]:
 
 def table_of_registry(
     mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
-) -> Table:
+) -> Table | None:
     """Return the table of all champions for `network`: of each collective, and in each size class that has one.
 
-    CheckFailed where there is none, or for one that does not verify.
+    None where there is none; CheckFailed for one that does not verify.
     """
     classes = {
         (tags[COLLECTIVE], SizeClass(int(tags[SIZE_CLASS])))
@@ -449,8 +449,7 @@ def table_of_registry(
         if mlflow.aliased(name, alias) is not None
     }
     if not classes:
-        value, way_out = f"none for {network.spec}", "run `chorale tune` with a campaign for it first"
-        raise CheckFailed("the registry must know a schedule for the network", value, way_out)
+        return None
     rows = [
         row
         for collective, size_class in sorted(classes)
@@ -541,7 +540,8 @@ def table_lines(table: Table, digest: str, name: str) -> RichTable:
     title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
     rows = RichTable("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from", title=title)
     for entry in table.entries:
-        sizes = [] if entry.measured is None else entry.measured.get("sizes", [])
+        is_predicted = entry.provenance.get("source") == "predicted"
+        sizes = (entry.provenance if is_predicted else entry.measured or {}).get("sizes", [])
         times = [format_us(size["time_us"] / 1e6) for size in sizes]
         rows.add_row(
             entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
@@ -551,7 +551,7 @@ def table_lines(table: Table, digest: str, name: str) -> RichTable:
             _what_runs(table, entry),
             " to ".join(dict.fromkeys([*times[:1], *times[-1:]])),
             "" if entry.certificate is None else str(entry.certificate.get("gap", "")),
-            str(entry.provenance.get("campaign", "")),
+            "predicted" if is_predicted else str(entry.provenance.get("campaign", "")),
         )
     return rows
 

@@ -124,7 +124,6 @@ def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) ->
         ([], "must be written of one thing; got nothing"),
         (["--topology", "ring:4", "--beyond"], "--beyond is for campaigns"),
         (["--campaign", "nobody"], "must have been launched here; got nobody"),
-        (["--topology", "ring:5"], "must know a schedule for the network; got none for ring:5"),
     ],
 )
 def test_faults_are_one_line(
@@ -162,6 +161,20 @@ def test_differences_have_exit_code_1(capsys: Capture, desk: Path, tmp_path: Pat
     merged = command(capsys, "table", "merge", *files, "--prefer", "last", "-o", tmp_path / "m", "--json").document
     assert [(entry["min_bytes"], entry["max_bytes"]) for entry in merged["entries"]] == [(1024, 65535), (65536, 2**20)]
     assert command(capsys, "table", "verify", tmp_path / "m").code == 0
+
+
+def test_what_nobody_measured_is_predicted(capsys: Capture, home: Home, tmp_path: Path) -> None:
+    del home  # its registry has nothing for this network
+    written = command(
+        capsys, "table", "write", "--topology", "ring:4", "--link-gbps", 80, "-o", tmp_path / "t", "--json"
+    )
+    assert written.document["provenance"]["source"] == "predicted"
+    assert command(capsys, "table", "verify", tmp_path / "t", "--json").document["ok"]
+    entries = [entry for entry in written.document["entries"] if entry["collective"] == "allreduce"]
+    assert (entries[0]["min_bytes"], entries[-1]["max_bytes"]) == (0, None)
+    assert all(entry["measured"] is None for entry in entries)
+    [*_, largest] = entries[-1]["provenance"]["sizes"]
+    assert largest["time_us"] == pytest.approx(2**30 * 2 * 3 / 4 / 20e9 * 1e6, rel=1e-3)
 
 
 def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, tmp_path: Path) -> None:
