@@ -87,6 +87,12 @@ async def price(body: job_specs.PriceSpec, submit: Submission) -> Job:
     return await submit(body)
 
 
+@submission_router.post("/judgements", **_ACCEPTED, summary="Whether measured times are good")
+async def judge(body: job_specs.JudgeSpec, submit: Submission) -> Job:
+    """Answer with a job whose result is the document of `chorale judge --json`."""
+    return await submit(body)
+
+
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.")]
 ListLimit = Annotated[int, Query(ge=1, le=1000)]
 

@@ -282,7 +282,18 @@ class PriceSpec(JobSpec):
     )
 
 
+class JudgeSpec(JobSpec):
+    """Whether results of a collective are good, as `chorale judge` tells it."""
+
+    kind: SkipJsonSchema[Literal["judge"]] = Field(default="judge", exclude=True)
+    topology: Network
+    results: str = Field(max_length=2**20, description="Text of nccl-tests, rccl-tests, OSU or `chorale run --json`.")
+    file_name: str = Field(default="results", max_length=255)
+    collective: CollectiveText | None = None
+    link_gbps: Annotated[float, Field(gt=0, le=10**6)] | None = None
+
+
 AnyJobSpec: TypeAlias = Annotated[
-    SynthesisSpec | BoundSpec | FindSpec | ProgramSpec | PriceSpec, Field(discriminator="kind")
+    SynthesisSpec | BoundSpec | FindSpec | ProgramSpec | PriceSpec | JudgeSpec, Field(discriminator="kind")
 ]
 """The specification of a job, told apart by `kind`."""

@@ -16,6 +16,7 @@ from chorale.synth.methods.method import Method
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.symmetry_search import shape_key
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE
@@ -80,6 +81,11 @@ class JobPlanner:
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.PriceSpec():
                 return self._price(spec)
+            case job_specs.JudgeSpec():
+                topology = self.networks.plan(spec.topology, owner).topology
+                parse_results(spec.results, spec.file_name)  # refuses what holds none
+                memory_bytes = job_specs.memory_estimate(min(topology.node_count, _BOUND_NODES))
+                return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
 
     def _synthesis(self, spec: job_specs.SynthesisSpec, owner: str) -> JobPlan:
         method = method_named(spec.method)

@@ -24,6 +24,7 @@ from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report, reason
 from chorale.tuner.reports.finder import find_document
+from chorale.tuner.reports.judge import judge_content
 from chorale.tuner.reports.synthesis import proved_document
 from chorale.tuner.reports.tables import Stopwatch
 from chorale.tuner.service.jobs import job_specs
@@ -71,6 +72,11 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
                 "because_in_network": None if switches is None else reason(report, switches),
             }
             return TaskResult(bound_document(report) | reasons | {"unit": topology.bandwidth_unit})
+        case job_specs.JudgeSpec():
+            topology, link_gbps = _topology(task, task.spec.topology), task.spec.link_gbps
+            rate = None if link_gbps is None else str(link_gbps)
+            content, name = task.spec.results.encode(), task.spec.file_name
+            return TaskResult(judge_content(content, name, topology, task.spec.collective, rate).to_json())
         case job_specs.FindSpec():
             query = FinderQuery(task.spec.nodes, task.spec.degree, task.spec.bidirectional)
             stages = Stopwatch()

@@ -8,8 +8,9 @@ import { bound, design } from "./design.js";
 import { fabrics } from "./fabrics.js";
 import { find } from "./find.js";
 import { jobs } from "./jobs.js";
+import { judge } from "./judge.js";
 
-const VIEWS = { design, bound, find, jobs, compare, campaigns, fabrics };
+const VIEWS = { design, bound, find, judge, jobs, compare, campaigns, fabrics };
 const TAB = { bound: "design" };
 let current = new AbortController(), before = null;
 

@@ -7,7 +7,7 @@ import { dataTable, duration, element, errorText, moment, panel } from "./dom.js
 const seconds = (job) => (job.started_s && job.finished_s ? job.finished_s - job.started_s : null);
 // Where a job's result is seen: its own, or that of the schedule that it is about.
 const VIEWS = {
-  synthesis: (job) => ["design", job.result], bound: (job) => ["bound", job.result], find: (job) => ["find", job.result],
+  synthesis: (job) => ["design", job.result], bound: (job) => ["bound", job.result], find: (job) => ["find", job.result], judge: (job) => ["judge", job.result],
   program: (job) => ["design", job.request.result], price: (job) => ["compare", job.request.result],
 };
 

@@ -111,6 +111,18 @@ def test_a_bound_and_a_find(service: Service):
     assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["frontier"]
 
 
+def test_results_are_judged(service: Service):
+    """8 H100 at 270 GB/s, which is 60 % of what switches that add allow."""
+    row = "1073741824 268435456 float sum -1 3976.8 270.00 472.50 0 3976.8 270.00 472.50 0"
+    body = {"topology": "h100:1", "results": f"# Collective test starting: all_reduce_perf\n{row}\n"}
+    job = service.finished(service.post("/v1/judgements", **body).json())
+    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    assert document["verdict"].startswith("good: 1GiB at 270 GB/s")
+    assert document["sizes"][0]["percent_of_bound"] == pytest.approx(60, abs=0.1)
+    refused = service.post("/v1/judgements", **body | {"results": "nothing"})
+    assert (refused.status_code, "must hold measured times" in refused.text) == (422, True)
+
+
 def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
     job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     picture = service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 2}).json()
