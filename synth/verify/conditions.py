@@ -218,7 +218,9 @@ class ChunkIntervals:
         """Return how many cells of each shard end before, or at, the start of each chunk."""
         if self.ends is not None:
             shard = shard.astype(np.int64)
-            return np.searchsorted(self.ends, shard * (self.chunks + 1) + chunk) - self.offsets[shard] - shard
+            ends_before: NDArray[np.int64] = np.searchsorted(self.ends, shard * (self.chunks + 1) + chunk)
+            found: NDArray[np.int64] = ends_before - self.offsets[shard] - shard
+            return found
         return chunk if self.at_chunk is None else self.at_chunk[shard, chunk]
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
