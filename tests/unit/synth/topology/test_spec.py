@@ -16,7 +16,7 @@ from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
 
 LIST = "`chorale topology list` shows all"
 FORMS = "write family:arguments, function(spec;…) or file:PATH (see `chorale topology list`)"
-WITHOUT = "write without(spec;node=K;link=A-B;link=A>B;…)"
+WITHOUT = "write without(spec;node=K;link=A-B;link=A>B;part=p/q;…)"
 NODES = "a topology must have at most 1048576 nodes; got {0}; choose a smaller network"
 LINKS = "a topology must have at most 134217728 links; got {0}; choose a smaller network"
 
@@ -78,8 +78,8 @@ GOLDEN_ERRORS = {
     "complete:20000": LINKS.format("complete:20000"),
     "transpose(without(mesh:99999x99999;node=1))": NODES.format("mesh:99999x99999"),
     "without(ring:4)": f"without must be told what to remove; got without(ring:4); {WITHOUT}",
-    "without(ring:4;3)": f"without takes node=K and link=A-B; got 3; {WITHOUT}",
-    "without(ring:4;edge=0-1)": f"without takes node=K and link=A-B; got edge=0-1; {WITHOUT}",
+    "without(ring:4;3)": f"without takes node=K, link=A-B and part=p/q; got 3; {WITHOUT}",
+    "without(ring:4;edge=0-1)": f"without takes node=K, link=A-B and part=p/q; got edge=0-1; {WITHOUT}",
     "without(ring:4;link=0)": "a link must be written A-B or A>B with ranks or node ids; got 0; write link=0-1",
     "without(ring:4;node=4)": (
         "a node of ring:4 must be named by rank or id; got 4; `chorale topology show` lists the ids and ranks"

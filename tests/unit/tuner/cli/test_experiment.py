@@ -60,9 +60,7 @@ def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch)
     row = {"nodes": 2, "spec": "", "reason": None, "holds": True}
     known = catalog.load("direct-connect-table-5")
     for alone in (True, False):
-        asked = dataclasses.replace(
-            known, cases=lambda _quick: [0], evaluate=lambda _case: [row], columns=(), alone=alone
-        )
+        asked = dataclasses.replace(known, cases=[0], evaluate=lambda _case: [row], columns=(), alone=alone)
         monkeypatch.setattr(catalog, "load", lambda _name, asked=asked: asked)
         assert chorale(capsys, "experiment", known.name, "--executor", "ray", "--json").code == 0
     assert built == ["serial", "ray"]
@@ -78,7 +76,7 @@ def test_an_answer_becomes_a_run(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows = [{"nodes": 2, "spec": "", "reason": None, "holds": True}]
     real = dataclasses.replace(
-        catalog.load("direct-connect-table-5"), cases=lambda _quick: [0], evaluate=lambda _case: rows, columns=()
+        catalog.load("direct-connect-table-5"), cases=[0], evaluate=lambda _case: rows, columns=()
     )
     monkeypatch.setattr(catalog, "load", lambda _name: real)
     document = chorale(capsys, "experiment", "direct-connect-table-5", "--mlflow", "--json").document
@@ -106,7 +104,7 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
 def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
     real = catalog.load("tuning-strategies")
     row = {"task": "allgather", "strategy": "grid", "holds": False, "reason": "spoiled"}
-    asked = dataclasses.replace(real, columns=real.columns[:2], cases=lambda _quick: [0], evaluate=lambda _case: [row])
+    asked = dataclasses.replace(real, columns=real.columns[:2], cases=[0], evaluate=lambda _case: [row])
     monkeypatch.setattr(catalog, "load", lambda _name: asked)
     done = chorale(capsys, "experiment", "tuning-strategies", "--json")
     assert done.code == 1

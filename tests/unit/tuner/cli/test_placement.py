@@ -60,7 +60,7 @@ def test_ranks_are_gpus_with_a_dump(capsys: pytest.CaptureFixture[str]) -> None:
         ("placement switches.txt --nodes n1,n9 --nic-gbps 1", "nodes must hang on a switch of the file; got n9"),
         (
             "import switches.txt --machine switches.txt -o a.json",
-            "--machine must be a dump of NCCL or RCCL; got switches.txt",
+            "--machine must be a dump of NCCL or RCCL, or a matrix of GPUs; got switches.txt",
         ),
         (
             "import switches.txt --nic-gbps 1 --oversubscription 1/2 -o a.json",
@@ -68,11 +68,11 @@ def test_ranks_are_gpus_with_a_dump(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (
             "import switches.txt --nic-gbps 1 --rails -o a.json",
-            "--boxes and --rails are for the dump of a machine; got --rails for switches.txt",
+            "--rails are for the dump of a machine; got switches.txt",
         ),
         (
             "import dump.xml --nodes n1 -o a.json",
-            "--nodes, --machine and --oversubscription need Slurm's switches; got --nodes for dump.xml",
+            "--nodes need a fabric: an output of ibnetdiscover, or Slurm's switches; got dump.xml",
         ),
     ],
 )
