@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from chorale.synth.lazy_modules import optimize, special
 from chorale.tuner.trials.records import Candidate
@@ -344,13 +343,15 @@ MAX_UNTRIED = 4000
 
 
 @cache
-def _linear_algebra() -> ThreadpoolController:
+def _linear_algebra() -> Any:
     """Return the threads of the linear algebra below numpy and scipy, both of which are loaded for it.
 
     On matrices of a few hundred rows threads wait for each other: on a busy machine a choice took fifty times as long
     with two threads as with one.
     """
     _ = optimize.minimize, special.ndtr
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - the command is documented where it is not there
+
     return ThreadpoolController()
 
 
