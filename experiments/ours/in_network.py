@@ -149,7 +149,7 @@ PUBLISHED = (
     PublishedRate("without(h100:1;node=7)", 7, "nvls", 270.0, "NVIDIA/nccl#1455"),
     PublishedRate("without(h100:1;node=6;node=7)", 6, "nvls", 265.0, "NVIDIA/nccl#1455"),
     PublishedRate("without(h100:1;node=5;node=6;node=7)", 5, "nvls", 258.0, "NVIDIA/nccl#1455"),
-    PublishedRate("without(h100:1;node=4;node=5;node=6;node=7)", 4, "ring", 367.5 * 4 / 6, "busbw 365 to 370: #1455"),
+    PublishedRate("without(h100:1;node=4;node=5;node=6;node=7)", 4, "nvls", 367.5 * 4 / 6, "busbw 365 to 370: #1455"),
     PublishedRate("h100:1", 8, "nvls", 273.0, "NVIDIA/nccl#1455"),
     PublishedRate("h100:1", 8, "nvls", 275.0, "NVIDIA/nccl-tests#212"),
     PublishedRate("h200:1", 8, "nvls", 475 * 4 / 7, "busbw 475: NVIDIA/nccl-tests#272"),
@@ -157,12 +157,12 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""Sources name no algorithm over several boxes: the fastest by the model. On four GPUs NVLS is published to reach what
-rings do; the model has it slower than rings there, and the fastest of both is compared."""
+"""Sources name no algorithm over several boxes: the fastest by the model."""
 
 
-LARGEST_ERROR = 0.13
-"""NCCL's own model is off by as much: 12 % too low for NVLS on seven GPUs, 13 % too high for rings over RoCE."""
+LARGEST_ERROR = 0.17
+"""NCCL's own model is off by as much: 17 and 12 % too low for NVLS on four and seven GPUs, 13 % too high for rings over
+RoCE. The model that stood here before was fitted to these measurements, and off by 6 %."""
 LARGE_BYTES = 2**33
 
 

@@ -90,11 +90,6 @@ def inlined(function: Function) -> Function:
     return function
 
 
-def has_machine_code(function: Callable[..., Any]) -> bool:
-    """Return whether a call of `function` would run as machine code here and now."""
-    return isinstance(function, Kernel) and function.is_native
-
-
 def python_text(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function as Python knows it."""
     return function.py_func if isinstance(function, Kernel) else function

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -23,28 +19,6 @@ def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> lis
 
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
-
-
-def in_threads_by_turns(function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
-    """Yield `function(part)` for each of `parts` in order; as many as there are cores are computed ahead."""
-    threads = min(len(parts), _cores())
-    if threads <= 1:
-        yield from map(function, parts)
-        return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and small networks have one part)
-
-    with ThreadPoolExecutor(threads) as pool:
-        ahead: deque[Future[Result]] = deque()
-        try:
-            for part in parts:
-                ahead.append(pool.submit(function, part))
-                if len(ahead) > threads:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
 
 
 def blocks(count: int, size: int) -> list[slice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -49,9 +50,9 @@ class OutwardMethod(Method):
         backwards = tuple(_REVERSES[collective] for collective in spreads)
         super().__init__(name, summary, (*spreads, *backwards, CollectiveName.ALLREDUCE), options)
 
+    @abstractmethod
     def spread(self, task: SynthesisTask) -> Schedule:
         """Return the allgather or broadcast."""
-        raise NotImplementedError
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         topology, collective = task.topology, task.collective

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Literal, TypeAlias
@@ -70,7 +71,7 @@ class SynthesisTask:
     preferred_k: int | None = None
 
 
-class Method:
+class Method(ABC):
     """A way to make schedules. `options` names the fields of Options that it obeys; asking for others is refused."""
 
     def __init__(
@@ -96,9 +97,9 @@ class Method:
                 raise InvalidInput(f"{self.name} obeys {accepted}", _flag(option), f"leave out {_flag(option)}")
         return self.make(SynthesisTask(topology, collective, options, executor, progress))
 
+    @abstractmethod
     def make(self, task: SynthesisTask) -> AnySchedule:
         """Return the schedule of a task that this method can do."""
-        raise NotImplementedError
 
 
 def _flag(option: str) -> str:

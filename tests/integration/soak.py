@@ -36,11 +36,10 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
-from chorale.tuner.reports.tuning import best_per_size
 from chorale.tuner.search.space import search_space
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.trials.records import TrialRecord
+from chorale.tuner.trials.records import CompleteTrial, SizeResult, TrialRecord
 from chorale.tuner.trials.store import Store
 from tests.fakes import InlineWorkers
 from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
@@ -185,6 +184,16 @@ def tracked(uri: str, home: Home) -> Counter[str]:
         token = page.token
         if not token:
             return found
+
+
+def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
+    """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
+    rows = []
+    for index in range(len(report.ranked_trials[0].sizes) if report.ranked_trials else 0):
+        # Among equals the earlier trial wins, as in the registry.
+        best = max(report.ranked_trials, key=lambda ranked: (ranked.sizes[index].speedup, -ranked.trial.number))
+        rows.append((best.sizes[index], best.trial))
+    return rows
 
 
 def answer(report: TuneReport) -> list[tuple[int, float, float]]:

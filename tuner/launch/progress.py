@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,18 +35,18 @@ def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
 RECENT = 6
 
 
-class LaunchProgress:
+class LaunchProgress(ABC):
     """Is told of every finished trial; a context manager around the whole launch."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: object) -> None:  # noqa: B027 - most have nothing to end
         """Show nothing more."""
 
+    @abstractmethod
     def trial(self, record: TrialRecord) -> None:
         """Show a trial that has just finished."""
-        raise NotImplementedError
 
 
 class _Tally:

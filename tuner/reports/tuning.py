@@ -17,17 +17,7 @@ from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials import tuning_table as tables
-from chorale.tuner.trials.records import CompleteTrial, SizeResult, TrialRecord
-
-
-def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
-    """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
-    rows = []
-    for index in range(len(report.ranked_trials[0].sizes) if report.ranked_trials else 0):
-        # Among equals the earlier trial wins, as in the registry.
-        best = max(report.ranked_trials, key=lambda ranked: (ranked.sizes[index].speedup, -ranked.trial.number))
-        rows.append((best.sizes[index], best.trial))
-    return rows
+from chorale.tuner.trials.records import CompleteTrial, TrialRecord
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:

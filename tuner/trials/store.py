@@ -176,9 +176,6 @@ class Store:
     def program_path(self, program_id: str) -> Path:
         return self.folder / "programs" / f"{program_id}.xml"
 
-    def program_bytes(self, program_id: str) -> bytes:
-        return self.program_path(program_id).read_bytes()
-
     def trace_path(self, trial_id: str) -> Path:
         """Path of what each step of a finalist took, for Perfetto; there is none where the runner cannot tell."""
         return self.folder / "traces" / f"{trial_id}.json"

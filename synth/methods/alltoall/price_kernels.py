@@ -144,23 +144,54 @@ def _sort(search: PriceSearch) -> None:
 
 
 @inlined
+def _put_reached_first(
+    network: PricedNetwork, prices: Floats, search: PriceSearch, before: NDArray[np.bool_], index: int
+) -> None:
+    """Of nodes as far as that at `index` of the order, move one there that a node `before` is the way to."""
+    distance, order = search.distance, search.order
+    position, found = index, _NONE
+    while found == _NONE and position < len(order):
+        node = order[position]
+        for link in range(network.incoming[node], network.incoming[node + 1]):
+            tail = network.src[link]
+            if before[tail] and distance[tail] + prices[link] == distance[node]:
+                found = position
+        position += 1
+    if found != _NONE:
+        node = order[found]
+        for place in range(found, index, -1):
+            order[place] = order[place - 1]
+        order[index] = node
+
+
+@inlined
 def _weigh(
     network: PricedNetwork, prices: Floats, temperature: float, search: PriceSearch, weight: Floats, total: Floats
 ) -> None:
-    """Fill the weights of links, 0 where they lead to no farther node, and their sums by node; `prices` by head."""
+    """Fill the weights of links, 0 where they do not lead on, and their sums by node; `prices` by head.
+
+    A price may be too small to change a distance: then a node is as far as the one before it on its cheapest path. Such
+    nodes are put into the order of these paths: each has a link that costs nothing extra, and no sum is below 1.
+    """
     distance, order = search.distance, search.order
+    before = np.zeros(len(order), dtype=np.bool_)
     total[order[0]] = 1.0
+    before[order[0]] = True
     for index in range(1, len(order)):
+        if index + 1 < len(order) and distance[order[index]] == distance[order[index + 1]]:
+            _put_reached_first(network, prices, search, before, index)
         node = order[index]
         here, sum_of_weights = distance[node], 0.0
         for link in range(network.incoming[node], network.incoming[node + 1]):
             tail = network.src[link]
             extra = distance[tail] + prices[link] - here
             weight[link] = 0.0
-            if distance[tail] < here and extra <= _COLDEST * temperature:
+            leads_on = distance[tail] < here or (before[tail] and extra == 0.0)
+            if leads_on and extra <= _COLDEST * temperature:
                 weight[link] = total[tail] * exp(-extra / temperature)
                 sum_of_weights += weight[link]
         total[node] = sum_of_weights
+        before[node] = True
 
 
 @inlined

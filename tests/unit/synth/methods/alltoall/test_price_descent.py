@@ -58,6 +58,19 @@ def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
     assert loads.smooth <= loads.paid + 1e-9
 
 
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_all_arrives_where_prices_are_lost_in_the_distances(order):
+    ends = [(order[index], order[(index + 1) % 4]) for index in range(4)]
+    links = Links.build(Link(*one, Fraction(bandwidth)) for bandwidth, one in enumerate(ends, 1))
+    problem = commodities_of(Topology("ring", tuple("abcd"), 4, links), symmetric=False)
+    prices = np.where(problem.class_capacity % 2 == 1, 1.0, 1e-17)
+    flows = PricedFlows(problem, prices, 0.2)
+    assert_all_arrives(problem, flows.of_sources())
+    loads = flows.loads()
+    assert loads.whole.tolist() == [6 * loads.units] * 4
+    assert loads.smooth <= loads.paid + 1e-9
+
+
 def test_cold_flows_take_only_the_cheapest_paths():
     topology = random_regular(24, 4, 5)
     problem = commodities_of(topology)
