@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def watch(fabric: EmulatedFabric, service: Serving, tmp_path: Path) -> Iterator[
     yield process
     process.terminate()
     process.wait(60)
+    shutil.rmtree(service.home / "watch")
 
 
 def test_loads_and_a_cut_cable_are_seen_and_a_hold_is_obeyed(

@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-VIEWS = ("design", "find", "compare", "campaigns", "fabrics", "jobs")
+RESULTS = Path(__file__).parents[1] / "data" / "results" / "all_reduce-nccl.log"
+VIEWS = ("design", "find", "judge", "compare", "campaigns", "fabrics", "jobs")
 
 
 def accessible(page: Page) -> list[str]:
@@ -338,6 +339,18 @@ def test_the_api_can_be_explored_offline(page: Page):
     photographed(page, "api", height=900)
 
 
+def test_results_in_a_file_are_judged(page: Page):
+    page.goto("/#judge")
+    page.get_by_label("Results").set_input_files(RESULTS)
+    page.get_by_label("Topology", exact=True).fill("b200:2")
+    page.get_by_role("button", name="Judge").click()
+    expect(page.get_by_role("heading", name="allreduce on b200:2")).to_be_visible()
+    expect(page.get_by_text("of what NCCL 2.28.3")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="of the bound")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name="allreduce on b200:2")).to_be_visible()
+
+
 def test_the_keyboard_reaches_everything(page: Page):
     page.goto("/#design")
     expect(page.locator("p", has_text="degree 4")).to_be_visible()
@@ -346,7 +359,7 @@ def test_the_keyboard_reaches_everything(page: Page):
     for _ in range(2):
         page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Design")).to_be_focused()
-    for _ in range(7):
+    for _ in range(8):
         page.keyboard.press("Tab")
     expect(page.get_by_label("Topology", exact=True)).to_be_focused()
     page.keyboard.press("Control+A")

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
+#include <thread>
 
 #include "meeting.hpp"
 
@@ -17,6 +18,8 @@ namespace chorale::job {
 namespace {
 
 constexpr double MEETING_S = 60;
+// Launchers drop what a rank has said last if it aborts at once, and kill the other ranks with it.
+constexpr std::chrono::milliseconds FORWARDING{300};
 
 std::unique_ptr<Job> current;
 std::mutex groups_lock;
@@ -145,6 +148,7 @@ void begin() {
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
     } catch (const std::exception& error) {
         say((current->has_table() ? current->settings.table + ": " : "") + error.what());
+        std::this_thread::sleep_for(FORWARDING);
         PMPI_Abort(MPI_COMM_WORLD, 1);
         std::_Exit(1);
     }
