@@ -29,11 +29,10 @@ _OUTSIDE = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the decisions to the navigation, then whatever page has no place in it yet."""
+    """Add pages that the navigation does not list, under *More*."""
     pages = {page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).rglob("*.md")}
-    decisions = sorted(page for page in pages if page.startswith("decisions/"))
-    others = sorted(pages - set(decisions) - set(_named(config.nav)))
-    config.nav = [*config.nav, {"Decisions": decisions}, *([{"More": others}] if others else [])]
+    others = sorted(pages - set(_named(config.nav)))
+    config.nav = [*config.nav, *([{"More": others}] if others else [])]
     return config
 
 
@@ -56,9 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to the repository lead to the copies; a search does not find decisions."""
-    if page.file.src_uri.startswith("decisions/"):
-        page.meta["search"] = {"exclude": True}
+    """Point links to files of the repository to the copies on the site."""
     up = "../" * page.file.src_uri.count("/")
     return _OUTSIDE.sub(lambda link: f"]({up}{_copy_of(link[1])})", markdown)
 

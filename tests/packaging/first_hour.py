@@ -30,10 +30,6 @@ Every command of [the first hour](first-hour.md), in its order, on a machine tha
 environment, the wheel with the extra `tune`, an empty data folder. What passed is wall time; long screens are cut where
 it says `…`. Recorded by `python -m tests.packaging.first_hour` with {machine}, load {load:.0f} at the end.
 
-Before, in processor seconds of a machine with two cores as well: `--help` 1.5, `topology show` 1.7, `synth bfb
-torus:4x4` 2.1; the first BFB schedule from a wheel came after 89 silent seconds of compiling, the first trees after 103
-more. There was no `demo` and no `auto`, `synth` wanted a method, and the wheel had no examples.
-
 | command | seconds |
 |---|---|
 """

@@ -185,7 +185,7 @@ def code_version() -> str:
 
 
 SLOW_METHODS = frozenset({AUTO, "alltoall", "forest", "forest-phases", "blink"})
-"""Methods that take longer than reading their schedule back and verifying it does; see decision 39."""
+"""Methods whose synthesis takes longer than reading a stored schedule and verifying it again."""
 
 
 def verified_from_cache(

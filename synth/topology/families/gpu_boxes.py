@@ -124,7 +124,7 @@ def plan_railclos(call: FamilyCall) -> TopologyPlan:
     gpus * nic * boxes / (boxes - 1). Spines change neither: they matter for all-to-all. The known symmetries
     (rotations of the boxes and of the GPUs) act regularly.
     Source: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs", 2023, for both forms of
-    the network; decision 10 says what it leaves open.
+    the network; docs/contributing/decisions.md says what it leaves open.
     """
     texts = call.text.split(",")
     way_out = f"write {_CLOS_SYNTAX}"
