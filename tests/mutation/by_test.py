@@ -1,0 +1,56 @@
+"""A pytest plugin: which lines of the product each test runs, also in processes that it starts, and how long it takes.
+
+`python -m tests.mutation cover` loads it. What it finds goes to the folder $MUTATION_OUT: a file of coverage per
+process, and a line of JSON per test with its marks and its processor and wall seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import coverage
+import pytest
+
+OUT = Path(os.environ["MUTATION_OUT"])
+_MEASURED = coverage.Coverage(
+    data_file=str(OUT / "lines"),
+    data_suffix=True,
+    config_file=False,
+    source=os.environ["MUTATION_SOURCES"].split(os.pathsep),
+    messages=False,
+)
+
+
+def pytest_configure() -> None:
+    """Start to measure, before the product is imported."""
+    _MEASURED.start()
+
+
+def pytest_unconfigure() -> None:
+    """Keep the lines that were run."""
+    _MEASURED.stop()
+    _MEASURED.save()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Count lines and seconds for this test, with its fixtures."""
+    os.environ["MUTATION_TEST"] = item.nodeid
+    _MEASURED.switch_context(item.nodeid)
+    before, began = os.times(), time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        spent = sum(os.times()[:4]) - sum(before[:4])
+        record = {
+            "test": item.nodeid,
+            "marks": sorted({mark.name for mark in item.iter_markers()}),
+            "cpu_s": round(spent, 3),
+            "wall_s": round(time.perf_counter() - began, 3),
+        }
+        with (OUT / f"tests.{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
+            print(json.dumps(record), file=file)
