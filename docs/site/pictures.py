@@ -13,7 +13,6 @@ IMAGES = Path(__file__).parents[1] / "images"
 
 PICTURES = {
     "torus": ["topology show torus:4x4 --plot PICTURE"],
-    "a100": ["topology show a100:2 --plot PICTURE"],
     "bfb": ["synth bfb torus:4x4 -o it.json", "show it.json --plot PICTURE"],
     "forest": ["synth forest a100:2 --k 1 -o it.json", "show it.json --plot PICTURE"],
     "swing": ["synth swing torus:4x4 --collective allreduce -o it.json", "show it.json --plot PICTURE"],
