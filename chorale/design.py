@@ -28,7 +28,6 @@ from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
@@ -154,8 +153,8 @@ def simulate(
     *,
     model: str = "step",
     alpha_us: float | str = 0,
-    link_latency_us: float | str = "0.1",
-    hop_us: float | str = "0.3",
+    link_latency_us: float | str | None = None,
+    hop_us: float | str | None = None,
     link_gbps: float | str | None = None,
 ) -> PredictedTimes:
     """Return the predicted seconds per size in bytes.
@@ -165,8 +164,8 @@ def simulate(
         sizes: Buffer sizes in bytes, as text, a number or several.
         model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
         alpha_us: Microseconds that each step takes besides.
-        link_latency_us: Microseconds that a link takes besides its bytes.
-        hop_us: Microseconds that each node on the way takes.
+        link_latency_us: Microseconds that a link takes besides its bytes; 0.1 unless the topology states latencies.
+        hop_us: Microseconds that each node on the way takes; 0.3 unless the topology states latencies.
         link_gbps: Rate of a link of bandwidth 1 in Gbit/s; needed where the topology counts links.
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
@@ -175,8 +174,9 @@ def simulate(
     """
     verified = verify(schedule) if isinstance(schedule, str) else schedule
     sizes_bytes = size_list(sizes)
-    network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
-    network.unit_bytes_per_s(verified.schedule.topology)
+    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+    stated = {name: None if value is None else str(value) for name, value in given.items()}
+    network = Pricing.of(stated, None).network(verified.schedule.topology)
     seconds = simulate_traffic(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
     schedule_of = verified.schedule
     title = f"{schedule_of.method} {schedule_of.collective} on {schedule_of.topology.spec}"
@@ -385,7 +385,7 @@ class CheckedProgram(LoweredProgram):
 
         program, topology = self.program, self.topology
         size_bytes = parse_size(size) if isinstance(size, str) else size
-        network = Pricing.of({**DEFAULTS, "link_gbps": str(link_gbps)}, None).network(topology)
+        network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": str(link_gbps)}, None).network(topology)
         trace = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program))
         return Picture(lambda path: plot_program(program, topology, network, size_bytes, trace, path))
 

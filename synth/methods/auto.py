@@ -66,7 +66,7 @@ class Auto(Method):
 
         topology, collective, options = task.topology, task.collective, task.options
         if options.size_bytes is not None:
-            return self.timed(task, NetworkModel(link_gbps=options.link_gbps)).at(options.size_bytes).schedule()
+            return self.timed(task, NetworkModel.usual(topology, options.link_gbps)).at(options.size_bytes).schedule()
         tries_all = topology.compute_count <= self._most_all
         candidates = list(self._candidates(topology, collective, options, tries_all))
         if len(candidates) == 1:

@@ -9,6 +9,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.topology import Topology
 
+LINK_LATENCY_US, HOP_US = "0.1", "0.3"
+"""Of networks that state no latencies (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 
@@ -51,6 +53,13 @@ class NetworkModel:
         if rate <= 0:
             raise InvalidInput("a link rate must be above zero", link_gbps, "choose a rate such as 100")
         return NetworkModel(alpha, latency, hop, rate)
+
+    @staticmethod
+    def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
+        """Return the model of predictions for which nobody gives latencies: the network's own, else the usual ones."""
+        if any(topology.links.latencies_s):
+            return NetworkModel(link_gbps=link_gbps)
+        return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
 
     @property
     def per_hop_s(self) -> Fraction:

@@ -141,7 +141,11 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
         "collective": first.collective,
         "sides": [first.document(), second.document()],
         "time_per_byte_ratio": rational_text(first.time_per_byte / second.time_per_byte),
-        "parameters": {**model.pricing.settings, "model": model.fidelity, "buffer_bytes": model.buffer_bytes},
+        "parameters": {
+            **model.pricing.settings_on(first.topology),
+            "model": model.fidelity,
+            "buffer_bytes": model.buffer_bytes,
+        },
         "results": [
             {
                 "size_bytes": size,
@@ -242,7 +246,11 @@ def bound_comparison(side: Side, model: ComparisonModel, sizes_bytes: Sequence[i
             "certificate": dict(bound.to_json(topology)),
         },
         "gap": rational_text(side.time_per_byte / bound.value - 1),
-        "parameters": {**model.pricing.settings, "model": model.fidelity, "buffer_bytes": model.buffer_bytes},
+        "parameters": {
+            **model.pricing.settings_on(topology),
+            "model": model.fidelity,
+            "buffer_bytes": model.buffer_bytes,
+        },
         "results": results,
     }
 
@@ -353,7 +361,7 @@ def _show_program(
         plot_program(program, topology, network, size_bytes, trace, plot)
     time_s = trace.end_s + pricing.unmodelled_program_s(program)
     document = program_document(program, topology, size_bytes, trace, time_s)
-    return document | {"parameters": {**pricing.settings, "buffer_bytes": buffer_bytes}}
+    return document | {"parameters": {**pricing.settings_on(topology), "buffer_bytes": buffer_bytes}}
 
 
 def compare(

@@ -117,7 +117,12 @@ def simulate(
         "method": AUTO if what == AUTO else priced.method,
         **({"chosen_by": "time"} if what == AUTO else {}),
         "schedule": {"kind": traffic.kind, "steps": len(traffic.steps), "id": priced.schedule_id},
-        "parameters": {**priced.parameters, "model": model, **pricing.settings, "pipeline_chunks": pipeline_chunks},
+        "parameters": {
+            **priced.parameters,
+            "model": model,
+            **pricing.settings_on(priced.traffic.topology),
+            "pipeline_chunks": pipeline_chunks,
+        },
         "seed": None,  # both models are deterministic
         "results": rows,
         "seconds": stages.report(),

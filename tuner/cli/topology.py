@@ -121,7 +121,7 @@ def import_topology(
         typer.Argument(
             metavar="FILE",
             help="A dump of NCCL or RCCL, an output of nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology or "
-            "ibnetdiscover, GraphML, JSON, or Slurm's switches.",
+            "ibnetdiscover, XML of hwloc, GraphML, JSON, or Slurm's switches.",
         ),
     ],
     output: OptionalFileOutput = None,

@@ -33,7 +33,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.flow_simulation import simulate_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
@@ -190,17 +190,24 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
     return programs
 
 
-DEFAULTS: Mapping[str, str | None] = {"alpha_us": "0", "link_latency_us": "0.1", "hop_us": "0.3", "link_gbps": None}
-"""The network of section 5 of the Swing paper, without its rate."""
+DEFAULTS: Mapping[str, str | None] = {
+    "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
+}  # fmt: skip
+"""The network of section 5 of the Swing paper, without its rate. Networks with latencies of their own add none."""
+_LATENCIES = ("link_latency_us", "hop_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """Either a network model or a calibration; `settings` are what a report says about it."""
+    """Either a network model or a calibration; `settings` are what a report says about it.
+
+    stated: the settings that somebody gave
+    """
 
     model: NetworkModel | None
     calibration: Calibration | None
     settings: Mapping[str, str | None]
+    stated: frozenset[str] = frozenset()
 
     @staticmethod
     def of(options: Mapping[str, str | None], calibration: str | Mapping[str, Any] | None) -> Pricing:
@@ -211,7 +218,8 @@ class Pricing:
         """
         if calibration is None:
             settings = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
-            return Pricing(NetworkModel.of(**settings), None, settings)  # type: ignore[arg-type]  # None is the rate only
+            stated = frozenset(name for name, value in options.items() if value is not None)
+            return Pricing(NetworkModel.of(**settings), None, settings, stated)  # type: ignore[arg-type]  # the rate only
         named = [name for name, value in options.items() if value is not None]
         if named:
             rule = "--calibration holds latencies and rates already"
@@ -224,9 +232,16 @@ class Pricing:
         """Return the model for `topology`; InvalidInput if the model does not fit or no rate of links is known."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
-        model = self.model or NetworkModel()
+        model = NetworkModel() if self.model is None else NetworkModel.of(**self.settings_on(topology))  # type: ignore[arg-type]  # as above
         model.unit_bytes_per_s(topology)
         return model
+
+    def settings_on(self, topology: Topology) -> Mapping[str, str | None]:
+        """Return the settings for `topology`, which may state latencies that no usual ones are added to."""
+        if not any(topology.links.latencies_s):
+            return self.settings
+        own = [name for name in _LATENCIES if name in self.settings and name not in self.stated]
+        return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
         """Return the seconds of a run of `traffic` beside the network model: the calibrated overhead of messages."""

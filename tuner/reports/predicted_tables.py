@@ -29,7 +29,7 @@ SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
     """Return the table of the fastest programs by the congestion model, marked as predicted, for all sizes."""
     rows = [row for collective in COLLECTIVES for row in _rows(network, collective, pricing)]
-    return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings)})
+    return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
 
 
 def _rows(network: Topology, collective: Collective, pricing: Pricing) -> Iterator[RangeRow]:

@@ -19,7 +19,7 @@ from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
@@ -192,20 +192,28 @@ def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return what a size adds to the costs: exact seconds, and for bfb the least with divisible shards.
+    """Return what a size adds to the costs: seconds, and for bfb the least with divisible shards.
+
+    Networks that state no latencies have the usual ones, as in `chorale simulate`, so that methods are compared by
+    what they are chosen by.
 
     link_gbps: Gbit/s of a link, on a network whose bandwidths count links; no shards were weighed at the size there
     """
-    schedule, time_s = verified.schedule, verified.cost.time_s
-    if link_gbps is not None and time_s is None:
-        model = NetworkModel(link_gbps=link_gbps)
+    schedule, topology, time_s = verified.schedule, verified.schedule.topology, verified.cost.time_s
+    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
+    if schedule.is_in_network or (topology.bandwidth_unit == "link" and link_gbps is None):
+        return document
+    if not any(topology.links.latencies_s):
+        model = NetworkModel.usual(topology, link_gbps)
         streams = traffic_of(schedule).streams()
         time_s = sum((congestion_of(stream).seconds(model, size_bytes) for stream in streams), Fraction(0))
-        return {"size_bytes": size_bytes, "time_s": str(time_s), "link_gbps": str(link_gbps)}
-    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
-    if schedule.method != "bfb":
+        latencies = {"link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US}
+        document |= {"time_s": str(time_s), **latencies}
+    if link_gbps is not None:
+        return document | {"link_gbps": str(link_gbps)}
+    if schedule.method != "bfb" or not any(topology.links.latencies_s):
         return document
-    return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
+    return document | {"divisible_time_s": str(least_time(topology, schedule.certificate))}
 
 
 def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:
@@ -267,6 +275,8 @@ def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
 
 def _seconds_text(cost: Mapping[str, Any]) -> str:
     text = f"{float(Fraction(cost['time_s'])) * 1e6:.6g} us"
+    if "hop_us" in cost:
+        text += f", with {cost['link_latency_us']} us a link and {cost['hop_us']} us a node"
     if "divisible_time_s" not in cost:
         return text
     more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1

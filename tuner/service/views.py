@@ -148,7 +148,7 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
 
     link_gbps: of a link, where the network has no bandwidths
     """
-    pricing = Pricing.of({**DEFAULTS, "alpha_us": repr(alpha_us), "link_gbps": repr(link_gbps)}, None)
+    pricing = Pricing.of({**dict.fromkeys(DEFAULTS), "alpha_us": repr(alpha_us), "link_gbps": repr(link_gbps)}, None)
     priced = traffic_of_content(content, pricing)
     return schedule_trace(priced.traffic, pricing.network(priced.traffic.topology), size_bytes)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_matrix
+from chorale.synth.topology.formats.hwloc import read_hwloc
 from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
 from chorale.synth.topology.formats.json_document import FORMAT, from_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
@@ -14,20 +16,22 @@ from chorale.synth.topology.formats.networkx_graph import from_graphml_root, par
 from chorale.synth.topology.topology import Topology
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
+_HWLOC_TYPE = re.compile(rb'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
 _MAX_TOOL_OUTPUT = 2**24
 
 
 def from_bytes(content: bytes, spec: str) -> Topology:
     """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
 
-    XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, which gives one box. Other text
+    XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, or <topology> of hwloc, which
+    give one box. Other text
     is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover` printed.
     """
     machine = machine_of(content, spec)
     if machine is not None:
         return boxes_topology(machine, BoxNetwork(), spec)
     if _is_xml(content, spec):
-        return from_graphml_root(parse_xml(content, "an XML topology file"), spec)
+        return from_graphml_root(_xml_root(content), spec)
     if _is_json(content, spec):
         return from_json(content, spec)
     text = _text(content)
@@ -43,7 +47,7 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
     `model` names the GPUs of a matrix; a dump has their compute capability.
     """
     if _is_xml(content, spec):
-        return _machine_below(parse_xml(content, "an XML topology file"))
+        return _machine_below(_xml_root(content), model)
     text = _text(content)
     if _is_json(content, spec) and FORMAT in text[:4096]:
         return None
@@ -69,10 +73,17 @@ def _is_json(content: bytes, spec: str) -> bool:
     return content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json")
 
 
-def _machine_below(root: Element) -> Machine | None:
+def _xml_root(content: bytes) -> Element:
+    """Return the root of an XML file. hwloc writes a document type, which nothing is read from."""
+    return parse_xml(_HWLOC_TYPE.sub(b"", content, count=1), "an XML topology file")
+
+
+def _machine_below(root: Element, model: str | None) -> Machine | None:
     name = root.tag.rpartition("}")[2]
     if name == "graphs":
         rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
         way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
         raise InvalidInput(rule, "the root element <graphs>", way_out)
+    if name == "topology":
+        return read_hwloc(root, model)
     return read_machine(root) if name == "system" else None

@@ -219,14 +219,17 @@ class _Boxes:
         guessed = frozenset(
             (ids[src], ids[dst])
             for (tails, heads), each in zip(self.fabric.ends, self.rates, strict=True)
-            if each.basis.source == "guess"
+            if each.basis.source == "guess" or self.machine.positions_only
             for src, dst in zip(tails.tolist(), heads.tolist(), strict=True)
         )
         facts = (*self.machine.facts, *(each.basis for each in self.rates), *self.facts())
         return replace(physical, provenance=Provenance(tuple(dict.fromkeys(facts)), guessed, expected, physical.id))
 
     def facts(self) -> Iterable[Assumption]:
-        """Yield what is assumed about the way from box to box."""
+        """Yield what is assumed about links that the file says nothing about."""
+        if self.machine.positions_only:
+            advice = "run NCCL or RCCL with NCCL_TOPO_DUMP_FILE set; the file only places devices on PCI Express"
+            yield Assumption("links between GPUs", "only PCI Express", "guess", advice)
         if self.domain > 1 and self.network.nvlink_boxes is None:
             what = f"NVSwitches of {self.domain} boxes"
             advice = "GB200 NVL72 and its relatives; --nvlink-boxes 1 if only NICs join the boxes"

@@ -23,7 +23,11 @@ _GPUS_OF_A_TRAY = 4
 
 MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
-MAX_MBIT = 10**8
+MAX_MBIT = 10**9
+_LARGEST_MBIT = 10**7
+"""No NIC is faster; Slingshot's `cxi` devices state kbit/s."""
+_TWO_LINKS = ("0x1002", "0x74a0")
+"""MI300A: each pair is joined by two xGMI links, which RCCL counts as one."""
 _WAY_OUT = "correct the file"
 _BUS = re.compile(r"[0-9a-f]+(:[0-9a-f]+)+\.[0-9a-f]+")
 _GPU_CLASSES, _NIC_CLASS = ("0x03", "0x12", "0x13"), "0x02"
@@ -112,8 +116,9 @@ class _Reader:
         ranked = [gpu for gpu in gpus if gpu.get("rank") is not None]
         if ranked:  # partitions of one GPU share its slot and its links, which each may list
             nvls = all(_whole(gpu, "sm", 0) >= _NVLS_COMPUTE_CAPABILITY for gpu in ranked)
+            links = 2 if (pci.get("vendor"), pci.get("device")) == _TWO_LINKS else 1
             wires = max(
-                (self.wires(gpu) for gpu in ranked), key=lambda wires: sum(wire.rate.physical for wire in wires)
+                (self.wires(gpu, links) for gpu in ranked), key=lambda wires: sum(wire.rate.physical for wire in wires)
             )
             self.gpus.append(Gpu(tuple(_whole(gpu, "rank") for gpu in ranked), bus, parent, slot, wires, nvls))
 
@@ -122,7 +127,8 @@ class _Reader:
             if net.get("dev") is None or net.get("net") == "0":
                 continue
             number = _whole(net, "dev")
-            mbit = _whole(net, "speed", 0, -(10**9), MAX_MBIT)
+            mbit = _whole(net, "speed", 0, -MAX_MBIT, MAX_MBIT)
+            mbit = mbit // 1000 if mbit > _LARGEST_MBIT else mbit
             value = Fraction(mbit if mbit > 0 else _DEFAULT_MBIT, 8000)
             speed = rate("speed of NICs", value, value, "file", "speed of <net>")
             if mbit <= 0:
@@ -178,7 +184,7 @@ class _Reader:
             return 0
         return _NVL72_GPUS if self.newest_capability >= 100 else _NVL32_GPUS
 
-    def wires(self, gpu: Element) -> tuple[Wire, ...]:
+    def wires(self, gpu: Element, xgmi_links: int) -> tuple[Wire, ...]:
         wires: list[Wire] = []
         for link in gpu.findall("nvlink"):
             each = nvlink_rate(_whole(gpu, "sm")).times(_whole(link, "count", least=1, most=MAX_LINKS_OF_GPU))
@@ -189,6 +195,7 @@ class _Reader:
                 wires.append(Wire("cpu" if kind == _CPU_BRIDGE_CLASS else "nvswitch", "", each))
         for link in gpu.findall("xgmi"):
             each = xgmi_rate(gpu.get("gcn", "")).times(_whole(link, "count", least=1, most=MAX_LINKS_OF_GPU))
+            each = each._replace(physical=each.physical * xgmi_links)
             wires.append(Wire("gpu", self.named(_bus(link, "target")), each))
         for link in gpu.findall("c2c"):
             count = _whole(link, "count", least=1, most=MAX_LINKS_OF_GPU)

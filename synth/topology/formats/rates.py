@@ -90,6 +90,7 @@ _LANE = {  # GT/s: (generation, GB/s a lane after the line code, Mbit/s a lane f
     "64": (6, Fraction(63, 8), 48000),
 }
 _NCCL_UNKNOWN_LANE = 6000
+_ROUNDED = Fraction(1, 500)
 _UNKNOWN_WIDTHS = (0, 63, 255)
 _ALL_LANES = 16
 
@@ -133,6 +134,17 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
     return found.as_guess(
         f"PCI Express link without {missing}: {name}", "correct link_speed and link_width in the file"
     )
+
+
+def lanes_of(value: Fraction, reference: str) -> Rate:
+    """Return the rate of the slot that carries `value` GB/s, as hwloc rounds it: its generation and lanes, if any."""
+    for lanes in (16, 8, 4, 2, 1):
+        for generation, lane, mbit in _LANE.values():
+            if abs(value / (lane * lanes) - 1) < _ROUNDED:
+                name = f"PCI Express {generation}, {lanes} lanes"
+                expected = Fraction(lanes * mbit, 8000)
+                return rate(name, lane * lanes, expected, "file", f"{reference}; {_NCCL}")
+    return rate("PCI Express link of an unusual rate", value, value, "file", reference)
 
 
 def pci_rate_of(generation: int, advice: str, is_known: bool) -> Rate:

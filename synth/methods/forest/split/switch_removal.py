@@ -177,8 +177,8 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off at `groups`; return False if known cuts forbid everything."""
-        network = self.split.network
+        """Split off at `groups`; return False if known cuts forbid everything, or nothing new is learned."""
+        network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
             arcs = (network.src, network.dst, network.capacity)
@@ -193,7 +193,7 @@ class _Removal:
             middle = (low + high) // 2
             low, high = (middle, high) if self._is_feasible(splits.first(middle)) else (low, middle)
         self.split = split_off(self.split, splits.first(low))
-        return True
+        return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
         """Whether all cuts hold after `splits`; those that do not are learned."""

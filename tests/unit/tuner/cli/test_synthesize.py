@@ -48,9 +48,16 @@ def test_without_a_method_the_best_one_is_taken(capsys):
     left_out = chorale(capsys, "synth", "torus:4x4", "--collective", "allreduce", "--json").document
     assert named["schedule"] == left_out["schedule"]
     assert named["method"] != "auto"
-    sized = chorale(capsys, "synth", "torus:4x4", "--size", "4KiB", "--link-gbps", 100, "--json").document
-    assert sized["chosen_by"] == "time"
-    assert float(Fraction(sized["cost"]["time_s"])) == pytest.approx(4096 * 15 / 16 / (4 * 12.5e9))
+
+
+def test_with_a_size_the_method_is_the_one_that_simulate_predicts_to_be_the_fastest(capsys):
+    """The network states no latencies: both count 0.1 us a link and 0.3 us a node."""
+    sized = ("torus:4x4", "--collective", "allreduce", "--link-gbps", 100, "--json")
+    document = chorale(capsys, "synth", *sized, "--size", "4KiB").document
+    (simulated,) = chorale(capsys, "simulate", "auto", *sized, "--sizes", "4KiB").document["results"]
+    assert (document["chosen_by"], document["method"]) == ("time", simulated["method"])
+    assert float(Fraction(document["cost"]["time_s"])) * 1e6 == pytest.approx(simulated["time_us"])
+    assert document["method"] != chorale(capsys, "synth", *sized).document["method"]
 
 
 @pytest.mark.parametrize(

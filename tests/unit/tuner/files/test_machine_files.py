@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from chorale.synth.collective import parse_collective
+from chorale.runners.api.base import bus_factor
+from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import bound_report
+from tests.dumps import cpu, described, pci, system
 
 DATA = Path(__file__).parents[3] / "data" / "machines"
 FIELDS = ("what", "value", "source", "reference")
@@ -89,6 +91,51 @@ def _totals(topology: Topology) -> dict[tuple[int, int], Fraction]:
 def test_nvlinks_towards_a_switch_are_of_the_gpu_and_not_of_each_pair(tmp_path, name, options, lost, expected, bound):
     save_topology(network(name, **options), tmp_path / "a.json")
     assert both(load_topology(f"without(file:{tmp_path / 'a.json'};{lost})")) == pytest.approx((expected, bound))
+
+
+PUBLIC = json.loads((DATA / "public.json").read_text())["machines"]
+
+
+@pytest.mark.parametrize("machine", PUBLIC, ids=[machine["name"] for machine in PUBLIC])
+def test_public_machines_are_not_faster_than_their_bounds(tmp_path, machine):
+    """busbw in GB/s, as measurements are published. Switches that add count where the machine has them."""
+    path = tmp_path / ("machine.txt" if machine["form"] == "matrix" else "machine.xml")
+    if machine["form"] == "file":
+        path = DATA / machine["path"]
+    else:
+        path.write_bytes(described(machine))
+    options = MachineOptions(model=machine.get("model"), boxes=machine.get("boxes"))
+    topology = read_network(str(path), options).topology
+    report, factor = bound_report(topology, ALLREDUCE, None), bus_factor("allreduce", machine["ranks"])
+    assert topology.compute_count == machine["ranks"]
+    expected, bound = both(topology)
+    assert (factor * expected, factor * bound) == pytest.approx((machine["expected"], machine["bound"]))
+    most = machine["bound"]
+    if "in_network" in machine:
+        most = factor * float(1 / report.in_network.value)
+        assert most == pytest.approx(machine["in_network"])
+    assert machine.get("measured", 0) <= most
+    unknown = machine["form"] == "hwloc" and "matrix" not in machine  # NVLinks by the name of the GPUs
+    assert ("under" in report.bound.to_json(topology)) == unknown
+
+
+def test_slots_of_sleeping_gpus_are_those_of_their_model(tmp_path):
+    """hwloc sees the current rate of a link: 4 GB/s of an idle GPU in a slot of 63 GB/s."""
+    (h200,) = (machine for machine in PUBLIC if machine["name"] == "h200")
+    card = h200 | {"slot": 4.0, "nvswitches": 0, "gpu": {"id": "10de:2331", "name": "NVIDIA H100 PCIe"}, "flat": True}
+    (tmp_path / "a.xml").write_bytes(described(card))
+    topology = read_network(str(tmp_path / "a.xml"), MachineOptions()).topology
+    assert float(algbw(topology)) == pytest.approx(63 / 1.75)
+    assert "under" in bound_report(topology, ALLREDUCE, None).bound.to_json(topology)
+
+
+def test_a_file_that_only_places_devices_proves_nothing(tmp_path):
+    """As clouds ship with NCCL_TOPO_FILE: the GPUs have NVLinks that it does not name."""
+    gpus = [pci(f"0000:10:{slot}.0", kind="0x030200", speed="8 GT/s") for slot in ("1c", "1d")]
+    (tmp_path / "a.xml").write_bytes(system(cpu(0, pci("ffff:ff:01.0", *gpus, speed="8 GT/s"))))
+    topology = read_network(str(tmp_path / "a.xml"), MachineOptions()).topology
+    assert "under" in bound_report(topology, ALLREDUCE, None).bound.to_json(topology)
+    assert any(fact.source == "guess" and fact.what == "links between GPUs" for fact in topology.assumptions)
 
 
 def test_a_guess_that_decides_is_never_silent():

@@ -97,7 +97,7 @@ def one(text: str) -> bytes:
         (one(pci("0000:01:00.0", speed="17 GT/s")),
          "link_speed must be a speed of PCI Express; got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
         (one(nets((0, 10**12))),
-         "speed of <net> in a topology dump must be a whole number from -1000000000 to 100000000; "
+         "speed of <net> in a topology dump must be a whole number from -1000000000 to 1000000000; "
          "got '1000000000000'; correct the file"),
         (b"<system>" + b"<cpu/>" * 9000 + b"</system>",
          "a topology dump must have at most 8192 elements; got 9001; dump one machine"),

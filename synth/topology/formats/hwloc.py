@@ -1,0 +1,261 @@
+"""Machines from the XML of hwloc (`lstopo machine.xml`), versions 1 to 3.
+
+hwloc places GPUs and NICs below CPUs and bridges of PCI Express with the rate of each slot. Links between GPUs are in
+it where it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth); else NVSwitches that are PCI
+devices and the names of GPUs tell of them, which is a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from xml.etree.ElementTree import Element
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.formats.rates import (
+    LOCAL,
+    GpuModel,
+    Rate,
+    cpu_rate,
+    lanes_of,
+    model_called,
+    models_named,
+    narrowest,
+    pci_rate_of,
+    rate,
+)
+from chorale.synth.topology.provenance import Assumption
+
+MAX_OBJECTS = 2**17
+_NVL72_GPUS, _NVL32_GPUS, _GPUS_OF_A_TRAY = 72, 32, 4
+_OF_CARDS = 6
+"""Most NVLinks of GPUs that exist as cards with a bridge."""
+_MAX_DEVICES = 1024
+_OPEN_FABRICS, _NETWORK = ("3", "32"), ("2", "16")
+"""`osdev_type` of RDMA devices and of network interfaces, in versions 2 and 3."""
+_GPU_VENDORS = ("10de", "1002")
+_ARCHITECTURES = {"aarch64": "arm64", "ppc64le": "ppc64"}
+_ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the GPUs with --model"
+
+
+def read_hwloc(root: Element, model: str | None = None) -> Machine:
+    """Return the machine below root element <topology>; `model` names its GPUs, else the file does if it can.
+
+    Raises InvalidInput for files without GPUs, and for numbers that are none.
+    """
+    if sum(1 for _ in root.iter()) > MAX_OBJECTS:
+        raise InvalidInput(f"a file of hwloc must have at most {MAX_OBJECTS} elements", "more", "export one machine")
+    try:
+        return _Reader(root, None if model is None else model_called(model)).machine(root)
+    except (ValueError, ZeroDivisionError) as error:
+        raise InvalidInput("a file of hwloc must have its numbers", error, "export it with lstopo again") from None
+
+
+def _infos(element: Element) -> dict[str, str]:
+    return {info.get("name", ""): info.get("value", "") for info in element.findall("info")}
+
+
+def _kind(element: Element) -> str:
+    """Return class and vendor of a PCI device, such as "0302 10de"."""
+    match = re.match(r"\s*([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4})", element.get("pci_type", ""))
+    return f"{match[1]} {match[2]}".lower() if match else ""
+
+
+def _is_gpu(element: Element) -> bool:
+    kind = _kind(element)
+    return kind[:2] in ("03", "12") and kind[5:] in _GPU_VENDORS
+
+
+class _Reader:
+    """Collects the parts of a machine on a walk from the CPUs down."""
+
+    def __init__(self, root: Element, chosen: GpuModel | None) -> None:
+        devices = [each for each in root.iter("object") if each.get("type") == "PCIDev"]
+        gpus = [each for each in devices if _is_gpu(each)]
+        able = [each for each in gpus if any(_infos(inner).get("GPUModel") for inner in each.iter("object"))]
+        self.gpus = able or [each for each in gpus if not _kind(each).startswith("0300")] or gpus
+        system = [each.get("osdev_type") for each in root.iter("object")]
+        fabric = _OPEN_FABRICS if set(system) & set(_OPEN_FABRICS) else _NETWORK
+        self.ports = {
+            each: [inner for inner in each.findall("object") if inner.get("osdev_type") in fabric] for each in devices
+        }
+        self.has_nvswitches = any(_kind(each) == "0680 10de" for each in devices)
+        names = [text for gpu in self.gpus for each in gpu.iter("object") for text in _names(each)]
+        fitting = models_named("\n".join(f"GPU {name}" for name in dict.fromkeys(names)))
+        self.named = tuple(dict.fromkeys(names))
+        self.chosen = chosen
+        self.model = chosen or (fitting[0] if len({each.link_rate.physical for each in fitting}) == 1 else None)
+        self.architecture = next(
+            (each.get("value", "") for each in root.iter("info") if each.get("name") == "Architecture"), "x86_64"
+        )
+        self.hosts: list[HostSwitch] = []
+        self.place: dict[Element, tuple[int, Rate]] = {}
+        self.cpu_of: dict[str, int] = {}
+        if len(devices) > _MAX_DEVICES * 8 or len(self.gpus) > _MAX_DEVICES:
+            raise InvalidInput(f"a machine must have at most {_MAX_DEVICES} GPUs", len(self.gpus), "export one machine")
+
+    def machine(self, root: Element) -> Machine:
+        if not self.gpus:
+            rule = "a file of hwloc must place GPUs"
+            raise InvalidInput(rule, "none of NVIDIA or AMD", "export it on a machine with GPUs, with `lstopo a.xml`")
+        packages = [each for each in root.iter("object") if each.get("type") in ("Package", "Socket")] or [root]
+        for number, package in enumerate(packages):
+            about = _infos(package)
+            family, kind = about.get("CPUFamilyNumber", "0"), about.get("CPUModelNumber", "0")
+            arch = _ARCHITECTURES.get(self.architecture, self.architecture)
+            between = cpu_rate({"arch": arch, "vendor": about.get("CPUVendor", "")}, int(family), int(kind))
+            self.cpu_of[package.get("gp_index", str(number))] = len(self.hosts)
+            self.hosts.append(HostSwitch(f"cpu:{number}", None, between))
+        for number, package in enumerate(packages):
+            self.walk(package, number, ())
+        self.walk(root, 0, ())  # what is placed beside the CPUs, as on machines of one
+        wires, facts, positions_only = self.wires(root)
+        gpus = []
+        for rank, gpu in enumerate(self.gpus):
+            host, slot = self.place[gpu]
+            bus = _bus(gpu)
+            gpus.append(Gpu((rank,), bus, host, slot, tuple(wires.get(bus, ())), self.capability >= 90))
+        nics: list[Nic] = []
+        for device, ports in self.ports.items():
+            if device in self.place:
+                host, slot = self.place[device]
+                for port in ports:
+                    name = port.get("name", "")
+                    nics.append(Nic(str(len(nics)), _bus(device), host, slot, None, name=name))
+        is_tray = len(gpus) <= _GPUS_OF_A_TRAY and self.is_arm and any(gpu.wires for gpu in gpus)
+        domain = (_NVL72_GPUS if gpus[0].nvls and self.capability >= 100 else _NVL32_GPUS) if is_tray else 0
+        return Machine(tuple(gpus), tuple(nics), tuple(self.hosts), positions_only, domain, tuple(facts))
+
+    @property
+    def is_arm(self) -> bool:
+        return self.architecture in ("aarch64", "arm64")
+
+    @property
+    def capability(self) -> int:
+        """Compute capability of the GPUs; 0 of AMD's and of unknown ones."""
+        known = None if self.model is None else self.model.architecture
+        return known if isinstance(known, int) else 0
+
+    def walk(self, element: Element, host: int, above: tuple[Rate, ...]) -> None:
+        """Place the devices below `element`, which hangs on `host` over links of PCI Express that nothing else uses."""
+        for child in element.findall("object"):
+            if child in self.place or child.get("type") in ("Package", "Socket"):
+                continue
+            if child.get("type") == "PCIDev":
+                if child in self.gpus or self.ports.get(child):
+                    self.place[child] = host, self.slot(child, above)
+            elif child.get("type") == "Bridge":
+                below = [inner for inner in child.iter("object") if inner in self.gpus or self.ports.get(inner)]
+                if not below or below[0] in self.place:
+                    continue
+                speed = self.speed(child)
+                chain = above if speed is None else (*above, speed)
+                branches = [each for each in child.findall("object") if set(each.iter("object")) & set(below)]
+                if len(branches) > 1 and child.get("bridge_type") != "0-1":
+                    self.hosts.append(HostSwitch(f"pci:{_bus(child)}", host, narrowest(*chain) if chain else LOCAL))
+                    self.walk(child, len(self.hosts) - 1, ())
+                else:
+                    self.walk(child, host, chain)
+            else:
+                self.walk(child, host, above)
+
+    def speed(self, element: Element) -> Rate | None:
+        value = Fraction(element.get("pci_link_speed") or "0")
+        return lanes_of(value, "pci_link_speed") if value > 0 else None
+
+    def slot(self, device: Element, above: tuple[Rate, ...]) -> Rate:
+        """Return the rate of the slot of a device. Links of idle GPUs sleep, and hwloc says how fast they are then."""
+        own = self.speed(device)
+        found = [*above, *([] if own is None else [own])]
+        if device not in self.gpus or self.model is None:
+            usual = pci_rate_of(4, "hwloc", is_known=True)
+            unknown = usual.as_guess("PCI Express link without a speed: 4, 16 lanes", "correct pci_link_speed")
+            return narrowest(*found) if found else unknown
+        published = pci_rate_of(self.model.pci, f"data sheet of {self.model.name}", is_known=True)
+        if found and narrowest(*found).physical >= published.physical:
+            return published
+        if not found:
+            return published
+        slowest = narrowest(*found)
+        advice = f"hwloc saw {float(slowest.physical):.4g} GB/s, as of a link that sleeps; dump the machine with NCCL"
+        return published.as_guess("slots of GPUs, by their model", advice)
+
+    def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
+        """Return the links of each GPU by its bus id, what is assumed about them, and whether they are unknown."""
+        facts = []
+        if self.model is not None:
+            source = "--model" if self.chosen else "GPUModel or PCIDevice"
+            facts.append(Assumption("model of the GPUs", self.model.name, "file", source))
+        wires = dict(self.measured_wires(root))
+        if wires:
+            return wires, facts, False
+        model = self.model
+        if model is None or not model.links or not isinstance(model.architecture, int):
+            is_known = model is not None and not model.links and isinstance(model.architecture, int)
+            return {}, facts, not is_known
+        names = " ".join(self.named).upper()
+        is_module = "SXM" in names or (model.links > _OF_CARDS and not re.search(r"PCI|\bNVL\b", names))
+        if self.has_nvswitches or is_module:
+            each = model.link_rate.as_guess(f"{model.links} NVLinks of each GPU, which a switch joins", _ADVICE)
+            return {_bus(gpu): [Wire("nvswitch", "", each.times(model.links))] for gpu in self.gpus}, facts, False
+        return {}, facts, True
+
+    def measured_wires(self, root: Element) -> Iterator[tuple[str, list[Wire]]]:
+        """Yield (bus id, links) of each GPU by the matrices of the file."""
+        owner = {each.get("gp_index"): each for each in root.iter("object") if each.get("type") == "PCIDev"}
+        bus_of = {inner.get("gp_index"): _bus(each) for each in owner.values() for inner in each.iter("object")}
+        gpus = [_bus(gpu) for gpu in self.gpus]
+        switches = {_bus(each) for each in owner.values() if _kind(each) == "0680 10de"}
+        for name in ("NVLinkBandwidth", "XGMIBandwidth"):
+            for matrix in (each for each in root if each.get("name") == name):
+                indexes = "".join(each.text or "" for each in matrix.findall("indexes")).split()
+                values = [int(word) for each in matrix.findall("u64values") for word in (each.text or "").split()]
+                if len(values) != len(indexes) ** 2:
+                    raise ValueError(f"{name} with {len(values)} values of {len(indexes)} devices")
+                names = [self.end(index, bus_of) for index in indexes]
+                for row, end in enumerate(names):
+                    if end in gpus:
+                        cells = zip(names, values[row * len(names) : (row + 1) * len(names)], strict=True)
+                        yield end, [*self.row(end, cells, switches)]
+
+    def end(self, index: str, bus_of: Mapping[str | None, str]) -> str:
+        """Return the bus id of an end of links, or `cpu` and its number."""
+        kind, _, number = index.rpartition(":")
+        if kind in ("Package", "Socket", "NUMANode"):
+            return f"cpu {self.cpu_of.get(number, 0)}"
+        return bus_of.get(number, index)
+
+    def row(self, gpu: str, cells: Iterator[tuple[str, int]], switches: set[str]) -> Iterator[Wire]:
+        for other, megabytes in cells:
+            if other == gpu or megabytes <= 0:
+                continue
+            each = self.link(Fraction(megabytes, 1000))
+            if other in switches:
+                yield Wire("nvswitch", "", each)
+            elif other.startswith("cpu "):
+                yield Wire("cpu", "", each)
+            else:
+                yield Wire("gpu", other, each)
+
+    def link(self, stated: Fraction) -> Rate:
+        """Return the rate of what hwloc says to carry `stated` GB/s: whole links of the model, if that is known."""
+        if self.model is not None:
+            each = self.model.link_rate
+            if isinstance(self.model.architecture, str):  # hwloc says 100 GB/s of any xGMI
+                return each.times(self.model.links or max(1, int(stated / each.physical)))
+            return each.times(max(1, round(stated / each.physical)))
+        found = rate("NVLink or xGMI of GPUs without a known name", stated, stated, "file", "matrix of hwloc")
+        return found.as_guess(found.basis.what, _ADVICE)
+
+
+def _names(element: Element) -> Iterator[str]:
+    facts = _infos(element)
+    yield from (facts[key] for key in ("GPUModel", "PCIDevice") if key in facts)
+    if element.get("type") == "PCIDev" and element.get("name"):
+        yield element.get("name", "")
+
+
+def _bus(element: Element) -> str:
+    return element.get("pci_busid", element.get("gp_index", "")).lower()
