@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import Unavailable
-from deploy.local.postgres import program
+from tests.local_stack.postgres import program
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900
@@ -36,7 +36,7 @@ needs_postgres = pytest.mark.skipif(
 @needs_postgres
 def test_the_stack_serves_schedules_programs_and_campaigns():
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.local", "--check"],
+        [sys.executable, "-m", "tests.local_stack", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,

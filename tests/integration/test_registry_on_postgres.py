@@ -23,11 +23,11 @@ from chorale.tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_
 from chorale.tuner.tracking.registry import RegistryEntry, load_best
 from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.tuning_table import SizeClass
-from deploy.local.stack import Stack
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner
 from tests.integration.test_local_stack import needs_postgres
+from tests.local_stack.stack import Stack
 from tests.unit.tuner.launch.test_tuning import run
 
 pytestmark = [pytest.mark.slow, needs_postgres]

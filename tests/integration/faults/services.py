@@ -12,10 +12,10 @@ import psutil
 
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_pages import password_file
-from deploy.local.stack import SEARCHES, Stack
 from tests.integration.faults.launched import Launched, Setting, lasting
 from tests.integration.faults.rows import Fault
 from tests.integration.mlflow_server import address, free_port, kill_group, start_server, wait_until_healthy
+from tests.local_stack.stack import SEARCHES, Stack
 
 
 @contextmanager

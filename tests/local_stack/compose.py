@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-DEPLOY = Path(__file__).parents[1]
+DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE_FILE = DEPLOY / "compose.yaml"
 
 HOSTS = ("mlflow", "postgres", "ray-head", "object-store")
@@ -45,13 +45,13 @@ class Places:
         """Return `text` of the compose file with the names, ports and folders of this machine."""
         for there, name in (
             ("/run/secrets/tokens", "secrets/tokens.yaml"),
-            ("/tmp/ray", "ray"),  # noqa: S108 - the container's own
+            ("/tmp/ray", "ray"),
             ("s3://mlflow", "artifacts"),  # a folder stands for the object store
             ("/data", "data"),
         ):
             text = re.sub(rf"(^|=){re.escape(there)}$", rf"\g<1>{self.folder / name}", text)
         port = "|".join(PORTS)
-        text = re.sub(rf"\b({'|'.join(HOSTS)})(?=:({port})\b)", "127.0.0.1", text).replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        text = re.sub(rf"\b({'|'.join(HOSTS)})(?=:({port})\b)", "127.0.0.1", text).replace("0.0.0.0", "127.0.0.1")
         return re.sub(rf"(?<=[:=])({port})\b", lambda found: str(self.ports[found[1]]), text)
 
 

@@ -43,7 +43,7 @@ def make_cluster(folder: Path, environment: Mapping[str, str], user: str | None)
     owner = environment["POSTGRES_USER"]
     words = [f"--pgdata={folder}", f"--username={owner}", f"--pwfile={password}", "--auth=scram-sha-256"]
     command = [program("initdb"), *words, "--encoding=UTF8", "--locale=C"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", user=user, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", user=user, check=False)
     password.unlink()
     if done.returncode:
         raise Unavailable("a PostgreSQL cluster must be made", done.stderr.strip(), "see the message of initdb")
@@ -55,8 +55,6 @@ def make_database(port: int, environment: Mapping[str, str], name: str) -> None:
     owner = environment["POSTGRES_USER"]
     command = [program("createdb"), "--host=127.0.0.1", f"--port={port}", f"--username={owner}"]
     secret = {**os.environ, "PGPASSWORD": environment["POSTGRES_PASSWORD"]}
-    done = subprocess.run(  # noqa: S603
-        [*command, name], env=secret, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, name], env=secret, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unavailable("a database must be made", done.stderr.strip(), "see the message of createdb")

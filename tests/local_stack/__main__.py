@@ -1,4 +1,4 @@
-"""`python -m deploy.local [--check]`: the processes of the compose file on this machine, without containers."""
+"""`python -m tests.local_stack [--check]`: the processes of the compose file on this machine, without containers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 import time
 
 from chorale.synth.errors import ChoraleError
-from deploy.local.check import check
-from deploy.local.stack import Stack
+from tests.local_stack.check import check
+from tests.local_stack.stack import Stack
 
-USAGE = "usage: python -m deploy.local [--check]"
+USAGE = "usage: python -m tests.local_stack [--check]"
 
 
 def main(arguments: list[str]) -> int:

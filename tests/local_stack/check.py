@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chorale.synth.errors import CheckFailed
-from deploy.local.stack import SEARCHES, Stack
+from tests.local_stack.stack import SEARCHES, Stack
 
 PATIENCE_S = 300.0
 POLL_S = 0.5
@@ -110,7 +110,7 @@ def _tune(stack: Stack) -> dict[str, Any]:
     address = next(word for word in service.command if word.startswith("--address="))
     command = [sys.executable, "-m", "chorale", "tune", str(campaign), address, "--json"]
     environment = {**os.environ, **service.environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)  # noqa: S603
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     _require(done.returncode == 0, "`chorale tune` must succeed", f"{done.returncode}: {done.stderr}")
     document: dict[str, Any] = json.loads(done.stdout)
     return {"trials": document["trials"], "registered": [row["registered_version"] for row in document["best"]]}
@@ -118,11 +118,11 @@ def _tune(stack: Stack) -> dict[str, Any]:
 
 def _ask(url: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Any:
     content = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, content, dict(headers or {"Content-Type": "application/json"}))  # noqa: S310
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own servers
+    request = urllib.request.Request(url, content, dict(headers or {"Content-Type": "application/json"}))
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
 def _require(holds: bool, rule: str, value: object) -> None:
     if not holds:
-        raise CheckFailed(rule, value, "look at the logs with `python -m deploy.local`")
+        raise CheckFailed(rule, value, "look at the logs with `python -m tests.local_stack`")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.compose import DEPLOY, PORTS, Places, Service, read_services
+from tests.local_stack.compose import DEPLOY, PORTS, Places, Service, read_services
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from chorale.synth.errors import Unavailable
-from deploy.local.processes import MOST_RESTARTS, Processes
+from tests.local_stack.processes import MOST_RESTARTS, Processes
 
 ORPHAN = """
 import subprocess, sys, time

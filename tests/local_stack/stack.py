@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from deploy.local.compose import DEPLOY, Places, Service, read_services
-from deploy.local.postgres import make_cluster, make_database, server_user
-from deploy.local.processes import Processes
+from tests.local_stack.compose import DEPLOY, Places, Service, read_services
+from tests.local_stack.postgres import make_cluster, make_database, server_user
+from tests.local_stack.processes import Processes
 
 ORDER = ("postgres", "mlflow", "ray-head", "ray-worker", "service")
 HEALTHY_S = 240.0
@@ -31,7 +31,7 @@ class Stack:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="chorale-"))
         self.folder.chmod(0o711)  # the user of the database must pass
-        made = subprocess.run(  # noqa: S603
+        made = subprocess.run(
             [DEPLOY / "make-secrets", self.folder / "secrets"], capture_output=True, text=True, check=True
         )
         self.token = made.stdout.split()[-1]

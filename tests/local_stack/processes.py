@@ -51,7 +51,7 @@ class Processes:
     def wait(self, name: str, check: Sequence[str], environment: Mapping[str, str], limit_s: float) -> None:
         """Return once the command `check` succeeds; Unavailable if a process ends before, or after `limit_s`."""
         deadline_s = time.monotonic() + limit_s
-        while subprocess.run(check, env={**os.environ, **environment}, capture_output=True, check=False).returncode:  # noqa: S603
+        while subprocess.run(check, env={**os.environ, **environment}, capture_output=True, check=False).returncode:
             self.require_running()
             if time.monotonic() > deadline_s:
                 raise Unavailable(f"{name} must be healthy within {limit_s:g} s", " ".join(check), self._tail(name))
@@ -89,7 +89,7 @@ class Processes:
     ) -> subprocess.Popen[bytes]:
         whole = {**os.environ, **environment, MARK: self._mark}
         with (self._logs / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - commands of the compose file
+            return subprocess.Popen(
                 command, env=whole, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, user=user
             )
 
