@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from chorale.runners.fabric.fabric import EmulatedFabric, enter_command
-from chorale.runners.fabric.links import bucket_burst_bytes, bucket_limit_bytes, window_frames
+from chorale.runners.fabric.links import WIRE_MTU_BYTES, window_frames, wire_queue_bytes
 from chorale.runners.fabric.plan import device_name, namespace_name, next_hops, rank_address
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
@@ -42,8 +42,8 @@ def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
 def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
     """Hold both directions of the cable between two nodes to `link_mbps` at most."""
     rate = int(link_mbps * 10**6)
-    size = max(bucket_burst_bytes(rate), fabric.links.mtu_bytes + 100)
-    bucket = f"tbf rate {rate}bit burst {size} limit {bucket_limit_bytes(rate)}"
+    burst_bytes = max(rate // 8000, WIRE_MTU_BYTES + 100)  # of a millisecond
+    bucket = f"tbf rate {rate}bit burst {burst_bytes} limit {wire_queue_bytes(rate, Fraction(0))}"
     _run(fabric, _on_both_ends(nodes, f"tc qdisc replace dev {{device}} root {bucket}"))
 
 
@@ -67,7 +67,7 @@ def _routes(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield (node, next node, command) for every rank that a node can send to."""
     rate = int(fabric.link_mbps * 10**6)
-    frames = window_frames(rate, Fraction(fabric.links.latency_us), fabric.links.mtu_bytes)
+    frames = window_frames(rate, Fraction(fabric.links.latency_us), WIRE_MTU_BYTES)
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
     for node, hops in zip(nodes, next_hops(remaining), strict=True):
         source = f" src {rank_address(node)}" if node < whole.compute_count else ""

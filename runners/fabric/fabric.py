@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,10 +20,9 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import FabricLinks, LinkKind, LinkOptions, bucket_honest_bytes, wire_queue_bytes
+from chorale.runners.fabric.links import FabricLinks, LinkOptions, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     FabricPlan,
-    cables_script,
     device_name,
     namespace_name,
     namespaces_script,
@@ -85,7 +84,7 @@ class NamespaceHolder:
             command, input=script, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            rule = "a fabric needs veth devices, tbf queues and routes of the kernel"
+            rule = "a fabric needs veth devices, queues and routes of the kernel"
             raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
         return done.stdout
 
@@ -181,7 +180,7 @@ LINKS = NativeTarget("chorale-links", (NATIVE / "links.cpp",), ("-pthread",), (E
 _TUN = Path("/dev/net/tun")
 _START_LIMIT_S = 60.0
 _BITS_PER_S_A_THREAD = 300_000_000
-_WIRE_WAY_OUT = "use root, or --links bucket, which is dishonest for small messages"
+_WIRE_WAY_OUT = "use root, or the local runner without a fabric: `--link-mbps`"
 
 
 def require_wire() -> Path:
@@ -270,30 +269,12 @@ def processor_s(pid: int) -> float:
     return used / 1e9
 
 
-_CHOSEN = "chosen with --links bucket"
-
-
 def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
-    """Return the new links between the namespaces of `holder`.
-
-    Raises Unavailable where honest links cannot be had and the options insist on them, by kind, latency or loss.
-    """
-    if options.kind == LinkKind.BUCKET:
-        return _lay_buckets(plan, holder, options, _CHOSEN)
-    try:
-        return _lay_wires(plan, holder, options)
-    except Unavailable as missing:
-        if options.kind == LinkKind.WIRE or options.needs_wire:
-            raise
-        return _lay_buckets(plan, holder, options, str(missing))
-
-
-def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
+    """Return the new links between the namespaces of `holder`. Raises Unavailable where none can be had."""
     threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed, enter)
     return FabricLinks(
-        LinkKind.WIRE,
         latency_us=rational_text(options.latency_us),
         loss=rational_text(options.loss),
         overrides=options.overrides_text,
@@ -303,16 +284,9 @@ def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) 
     )
 
 
-def _lay_buckets(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions, why: str) -> FabricLinks:
-    holder.run(cables_script(plan))
-    honest_bytes = max(bucket_honest_bytes(rate) for cable in plan.cables for rate in cable.bits_per_s if rate)
-    return FabricLinks(why_bucket=why, overrides=options.overrides_text, seed=options.seed, honest_bytes=honest_bytes)
-
-
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
-_FORMAT = "chorale-fabric/2"
-_BUCKETS = FabricLinks()
+_FORMAT = "chorale-fabric/3"
 _PLAIN = ("name", "spec", "topology_id", "ranks", "switches", "bits_per_s", "in_user_namespace")
 
 
@@ -334,7 +308,7 @@ class EmulatedFabric:
     bits_per_s: int
     in_user_namespace: bool
     pid: int
-    links: FabricLinks = _BUCKETS
+    links: FabricLinks = field(default_factory=FabricLinks)
 
     def address(self, rank: int) -> str:
         """Return the IP address where the other ranks reach `rank`."""
@@ -372,8 +346,7 @@ class EmulatedFabric:
         links = self.links
         numbers = (links.latency_us, links.loss, links.overrides, links.seed)
         given = (rational_text(options.latency_us), rational_text(options.loss), options.overrides_text, options.seed)
-        same_kind = options.kind in (None, links.kind)
-        return numbers == given and same_kind and (self.topology_id, self.link_mbps) == (topology_id, link_mbps)
+        return numbers == given and (self.topology_id, self.link_mbps) == (topology_id, link_mbps)
 
     @property
     def is_broken(self) -> bool:
@@ -454,7 +427,7 @@ def temporary_fabric(
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(namespaces_script(plan))
         links = lay_links(plan, holder, options)
-        holder.run(nodes_script(plan, links.kind))
+        holder.run(nodes_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
         try:

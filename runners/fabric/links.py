@@ -1,30 +1,20 @@
-"""What links of a fabric are like besides the rate that all share: kind, latency, loss, and links that differ."""
+"""What links of a fabric are like besides the rate that all share: latency, loss, and links that differ."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from chorale.runners.api.base import RunRequest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.programs.program import Program
 
 CONGESTION_CONTROL = "reno"
 _SLOWEST_US = 10_000_000
 _SYNTAX = "write SRC-DST:mbps=R,latency-us=L,loss=P with at least one of the three, such as 0-1:mbps=10,loss=0.01"
 _OVERRIDE = re.compile(r"(\d+)-(\d+):(.+)")
-
-
-class LinkKind(StrEnum):
-    """What carries packets: a process that is honest at all sizes, or the kernel's token bucket, which is not."""
-
-    WIRE = "wire"
-    BUCKET = "bucket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +50,13 @@ class LinkOverride:
 class LinkOptions:
     """Options of all links of a fabric.
 
-    kind:       None takes the honest one where it can be had
     latency_us: what every packet takes on a link besides its bytes at the rate
     loss:       the part of packets that never comes out, drawn from `seed`
     overrides:  links that differ, one entry for each, in rising order
 
-    Raises InvalidInput for numbers out of range and for latency or loss over the kernel's bucket, which has neither.
+    Raises InvalidInput for numbers out of range.
     """
 
-    kind: LinkKind | None = None
     latency_us: Fraction = Fraction(0)
     loss: Fraction = Fraction(0)
     overrides: tuple[LinkOverride, ...] = ()
@@ -82,16 +70,6 @@ class LinkOptions:
         arcs = [override.arc for override in self.overrides]
         if arcs != sorted(set(arcs)):
             raise InvalidInput("each link may be overridden once", self.overrides_text, "merge what is for one link")
-        if self.kind == LinkKind.BUCKET and self.needs_wire:
-            rule = "only links of kind wire have latency or loss"
-            raise InvalidInput(
-                rule, "links of kind bucket", "leave out --links, --latency-us and --loss, or one of them"
-            )
-
-    @property
-    def needs_wire(self) -> bool:
-        """Whether any link has latency or loss."""
-        return bool(self.latency_us or self.loss) or any(item.latency_us or item.loss for item in self.overrides)
 
     @property
     def overrides_text(self) -> str:
@@ -124,7 +102,6 @@ def _require_range(name: str, value: Fraction | None, most: Fraction | int, unit
 
 
 WIRE_MTU_BYTES = 9000
-BUCKET_MTU_BYTES = 1500
 HEADER_BYTES = 52
 """Of IP and TCP with time stamps, in every frame with data."""
 
@@ -169,44 +146,16 @@ def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
     return payload_bytes + frames * HEADER_BYTES
 
 
-BUCKET_PIECE_BYTES = 6000
-BUCKET_PEAK = Fraction(11, 10)
-"""The fastest that a bucket lets packets through, as a multiple of the rate."""
-
-BUCKET_FRAME_BYTES = BUCKET_MTU_BYTES + 14
-_SMALLEST_BURST_BYTES = 6 * BUCKET_FRAME_BYTES
-_BURST_S = Fraction(1, 1000)
-_MOST_EARLY = Fraction(1, 20)
-_BUCKET_QUEUE_S = Fraction(2)
-
-
-def bucket_burst_bytes(bits_per_s: int) -> int:
-    """Return how much a bucket lets through after a pause without pacing: what late timers cost at least."""
-    return max(_SMALLEST_BURST_BYTES, int(bits_per_s * _BURST_S / 8))
-
-
-def bucket_limit_bytes(bits_per_s: int) -> int:
-    """Return how much a bucket's queue holds."""
-    return max(int(bits_per_s * _BUCKET_QUEUE_S / 8), _QUEUE_BYTES[0])
-
-
-def bucket_honest_bytes(bits_per_s: int) -> int:
-    """Return the size from which a bucket of that rate is at most 5 % too fast, whatever the burst it had saved."""
-    return int(bucket_burst_bytes(bits_per_s) / _MOST_EARLY)
-
-
 @dataclass(frozen=True, slots=True)
 class SelfTest:
     """What exchanges of a fabric's ranks showed when it came up.
 
-    highest_speed:  the largest ratio of rate reached to the link's rate over links that were idle before
     efficiency:     of all links busy: the time that they need, headers counted, by the time that it took
     exchange_bytes: payload of the largest stream in that exchange
-    link_cores:     processors that the process of the links used meanwhile; 0 for links in the kernel
+    link_cores:     processors that the process of the links used meanwhile
     cores:          those that the exchanging process used
     """
 
-    highest_speed: float
     efficiency: float
     exchange_bytes: int
     link_cores: float
@@ -217,38 +166,28 @@ class SelfTest:
 class FabricLinks:
     """How packets of a fabric are carried.
 
-    why_bucket:   why the links are not honest; "" if they are
-    honest_bytes: the smallest message that is not carried too fast; 0 if that holds for all
-    wire_pid:     the process that carries them; 0 for the kernel
-    self_test:    None if none was made
+    wire_pid:  the process that carries them
+    self_test: None if none was made
     """
 
-    kind: LinkKind = LinkKind.BUCKET
-    why_bucket: str = ""
     latency_us: str = "0"
     loss: str = "0"
     overrides: str = ""
     seed: int = 0
     threads: int = 0
-    honest_bytes: int = 0
     wire_pid: int = 0
     self_test: SelfTest | None = None
-
-    @property
-    def mtu_bytes(self) -> int:
-        """The largest frame."""
-        return WIRE_MTU_BYTES if self.kind == LinkKind.WIRE else BUCKET_MTU_BYTES
 
     def facts(self) -> dict[str, str | int | float | None]:
         """Return what measurements depend on; part of the id of their environment."""
         return {
-            "links": self.kind.value,
+            "links": "wire",
             "link_latency_us": self.latency_us,
             "link_loss": self.loss,
             "link_overrides": self.overrides,
             "link_seed": self.seed,
             "link_threads": self.threads,
-            "mtu_bytes": self.mtu_bytes,
+            "mtu_bytes": WIRE_MTU_BYTES,
             "congestion_control": CONGESTION_CONTROL,
         }
 
@@ -259,34 +198,5 @@ class FabricLinks:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> FabricLinks:
         """Return what `to_document` gave."""
-        values = dict(document)
-        kind, test = LinkKind(values.pop("kind")), values.pop("self_test")
-        return FabricLinks(kind=kind, self_test=None if test is None else SelfTest(**test), **values)
-
-
-def smallest_message_bytes(program: Program, size_bytes: int) -> float:
-    """Return the size of the smallest message of `program` over a vector of `size_bytes`; that if it sends nothing."""
-    chunks = min((message.chunks for message in program.messages()), default=program.chunks)
-    return size_bytes * chunks / program.chunks
-
-
-def dishonest_size(request: RunRequest, honest_bytes: int) -> str | None:
-    """Return in one line which size of `request` has messages below `honest_bytes`, None if no size has.
-
-    What a library's algorithm sends is taken to be as small as the vector's part of one rank.
-    """
-    if honest_bytes <= 0:
-        return None
-    for size_bytes in sorted(request.sizes_bytes):
-        smallest = {
-            name: smallest_message_bytes(program, size_bytes) for name, program in request.without_plans.items()
-        }
-        smallest |= {name: size_bytes / request.topology.compute_count for name in request.library}
-        for name, message_bytes in smallest.items():
-            if message_bytes < honest_bytes:
-                return (
-                    f"{name} sends messages of {message_bytes:.0f} bytes at size {size_bytes}: the kernel's bucket "
-                    f"carries those below {honest_bytes} bytes faster than the links allow; measure larger sizes, or "
-                    "bring the fabric up with --links wire"
-                )
-    return None
+        test = document["self_test"]
+        return FabricLinks(**{**document, "self_test": None if test is None else SelfTest(**test)})

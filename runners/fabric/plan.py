@@ -11,17 +11,10 @@ from fractions import Fraction
 import numpy as np
 
 from chorale.runners.fabric.links import (
-    BUCKET_FRAME_BYTES,
-    BUCKET_MTU_BYTES,
-    BUCKET_PEAK,
-    BUCKET_PIECE_BYTES,
     CONGESTION_CONTROL,
     WIRE_MTU_BYTES,
-    LinkKind,
     LinkOptions,
     LinkOverride,
-    bucket_burst_bytes,
-    bucket_limit_bytes,
     window_frames,
     wire_piece_bytes,
 )
@@ -218,9 +211,6 @@ def path_of(plan: FabricPlan, stream: Stream) -> list[Arc]:
     return path
 
 
-# All devices share one hardware address and resolve none: a frame is welcome at whichever end of whichever cable it
-# comes out, also when it was meant for another cable and redirected.
-_HARDWARE_ADDRESS = "02:00:00:00:00:01"
 _TCP_HEADER_WORDS = range(5, 16)
 _WAITING_PACKETS = 4096
 
@@ -245,30 +235,15 @@ def namespaces_script(plan: FabricPlan) -> str:
     return "\n".join(["set -e", "ip -batch - <<'NAMESPACES'", *nodes, "NAMESPACES", ""])
 
 
-def cables_script(plan: FabricPlan) -> str:
-    """Return a script for `sh` that makes the cables over which the kernel carries packets."""
-    return "\n".join(["set -e", "ip -batch - <<'CABLES'", *_cable_lines(plan), "CABLES", ""])
-
-
-def nodes_script(plan: FabricPlan, kind: LinkKind) -> str:
+def nodes_script(plan: FabricPlan) -> str:
     """Return a script for `sh` that sets up what is inside the namespaces: settings, devices, queues and routes.
 
     The devices of all cables have to be there.
     """
-    return "\n".join(["set -e", *_nodes(plan, kind), ""])
+    return "\n".join(["set -e", *_nodes(plan), ""])
 
 
-def _cable_lines(plan: FabricPlan) -> Iterator[str]:
-    facts = f"mtu {BUCKET_MTU_BYTES} address {_HARDWARE_ADDRESS}"
-    for cable in plan.cables:
-        u, v = cable.nodes
-        ends = [
-            f"{device_name(peer)} netns {namespace_name(plan.name, node)} {facts}" for node, peer in ((u, v), (v, u))
-        ]
-        yield f"link add {ends[0]} type veth peer name {ends[1]}"
-
-
-def _nodes(plan: FabricPlan, kind: LinkKind) -> Iterator[str]:
+def _nodes(plan: FabricPlan) -> Iterator[str]:
     outgoing: list[dict[int, int]] = [{} for _ in plan.routes]
     for cable in plan.cables:
         (u, v), (forward, back) = cable.nodes, cable.bits_per_s
@@ -279,49 +254,35 @@ def _nodes(plan: FabricPlan, kind: LinkKind) -> Iterator[str]:
     for node, rates in enumerate(outgoing):
         # A wire has a queue of its own: packets are handed to their device at once.
         wires = (f"qdisc add dev {device_name(peer)} root noqueue" for peer in sorted(paced[node]))
-        queues = _queues(paced[node]) if kind == LinkKind.BUCKET else wires
         yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"
         yield _SETTINGS
-        yield from ("ip -batch - <<'DEVICES'", *_devices(plan, kind, node, paced[node]), "DEVICES")
-        yield from ("tc -batch - <<'QUEUES'", *queues, *_detours(plan, node, rates), "QUEUES")
+        yield from ("ip -batch - <<'DEVICES'", *_devices(plan, node, paced[node]), "DEVICES")
+        yield from ("tc -batch - <<'QUEUES'", *wires, *_detours(plan, node, rates), "QUEUES")
         yield "NODE"
 
 
-def _devices(plan: FabricPlan, kind: LinkKind, node: int, rates: dict[int, int]) -> Iterator[str]:
+def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
     """Yield lines of `ip` for one node: its devices, then a route to every other rank."""
-    mtu_bytes = WIRE_MTU_BYTES if kind == LinkKind.WIRE else BUCKET_MTU_BYTES
     yield "link set lo up"
     latency_us = arc_latency_us(plan)
     source = ""
     if node < plan.compute_count:
         source = f" src {rank_address(node)}"
         # A pair of its own, because runtimes look for a device with an address that is not the loopback.
-        yield f"link add {NODE_DEVICE} mtu {mtu_bytes} type veth peer name {NODE_DEVICE}-peer"
+        yield f"link add {NODE_DEVICE} mtu {WIRE_MTU_BYTES} type veth peer name {NODE_DEVICE}-peer"
         yield f"address add {rank_address(node)}/32 dev {NODE_DEVICE}"
         yield f"link set {NODE_DEVICE} up"
         yield f"link set {NODE_DEVICE}-peer up"
     for peer, rate in sorted(rates.items()):
         at_switch = max(node, peer) >= plan.compute_count
-        piece_bytes = wire_piece_bytes(rate, at_switch) if kind == LinkKind.WIRE else BUCKET_PIECE_BYTES
-        shape = f"mtu {mtu_bytes} gso_max_size {piece_bytes} txqueuelen {_WAITING_PACKETS}"
+        shape = f"mtu {WIRE_MTU_BYTES} gso_max_size {wire_piece_bytes(rate, at_switch)} txqueuelen {_WAITING_PACKETS}"
         yield f"link set {device_name(peer)} {shape} arp off up"
     for rank, peer in enumerate(plan.routes[node]):
         if rank != node:
             path_latency_us = sum((latency_us[arc] for arc in path_of(plan, (node, rank))), Fraction(0))
-            frames = window_frames(rates[peer], path_latency_us, mtu_bytes)
+            frames = window_frames(rates[peer], path_latency_us, WIRE_MTU_BYTES)
             windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
             yield f"route add {rank_address(rank)}/32 dev {device_name(peer)}{source} {windows}"
-
-
-def _queues(rates: dict[int, int]) -> Iterator[str]:
-    """Yield lines of `tc` that hold each outgoing link to its rate, as far as a bucket can.
-
-    The bucket is as small as frames and late timers allow. What it saved in a pause leaves at the peak rate.
-    """
-    for peer, rate in sorted(rates.items()):
-        bucket = f"rate {rate}bit burst {bucket_burst_bytes(rate)} limit {bucket_limit_bytes(rate)}"
-        peak = f"peakrate {int(rate * BUCKET_PEAK)}bit mtu {BUCKET_FRAME_BYTES}"
-        yield f"qdisc add dev {device_name(peer)} root tbf {bucket} {peak}"
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:

@@ -305,14 +305,12 @@ class RankLocations:
     namespaces: files of the namespaces that each rank enters, the user's first; empty for those that are there
     interface:  the network device by which libraries reach other ranks
     facts:      what the environment of a measurement says about it
-    honest_bytes: the smallest step that links do not carry too fast, see `chorale.runners.fabric.links`
     """
 
     listen: tuple[str, ...] = ()
     namespaces: tuple[tuple[str, ...], ...] = ()
     interface: str = "lo"
     facts: Facts = field(default_factory=lambda: {"network": EMULATED})
-    honest_bytes: int = 0
 
 
 def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
@@ -340,5 +338,4 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
         tuple((*user, f"/proc/{up.pid}/root/run/netns/{up.hostname(rank)}") for rank in range(up.ranks)),
         NODE_DEVICE,
         up.facts(),
-        up.links.honest_bytes,
     )

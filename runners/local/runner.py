@@ -31,7 +31,6 @@ from chorale.runners.execution.rounds import (
     prepare_task,
     switch_facts,
 )
-from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, native_code, placement_of
 from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
 from chorale.runners.plans.rank_plans import plan_facts, plan_library
@@ -261,8 +260,6 @@ class LocalRunner(LiveRunner[LocalRanks]):
             environment["link_efficiency"] = rate.efficiency
             if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
                 environment["warning"] = _TOO_FAST
-        if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
-            raise RunStopped(FailureKind.REJECTED, reason)
         native_code()  # not counted, as it is built only once
         if request.has_plans:
             plan_library()

@@ -221,7 +221,6 @@ class MpiLaunch:
     script:      what has to be in a file that the command names as `SCRIPT`; empty if nothing
     facts:       what the environment of a measurement says about it
     is_here:     whether the ranks are processes of this machine
-    honest_bytes: the smallest message that the network does not carry too fast
     hosts:       the host of each rank, where that is determined
     in_steps:    whether the launcher starts steps of a Slurm job, which have to be ended, too
     """
@@ -231,7 +230,6 @@ class MpiLaunch:
     script: str = ""
     facts: Facts = field(default_factory=dict)
     is_here: bool = False
-    honest_bytes: int = 0
     hosts: tuple[str, ...] = ()
     in_steps: bool = False
 
@@ -305,8 +303,8 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric, command: tuple[str, ...]) -
     addresses = [fabric.address(rank) for rank in range(fabric.ranks)]
     options = (*launcher.in_fabric(addresses), *launcher.passing(environment))
     start = (mpiexec, *options, "-n", str(fabric.ranks), *command)
-    argv, honest_bytes = (*fabric.command_prefix(0), *start), fabric.links.honest_bytes
-    return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True, honest_bytes=honest_bytes)
+    argv = (*fabric.command_prefix(0), *start)
+    return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True)
 
 
 _SUPERVISE = (

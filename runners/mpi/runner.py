@@ -9,7 +9,6 @@ from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
-from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.job import MpiRankGroup
 from chorale.runners.mpi.launch import mpi_launch_of
@@ -70,8 +69,6 @@ class MpiRunner(LiveRunner[MpiRankGroup]):
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
-        if (reason := dishonest_size(request, launch.honest_bytes)) is not None:
-            raise RunStopped(FailureKind.REJECTED, reason)
         native, ranks = native_libraries(), request.topology.compute_count
         group = self._group_for(
             (request.topology.id, launch), lambda: MpiRankGroup(launch, ranks, time.monotonic() + START_LIMIT_S)

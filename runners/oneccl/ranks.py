@@ -41,13 +41,11 @@ class RankPlacement:
     """The host of every rank, and facts that measurements there depend on.
 
     address:      where ranks on other machines reach this process; empty if all are on this machine
-    honest_bytes: the smallest message that the network does not carry too fast
     """
 
     hosts: Sequence[Host]
     facts: Facts
     address: str = ""
-    honest_bytes: int = 0
     close: Callable[[], None] = lambda: None
 
 
@@ -63,7 +61,7 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
     if where == LOOPBACK:
         return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
     if where != CLUSTER and (up := find_fabric(topology.id, fabric)) is not None:
-        return RankPlacement(up.hosts(), up.facts(), honest_bytes=up.links.honest_bytes)
+        return RankPlacement(up.hosts(), up.facts())
     if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
         return placement
     rule = (

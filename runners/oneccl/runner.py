@@ -16,7 +16,6 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.engine.library import engine_library
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
-from chorale.runners.fabric.links import dishonest_size
 from chorale.runners.oneccl.install import DEFAULT_VERSION, PACKAGES, Version, build_library, find_parts
 from chorale.runners.oneccl.rank import ENGINE, LIBRARY
 from chorale.runners.oneccl.ranks import OneCclRanks, place_ranks
@@ -124,8 +123,6 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         is_here = not placement.address
         if is_here and (reason := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, reason)
-        if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
-            raise RunStopped(FailureKind.REJECTED, reason)
         self._identify({"clock": "monotonic", **PACKAGES[self._version], **placement.facts}, environment)
         programs = list(request.without_plans.values())
         sizes = library_sizes(request, programs[0].collective.name)

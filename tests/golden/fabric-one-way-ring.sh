@@ -5,12 +5,6 @@ netns add chorale-x-1
 netns add chorale-x-2
 NAMESPACES
 set -e
-ip -batch - <<'CABLES'
-link add to1 netns chorale-x-0 mtu 1500 address 02:00:00:00:00:01 type veth peer name to0 netns chorale-x-1 mtu 1500 address 02:00:00:00:00:01
-link add to2 netns chorale-x-0 mtu 1500 address 02:00:00:00:00:01 type veth peer name to0 netns chorale-x-2 mtu 1500 address 02:00:00:00:00:01
-link add to2 netns chorale-x-1 mtu 1500 address 02:00:00:00:00:01 type veth peer name to1 netns chorale-x-2 mtu 1500 address 02:00:00:00:00:01
-CABLES
-set -e
 nsenter --net=/run/netns/chorale-x-0 sh -e <<'NODE'
 cd /proc/sys/net/ipv4
 echo 1 > ip_forward
@@ -24,18 +18,18 @@ echo 4096 4194304 16777216 > tcp_rmem
 echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
-link add node mtu 1500 type veth peer name node-peer
+link add node mtu 9000 type veth peer name node-peer
 address add 10.99.0.1/32 dev node
 link set node up
 link set node-peer up
-link set to1 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-link set to2 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-route add 10.99.0.2/32 dev to1 src 10.99.0.1 initcwnd 88 cwnd lock 88 initrwnd 88
-route add 10.99.0.3/32 dev to1 src 10.99.0.1 initcwnd 88 cwnd lock 88 initrwnd 88
+link set to1 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+link set to2 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+route add 10.99.0.2/32 dev to1 src 10.99.0.1 initcwnd 15 cwnd lock 15 initrwnd 15
+route add 10.99.0.3/32 dev to1 src 10.99.0.1 initcwnd 15 cwnd lock 15 initrwnd 15
 DEVICES
 tc -batch - <<'QUEUES'
-qdisc add dev to1 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
-qdisc add dev to2 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
+qdisc add dev to1 root noqueue
+qdisc add dev to2 root noqueue
 qdisc add dev to1 clsact
 filter add dev to1 egress protocol ip u32 match ip dst 10.99.0.3/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 40 0xffff at 2 match u8 0x50 0xf0 at 32 action mirred egress redirect dev to2
 filter add dev to1 egress protocol ip u32 match ip dst 10.99.0.3/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 44 0xffff at 2 match u8 0x60 0xf0 at 32 action mirred egress redirect dev to2
@@ -63,18 +57,18 @@ echo 4096 4194304 16777216 > tcp_rmem
 echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
-link add node mtu 1500 type veth peer name node-peer
+link add node mtu 9000 type veth peer name node-peer
 address add 10.99.0.2/32 dev node
 link set node up
 link set node-peer up
-link set to0 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-link set to2 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-route add 10.99.0.1/32 dev to2 src 10.99.0.2 initcwnd 88 cwnd lock 88 initrwnd 88
-route add 10.99.0.3/32 dev to2 src 10.99.0.2 initcwnd 88 cwnd lock 88 initrwnd 88
+link set to0 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+link set to2 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+route add 10.99.0.1/32 dev to2 src 10.99.0.2 initcwnd 15 cwnd lock 15 initrwnd 15
+route add 10.99.0.3/32 dev to2 src 10.99.0.2 initcwnd 15 cwnd lock 15 initrwnd 15
 DEVICES
 tc -batch - <<'QUEUES'
-qdisc add dev to0 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
-qdisc add dev to2 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
+qdisc add dev to0 root noqueue
+qdisc add dev to2 root noqueue
 qdisc add dev to2 clsact
 filter add dev to2 egress protocol ip u32 match ip dst 10.99.0.1/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 40 0xffff at 2 match u8 0x50 0xf0 at 32 action mirred egress redirect dev to0
 filter add dev to2 egress protocol ip u32 match ip dst 10.99.0.1/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 44 0xffff at 2 match u8 0x60 0xf0 at 32 action mirred egress redirect dev to0
@@ -102,18 +96,18 @@ echo 4096 4194304 16777216 > tcp_rmem
 echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
-link add node mtu 1500 type veth peer name node-peer
+link add node mtu 9000 type veth peer name node-peer
 address add 10.99.0.3/32 dev node
 link set node up
 link set node-peer up
-link set to0 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-link set to1 mtu 1500 gso_max_size 6000 txqueuelen 4096 arp off up
-route add 10.99.0.1/32 dev to0 src 10.99.0.3 initcwnd 88 cwnd lock 88 initrwnd 88
-route add 10.99.0.2/32 dev to0 src 10.99.0.3 initcwnd 88 cwnd lock 88 initrwnd 88
+link set to0 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+link set to1 mtu 9000 gso_max_size 18750 txqueuelen 4096 arp off up
+route add 10.99.0.1/32 dev to0 src 10.99.0.3 initcwnd 15 cwnd lock 15 initrwnd 15
+route add 10.99.0.2/32 dev to0 src 10.99.0.3 initcwnd 15 cwnd lock 15 initrwnd 15
 DEVICES
 tc -batch - <<'QUEUES'
-qdisc add dev to0 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
-qdisc add dev to1 root tbf rate 50000000bit burst 9084 limit 12500000 peakrate 55000000bit mtu 1514
+qdisc add dev to0 root noqueue
+qdisc add dev to1 root noqueue
 qdisc add dev to0 clsact
 filter add dev to0 egress protocol ip u32 match ip dst 10.99.0.2/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 40 0xffff at 2 match u8 0x50 0xf0 at 32 action mirred egress redirect dev to1
 filter add dev to0 egress protocol ip u32 match ip dst 10.99.0.2/32 match ip protocol 6 0xff match u8 0x45 0xff at 0 match u16 44 0xffff at 2 match u8 0x60 0xf0 at 32 action mirred egress redirect dev to1

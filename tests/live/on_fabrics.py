@@ -27,7 +27,7 @@ def require_fabrics(name: str, what: str) -> None:
     """Skip with the reason that a user would be told, where no fabric `name` with honest links can be made."""
     try:
         NamespaceHolder(name).close()
-        require_wire()  # over the kernel's bucket runners refuse the sizes of these tests
+        require_wire()
     except Unavailable as error:
         pytest.skip(f"{what} IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
 

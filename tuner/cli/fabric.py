@@ -15,12 +15,11 @@ import typer
 from rich.table import Table
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
-from chorale.runners.fabric.links import LinkKind, LinkOptions, parse_overrides
+from chorale.runners.fabric.links import LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.names import name_among
 from chorale.tuner.cli.application import AsJson, CommandLine
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import emit_json
@@ -51,10 +50,6 @@ def up(
         list[str] | None,
         typer.Option(metavar="LINK", help="What differs for a link: SRC-DST:mbps=R,latency-us=L,loss=P. Repeatable."),
     ] = None,
-    links: Annotated[
-        str,
-        typer.Option(metavar="KIND", help="wire (honest), bucket (of the kernel), or auto: wire where it can be had."),
-    ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Draws which packets are lost.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Keep it whatever its self-test shows.")] = False,
 ) -> Result:
@@ -68,7 +63,6 @@ def up(
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
     options = LinkOptions(
-        _kind(links),
         parse_rational(latency_us, "the latency of links (microseconds)"),
         parse_rational(loss, "the loss of links"),
         parse_overrides(link or []),
@@ -138,19 +132,12 @@ def _size(fabric: EmulatedFabric) -> str:
     return f"{fabric.ranks} ranks{switches}, {rate}"
 
 
-def _kind(text: str) -> LinkKind | None:
-    name = name_among("kind of links", text, ("auto", *LinkKind))
-    return None if name == "auto" else LinkKind(name)
-
-
 def _links(fabric: EmulatedFabric) -> str:
-    """Return in words what carries packets, how honestly, and how well it did in the self-test."""
+    """Return in words what carries packets, and how well it did in the self-test."""
     links = fabric.links
     if fabric.is_broken:
         return f"BROKEN: process {links.wire_pid} has ended; take the fabric down"
-    parts = [links.kind.value]
-    if links.kind == LinkKind.BUCKET:
-        parts.append(f"too fast for messages below {links.honest_bytes} bytes ({links.why_bucket})")
+    parts = ["wire"]
     if (test := links.self_test) is not None:
         parts.append(f"{test.efficiency:.0%} of the rate with all busy")
     return ", ".join(parts)

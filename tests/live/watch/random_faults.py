@@ -27,7 +27,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
-from chorale.experiments.watch_demo.demo import WATCH_NAME, Json, WatchDemo, WatchProcess, read_steps, wait_until
+from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.runners.measurement.machine import load_average
@@ -66,7 +66,7 @@ class WatchStarts:
 
     def are_links_healthy(self) -> bool:
         """Return whether the watch has written that they are."""
-        path = watch_folder(Home.from_environment(), WATCH_NAME) / "state.json"
+        path = watch_folder(Home.from_environment(), "demo-watch") / "state.json"
         return all(row["state"] == "healthy" for row in json.loads(path.read_bytes())["links"])
 
 

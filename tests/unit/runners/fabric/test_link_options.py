@@ -9,11 +9,9 @@ import pytest
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.links import (
     FabricLinks,
-    LinkKind,
     LinkOptions,
     LinkOverride,
     SelfTest,
-    bucket_honest_bytes,
     parse_override,
     parse_overrides,
     wire_piece_bytes,
@@ -52,18 +50,7 @@ def test_other_text_is_refused(text: str) -> None:
 )
 def test_numbers_out_of_range_are_refused(latency_us: str, loss: str, overrides: list[str], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
-        LinkOptions(None, Fraction(latency_us), Fraction(loss), parse_overrides(overrides))
-
-
-def test_the_bucket_has_neither_latency_nor_loss() -> None:
-    for options in (
-        {"latency_us": Fraction(1)},
-        {"loss": Fraction(1, 9)},
-        {"overrides": parse_overrides(["0-1:loss=0.1"])},
-    ):
-        with pytest.raises(InvalidInput, match="only links of kind wire have latency or loss"):
-            LinkOptions(LinkKind.BUCKET, **options)
-    assert not LinkOptions(LinkKind.BUCKET, overrides=parse_overrides(["0-1:mbps=3"])).needs_wire
+        LinkOptions(Fraction(latency_us), Fraction(loss), parse_overrides(overrides))
 
 
 def test_overrides_change_their_link_only() -> None:
@@ -89,12 +76,11 @@ def test_sizes_follow_the_rate_within_bounds() -> None:
     assert wire_queue_bytes(10**6, Fraction(0)) == 2**21
     assert wire_queue_bytes(10**7, Fraction(8_000)) == 2_500_000 + 10_000
     assert wire_queue_bytes(10**9, Fraction(0)) == 2**24
-    assert bucket_honest_bytes(25_000_000) == 20 * 9084
 
 
 def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
-    test = SelfTest(0.9, 0.97, 4096, 0.1, 0.2)
-    links = FabricLinks(LinkKind.WIRE, latency_us="5", threads=2, wire_pid=7, self_test=test)
+    test = SelfTest(0.97, 4096, 0.1, 0.2)
+    links = FabricLinks(latency_us="5", threads=2, wire_pid=7, self_test=test)
     fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
@@ -102,15 +88,14 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
         "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000,
         "congestion_control": "reno",
     }  # fmt: skip
-    assert FabricLinks().facts() != links.facts()
 
 
 def test_a_fabric_is_the_same_only_with_the_same_links() -> None:
-    links = FabricLinks(LinkKind.WIRE, latency_us="5")
+    links = FabricLinks(latency_us="5")
     fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
     same = LinkOptions(latency_us=Fraction(5))
     assert fabric.is_as(RING.id, Fraction(50), same)
-    assert fabric.is_as(RING.id, Fraction(50), LinkOptions(LinkKind.WIRE, Fraction(5)))
+    assert fabric.is_as(RING.id, Fraction(50), LinkOptions(Fraction(5)))
     assert not fabric.is_as(RING.id, Fraction(51), same)
     assert not fabric.is_as(RING.id, Fraction(50), LinkOptions())
     assert not fabric.is_as(RING.id, Fraction(50), LinkOptions(latency_us=Fraction(5), seed=1))

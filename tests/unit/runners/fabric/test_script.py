@@ -8,29 +8,25 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.fabric.fabric import thread_count, wire_lines
-from chorale.runners.fabric.links import LinkKind, LinkOptions, LinkOverride
-from chorale.runners.fabric.plan import cables_script, namespaces_script, nodes_script, plan_fabric
+from chorale.runners.fabric.links import LinkOptions, LinkOverride
+from chorale.runners.fabric.plan import namespaces_script, nodes_script, plan_fabric
 from chorale.synth.topology.spec import parse_topology
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
 
-def script(spec: str, link_mbps: str, kind: LinkKind = LinkKind.BUCKET) -> str:
+def script(spec: str, link_mbps: str) -> str:
     """Return all that the shell is told."""
     plan = plan_fabric(parse_topology(spec), Fraction(link_mbps), "x")
-    cables = cables_script(plan) if kind == LinkKind.BUCKET else ""
-    return namespaces_script(plan) + cables + nodes_script(plan, kind)
+    return namespaces_script(plan) + nodes_script(plan)
 
 
 @pytest.mark.parametrize(
-    ("spec", "link_mbps", "kind", "file"),
-    [
-        ("uniring:1,3", "50", LinkKind.BUCKET, "fabric-one-way-ring.sh"),
-        ("switch:2,25", "200", LinkKind.WIRE, "fabric-switch.sh"),
-    ],
+    ("spec", "link_mbps", "file"),
+    [("uniring:1,3", "50", "fabric-one-way-ring.sh"), ("switch:2,25", "200", "fabric-switch.sh")],
 )
-def test_the_whole_text(spec: str, link_mbps: str, kind: LinkKind, file: str) -> None:
-    assert script(spec, link_mbps, kind) == (GOLDEN / file).read_text()
+def test_the_whole_text(spec: str, link_mbps: str, file: str) -> None:
+    assert script(spec, link_mbps) == (GOLDEN / file).read_text()
 
 
 def test_what_the_process_of_the_links_is_told() -> None:
@@ -60,24 +56,8 @@ def test_threads_are_one_for_what_it_carries_and_at_most_one_for_each_core() -> 
     assert [thread_count(bits, 2) for bits in (10**6, 300_000_000, 300_000_001, 10**11)] == [1, 1, 2, 2]
 
 
-def queue(spec: str, link_mbps: str) -> dict[str, int]:
-    """Return what the first queue of a fabric is told."""
-    line = next(line for line in script(spec, link_mbps).splitlines() if "tbf" in line)
-    words = line.split()
-    return {words[i]: int(words[i + 1].removesuffix("bit")) for i in range(words.index("rate"), len(words), 2)}
-
-
-@pytest.mark.parametrize(
-    ("link_mbps", "rate", "burst", "limit"),
-    [("1/2", 500_000, 9084, 2**21), ("50", 5 * 10**7, 9084, 12_500_000), ("1000", 10**9, 125_000, 250_000_000)],
-)
-def test_a_bucket_holds_six_frames_or_a_millisecond(link_mbps: str, rate: int, burst: int, limit: int) -> None:
-    wanted = {"rate": rate, "burst": burst, "limit": limit, "peakrate": rate * 11 // 10, "mtu": 1514}
-    assert queue("ring:3", link_mbps) == wanted
-
-
 def test_wires_have_no_bucket() -> None:
-    assert "tbf" not in script("ring:3", "50", LinkKind.WIRE)
+    assert "tbf" not in script("ring:3", "50")
 
 
 HEADER_SIZES = 11  # of TCP, 20 to 60 bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.links import FabricLinks, LinkKind
+from chorale.runners.fabric.links import FabricLinks
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
 from chorale.runners.mpi.launch import ALLOCATIONS, MPICH, OPEN_MPI, SCRIPT, MpiVersion, mpi_launch_of
@@ -18,7 +18,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
-HONEST = FabricLinks(LinkKind.WIRE)
+HONEST = FabricLinks()
 
 
 @dataclass(frozen=True)

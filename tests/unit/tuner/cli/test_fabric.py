@@ -43,12 +43,10 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--links", "rope"), "unknown kind of links 'rope'; choose from auto, wire, bucket"),
         (("--latency-us", "-1"), "the latency of a link must be 0 to"),
         (("--loss", "0.9"), "the loss of a link must be 0 to 1/2"),
         (("--link", "0-2"), "write SRC-DST:mbps=R"),
         (("--link", "0-2:mbps=3"), "an override must be for a link of the topology; got 0-2"),
-        (("--links", "bucket", "--loss", "0.1"), "only links of kind wire have latency or loss"),
     ],
 )
 def test_bad_options_of_links_are_named(
