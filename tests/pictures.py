@@ -7,5 +7,4 @@ import pytest
 
 def draw_nothing(patch: pytest.MonkeyPatch) -> None:
     """Let launches in this process draw no pictures while `patch` is in force."""
-    patch.setattr("chorale.tuner.launch.tune.draw_picture", lambda *_: None)
     patch.setattr("chorale.tuner.launch.launch_report._pictures", lambda *_: [])

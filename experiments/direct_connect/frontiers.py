@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-
 from chorale.experiments.framework.comparison import PublishedRow, digits_of, published, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import panel_grid
+from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
@@ -24,105 +18,6 @@ from chorale.synth.finder.find import FrontierPoint, find
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
-from chorale.tuner.plots.charts import write_figure
-
-_SHOWN = 5
-"""Kinds with a colour of their own; the rare ones share one."""
-_LEFT_OUT = 0.04
-"""Part of the sizes, the smallest, whose short times would flatten all others."""
-
-
-def plot_kinds(panels: Mapping[str, Sequence[Row]], beside: Mapping[str, str], path: Path) -> None:
-    """Write a panel for each title to `path` (.png, .svg or .pdf).
-
-    The rows of a panel have `kind` and `curve` and are sorted by frequency; `beside` gives the colours of kinds that
-    are drawn as fine dots for comparison.
-    """
-    figure = Figure(figsize=(6.4 * len(panels), 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        _draw_kinds(axes, [row for row in rows if row["kind"] not in beside])
-        for row in rows:
-            if row["kind"] in beside:
-                style = {"color": beside[row["kind"]], "linestyle": "", "marker": ".", "markersize": 1.5}
-                axes.plot(*zip(*row["curve"], strict=True), **style, label=row["kind"])
-        lines = sorted(point[1] for row in rows for point in row["curve"])
-        axes.set(title=title, xlabel="N", ylabel="allreduce in us", ylim=(lines[int(_LEFT_OUT * len(lines))], None))
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small", markerscale=2)
-    write_figure(figure, path, "kinds")
-
-
-def _draw_kinds(axes: Axes, rows: Sequence[Row]) -> None:
-    rest = [tuple(point) for row in rows[_SHOWN:] for point in row["curve"]]
-    groups = {row["kind"]: row["curve"] for row in rows[:_SHOWN]} | ({"others": rest} if rest else {})
-    for name, points in groups.items():
-        axes.plot(
-            *zip(*points, strict=True),
-            marker="o",
-            markersize=2.5,
-            linestyle="",
-            label=f"{name} ({len(points)})",
-            zorder=3,
-        )
-
-
-_STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
-
-
-def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
-    """Write one panel for each number of nodes to `path` (.png, .svg or .pdf). The same rows give the same bytes."""
-    sizes = sorted({row["nodes"] for row in rows})
-    figure, panels = panel_grid(len(sizes), min(3, len(sizes)), (4, 3))
-    for axes, nodes in zip(panels, sizes, strict=True):
-        _draw_frontier(axes, [row for row in rows if row["nodes"] == nodes])
-        axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
-    panels[0].legend(loc="upper right")
-    write_figure(figure, path, "frontiers")
-
-
-def _draw_frontier(axes: Axes, rows: Sequence[Row]) -> None:
-    for whose, (colour, marker) in _STYLES.items():
-        points = [(row["steps"], float(Fraction(row["bandwidth_factor"]))) for row in rows if row["whose"] == whose]
-        steps, factors = zip(*points, strict=True)
-        axes.step(steps, factors, where="post", color=colour, linewidth=1)
-        axes.scatter(steps, factors, color=colour, marker=marker, label=whose, zorder=3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-
-
-_ROOM = 1.03
-"""Printed points that are far slower than the fastest are left out of the picture."""
-
-
-def plot_all_sizes(rows: Sequence[Row], workloads: Sequence[str], path: Path) -> None:
-    """Write for each of `workloads` the times over the numbers of nodes, and below what is gained."""
-    figure = Figure(figsize=(6.4 * len(workloads), 7), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, len(workloads), sharex=True, height_ratios=(2, 1), squeeze=False)
-    for name, (times, gains) in zip(workloads, panels.T, strict=True):
-        points = [point for row in rows if "curves" in row for point in row["curves"][name]]
-        printed = [(row["nodes"], row["us"][name]) for row in rows if "us" in row]
-        nodes, own, paper, least = zip(*points, strict=True)
-        times.plot(nodes, paper, ".", markersize=3, color="tab:orange", label="the paper's bases")
-        times.plot(nodes, own, ".", markersize=3, color="tab:blue", label="all bases")
-        times.plot(nodes, least, "-", linewidth=1, color="black", label="no network is faster")
-        times.plot(*zip(*printed, strict=True), "x", color="tab:red", label="printed points")
-        times.set_ylim(min(least) / _ROOM, max(paper) * _ROOM)
-        times.grid(alpha=0.3)
-        times.legend()
-        times.set(title=f"allreduce of {name}", ylabel="us")
-        _draw_gains(gains, points)
-    write_figure(figure, path, "all-sizes")
-
-
-def _draw_gains(axes: Axes, points: Sequence[Sequence[float]]) -> None:
-    gains = [(nodes, paper / own - 1) for nodes, own, paper, _ in points]
-    axes.plot(*zip(*gains, strict=True), ".", markersize=3, color="tab:blue")
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set(xlabel="nodes", ylabel="faster than the paper's bases")
-    axes.grid(alpha=0.3)
-
 
 NODES = (32, 64, 128, 256, 512, 1024)
 DEGREE = 4
@@ -196,6 +91,11 @@ def _differs(finding: FrontierPoint, row: PublishedRow) -> bool:
     return finding.candidate.steps < int(row.printed["steps"]) or finding.candidate.bandwidth_factor < least
 
 
+def _finder_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        yield f"{row['nodes']} nodes", row["whose"], row["steps"], float(Fraction(row["bandwidth_factor"]))
+
+
 FINDER_FRONTIER = Experiment(
     name="finder-frontier",
     question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
@@ -211,7 +111,7 @@ FINDER_FRONTIER = Experiment(
     cases=NODES,
     quick=[nodes for nodes in NODES if nodes <= _QUICK_NODES],
     evaluate=_rows,
-    plot=plot_frontiers,
+    plot=Chart(_finder_points, "steps T_L", "T_B in M/B", log=""),
 )
 
 
@@ -343,9 +243,16 @@ def _finding(name: str, kinds: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _figure_15_plot(rows: Sequence[Row], path: Path) -> None:
-    panels = {name: [row for row in rows if row["size"] == name and "curve" in row] for name in WORKLOADS}
-    plot_kinds(panels, {_BIDIRECTIONAL: "0.6", _BOUND: "black"}, path)
+_SHOWN = 5
+"""Kinds with a line of their own; the rare ones share one."""
+
+
+def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for name in WORKLOADS:
+        of_size = [row for row in rows if row["size"] == name and "curve" in row]
+        for place, row in enumerate(of_size):
+            known = place < _SHOWN or row["kind"] in (_BIDIRECTIONAL, _BOUND)
+            yield from ((name, row["kind"] if known else "others", *point) for point in row["curve"])
 
 
 FIGURE_15 = Experiment(
@@ -362,7 +269,7 @@ FIGURE_15 = Experiment(
     quick=[(False, LARGEST, _QUICK_STRIDE), (True, LARGEST, _QUICK_STRIDE)],
     evaluate=_figure_15_frontiers,
     conclude=_figure_15_conclude,
-    plot=_figure_15_plot,
+    plot=Chart(_figure_15_points, "N", "allreduce in us", log="", dots=True),
 )
 
 
@@ -460,10 +367,6 @@ def _printed_us(row: PublishedRow, workload: Workload) -> Fraction:
     return 2 * (int(row.printed["steps"]) * workload.alpha_us + factor * _us_per_factor(workload))
 
 
-def _frontier_all_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_all_sizes(rows, tuple(WORKLOADS), path)
-
-
 def _gain(row: Row, name: str) -> str:
     if "mean_gain" not in row:
         return ""
@@ -475,6 +378,19 @@ def _cost(row: Row, key: str) -> str:
     if not row.get(key):
         return ""
     return f"{row[key]['steps']} steps, {short_text(Fraction(row[key]['bandwidth_factor']))}"
+
+
+def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
+    """Yield the times over the numbers of nodes, and beside them what is gained; printed points may be far slower."""
+    for name in WORKLOADS:
+        times, gains = f"allreduce of {name}, us", f"{name}: faster than the paper's bases by"
+        slowest = 0.0
+        for nodes, own, paper, least in (point for row in rows if "curves" in row for point in row["curves"][name]):
+            slowest = max(slowest, paper)
+            yield from ((times, "the paper's bases", nodes, paper), (times, "all bases", nodes, own))
+            yield from ((times, "no network is faster", nodes, least), (gains, "all bases", nodes, paper / own - 1))
+        printed = ((row["nodes"], row["us"][name]) for row in rows if "us" in row)
+        yield from ((times, "printed points", nodes, us) for nodes, us in printed if us <= slowest)
 
 
 FRONTIER_ALL = Experiment(
@@ -496,5 +412,5 @@ FRONTIER_ALL = Experiment(
     quick=[(_OURS, QUICK_LARGEST), (_PAPERS, QUICK_LARGEST)],
     evaluate=_frontier_all_frontiers,
     conclude=_frontier_all_conclude,
-    plot=_frontier_all_plot,
+    plot=Chart(_frontier_all_points, "nodes", "", log="", dots=True),
 )

@@ -5,11 +5,10 @@ bandwidth time; allreduce and all-to-all on many nodes of degree 4 against rings
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -17,7 +16,7 @@ from chorale.experiments.direct_connect.quantities import alltoall_interval, mea
 from chorale.experiments.direct_connect.testbed import times_text
 from chorale.experiments.framework.comparison import finding_row, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
-from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
@@ -171,12 +170,9 @@ def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) ->
     }  # fmt: skip
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
-    panels: dict[str, dict[str, list[tuple[float, float]]]] = {_ALLREDUCE: {}, _ALLTOALL: {}}
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
-        for name, us in row.get("us", {}).items():
-            panels[row["collective"]].setdefault(name, []).append((row["nodes"], us))
-    plot_panels(panels, "N", "us for 1 MB at each node", path)
+        yield from ((row["collective"], name, row["nodes"], us) for name, us in row.get("us", {}).items())
 
 
 EXPERIMENT = Experiment(
@@ -190,7 +186,7 @@ EXPERIMENT = Experiment(
     quick=[case for case in _CASES if case[1] <= _QUICK_NODES],
     evaluate=_answer,
     conclude=_conclude,
-    plot=_plot,
+    plot=Chart(_points, "N", "us for 1 MB at each node"),
 )
 
 
@@ -251,14 +247,9 @@ def _finding(rows: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _plot_figure_3(rows: Sequence[Row], path: Path) -> None:
-    def lines(key: str) -> dict[str, list[tuple[float, float]]]:
-        return {
-            base: [(row["nodes"], float(Fraction(row[key]))) for row in rows if row["base"] == base] for base in BASES
-        }
-
-    panels = {"steps T_L, all Moore-optimal": lines("steps"), "T_B over the least": lines("over_least")}
-    plot_panels(panels, "N", "", path, "flat")
+def _figure_3_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for key, title in {"steps": "steps T_L, all Moore-optimal", "over_least": "T_B over the least"}.items():
+        yield from ((title, row["base"], row["nodes"], float(Fraction(row[key]))) for row in rows if key in row)
 
 
 def _number(heading: str, key: str) -> Column:
@@ -279,7 +270,7 @@ FIGURE_3 = Experiment(
     quick=[(*case, _QUICK_VERIFIED) for case in _LINE_GRAPHS],
     evaluate=lambda case: [_figure_3_row(*case)],
     conclude=_figure_3_conclusion,
-    plot=_plot_figure_3,
+    plot=Chart(_figure_3_points, "N", "", log="x"),
 )
 
 
@@ -332,8 +323,9 @@ def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
     }
 
 
-def _plot_figure_18(rows: Sequence[Row], path: Path) -> None:
-    plot_panels({f"degree {row['degree']}": {"T_B over least": row["curve"]} for row in rows}, "N", "", path, "linear")
+def _figure_18_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        yield from ((f"degree {row['degree']}", "T_B over least", *point) for point in row["curve"])
 
 
 FIGURE_18 = Experiment(
@@ -349,5 +341,5 @@ FIGURE_18 = Experiment(
     quick=_batches(_QUICK_STRIDE),
     evaluate=_scores,
     conclude=_figure_18_conclusion,
-    plot=_plot_figure_18,
+    plot=Chart(_figure_18_points, "N", "", log="", dots=True),
 )

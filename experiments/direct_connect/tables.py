@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import networkx as nx
@@ -35,7 +34,7 @@ from chorale.experiments.framework.comparison import (
     with_optimal_factor,
 )
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, least_bandwidth_factor, least_steps
@@ -257,18 +256,15 @@ def _row(spec: str, printed_s: str) -> Row:
     }
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw figure 10: what the schedules cost beside the least, a panel for each family and cost."""
-    keys = {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}
-    panels = {
-        f"{family}, {cost}": {
-            name: [(row["nodes"], float(Fraction(row[key]))) for row in rows if row["spec"].startswith(f"{family}:")]
-            for name, key in zip(("BFB", "least"), pair, strict=True)
-        }
-        for family in ("hypercube", "torus")
-        for cost, pair in keys.items()
-    }
-    plot_panels(panels, "N", "", path, "flat")
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
+    """Yield figure 10: what the schedules cost beside the least, a panel for each family and cost."""
+    for cost, keys in {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}.items():
+        for row in rows:
+            title = f"{row['spec'].partition(':')[0]}, {cost}"
+            yield from (
+                (title, name, row["nodes"], float(Fraction(row[key])))
+                for name, key in zip(("BFB", "least"), keys, strict=True)
+            )
 
 
 TABLE_6 = Experiment(
@@ -283,7 +279,7 @@ TABLE_6 = Experiment(
     quick=[case for case in _PRINTED_S if case[0] not in _TABLE_6_SLOW],
     evaluate=_rows,
     alone=True,
-    plot=_plot,
+    plot=Chart(_points, "N", "", log="x"),
 )
 
 

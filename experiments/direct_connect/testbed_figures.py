@@ -7,9 +7,8 @@ switched networks; figure 14 fits lines to times: in the steps, and in the bandw
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, linear_regression, mean
 
 from chorale.experiments.direct_connect.testbed import (
@@ -35,7 +34,7 @@ from chorale.experiments.direct_connect.testbed import (
 )
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
 from chorale.experiments.framework.live import measure_times
-from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
@@ -74,15 +73,12 @@ def _figure_6_rows(case: tuple[str, int]) -> list[Row]:
     return _ROWS_OF[where](nodes, contenders(nodes))
 
 
-def _plot_figure_6(rows: Sequence[Row], path: Path) -> None:
-    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
-            lines = panels.setdefault(f"{row['where']}, {row['size']}{meant}", {})
-            for name, us in row["us"].items():
-                lines.setdefault(name, []).append((row["nodes"], us))
-    plot_panels(panels, "N", "allreduce in us", path, "lines")
+            title = f"{row['where']}, {row['size']}{meant}"
+            yield from ((title, name, row["nodes"], us) for name, us in row["us"].items())
 
 
 FIGURE_6 = Experiment(
@@ -96,7 +92,7 @@ FIGURE_6 = Experiment(
     evaluate=_figure_6_rows,
     conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
     alone=True,
-    plot=_plot_figure_6,
+    plot=Chart(_figure_6_points, "N", "allreduce in us", log=""),
 )
 
 
@@ -123,16 +119,13 @@ _FIGURE_13_CLAIMS = (
 )
 
 
-def _plot_figure_13(rows: Sequence[Row], path: Path) -> None:
-    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             for rival in _FIGURE_13_RIVALS:
                 scheme, network = rival.name.split(" on ")
-                lines = panels.setdefault(f"{row['where']}, {network}", {})
                 over = row["us"][rival.name] / row["us"][_BASELINE]
-                lines.setdefault(scheme, []).append((row["size_bytes"], over))
-    plot_panels(panels, "size of the vector in bytes", "time over the baseline's", path, "flat")
+                yield f"{row['where']}, {network}", scheme, row["size_bytes"], over
 
 
 FIGURE_13 = Experiment(
@@ -147,7 +140,7 @@ FIGURE_13 = Experiment(
     evaluate=lambda where: _ROWS_OF[where](FIGURE_13_NODES, _FIGURE_13_RIVALS),
     conclude=lambda parts: with_claims(_FIGURE_13_CLAIMS, parts),
     alone=True,
-    plot=_plot_figure_13,
+    plot=Chart(_figure_13_points, SIZE, "time over the baseline's", log="x"),
 )
 
 
@@ -225,20 +218,12 @@ def _points(nodes: int) -> list[Row]:
     return rows
 
 
-def _plot_figure_14(rows: Sequence[Row], path: Path) -> None:
-    points = [row for row in rows if row["kind"] == "point"]
-    panels = {}
+def _figure_14_points(rows: Sequence[Row]) -> Iterator[Point]:
+    points = sorted((row for row in rows if row["kind"] == "point"), key=lambda row: row["steps"])
     for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
-        names = dict.fromkeys(point["network"] for point in points)
-        ends = [min(point[line.x] for point in points), max(point[line.x] for point in points)]
-        drawn = {
-            name: sorted((point[line.x], point[line.y]) for point in points if point["network"] == name)
-            for name in names
-        }
-        panels[line.picture] = {
-            **drawn, "fit": [(x, fit["slope"] * x + fit["fixed_us"]) for x in ends]
-        }  # fmt: skip
-    plot_panels(panels, "", "us", path, "lines")
+        yield from ((line.picture, point["network"], point[line.x], point[line.y]) for point in points)
+        ends = (end(point[line.x] for point in points) for end in (min, max))
+        yield from ((line.picture, "fit", x, fit["slope"] * x + fit["fixed_us"]) for x in ends)
 
 
 def _fitted(row: Row) -> str:
@@ -265,7 +250,7 @@ FIGURE_14 = Experiment(
     evaluate=_points,
     conclude=_figure_14_conclusion,
     alone=True,
-    plot=_plot_figure_14,
+    plot=Chart(_figure_14_points, "", "us", log=""),
 )  # fmt: skip
 
 
@@ -363,18 +348,11 @@ def _gain(row: Row) -> float:
     return float(times["traditional"] / times["bfb"] - 1)
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
-    timed = [row for row in rows if row["size_bytes"]]
-    lines = {
-        spec: {
-            name: [
-                (row["size_bytes"], row["size_bytes"] / row["us"][name] / 1e3) for row in timed if row["spec"] == spec
-            ]
-            for name in METHODS
-        }
-        for spec in dict.fromkeys(row["spec"] for row in timed)
-    }
-    plot_panels(lines, "size of the vector in bytes", "algbw in GB/s", path)
+def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        if row["size_bytes"]:
+            rates = ((name, row["size_bytes"] / us / 1e3) for name, us in row["us"].items())
+            yield from ((row["spec"], name, row["size_bytes"], rate) for name, rate in rates)
 
 
 def _ours(row: Row) -> str:
@@ -397,5 +375,5 @@ EXPERIMENT = Experiment(
     quick=[(_SIMULATED, spec) for spec in TORI],
     evaluate=_answer,
     alone=True,
-    plot=_plot,
+    plot=Chart(_figure_11_points, SIZE, "algbw in GB/s"),
 )

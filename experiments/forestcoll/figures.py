@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 
-from chorale.experiments.forestcoll.plots import plot_tree_and_rings
 from chorale.experiments.framework.comparison import Interval, judge, short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.framework.plots import Chart, Point, draw_line, panel_grid
 from chorale.experiments.framework.references import max_flows_reach, min_seconds
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -27,6 +27,7 @@ from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
+from chorale.tuner.plots.charts import write_figure
 
 BOXES = (2, 4, 8, 16)
 _QUICK_BOXES = 4
@@ -93,8 +94,15 @@ def _figure_9_row(spec: str, quantity: str, ours: Fraction, printed: str | None)
 
 
 def _figure_9_plot(rows: Sequence[Row], path: Path) -> None:
-    over = [(row["nodes"], float(Fraction(row["ours"]))) for row in rows if "T_B" in row["quantity"]]
-    plot_tree_and_rings(next(row["tree"] for row in rows if "tree" in row), GPUS, over, path)
+    """Draw the tree, a line for each box, and beside it how much slower rings are."""
+    figure, (left, right) = panel_grid(2)
+    tree: nx.DiGraph[int] = nx.DiGraph(next(row["tree"] for row in rows if "tree" in row))
+    places = {rank: (rank % GPUS, -(rank // GPUS)) for rank in tree}
+    nx.draw_networkx(tree, places, ax=left, node_color="white", edgecolors="black", connectionstyle="arc3,rad=0.4")
+    left.set(title="shard of GPU 0, one tree per root", ylim=(-2, 1))
+    draw_line(right, [(row["nodes"], float(Fraction(row["ours"]))) for row in rows if "T_B" in row["quantity"]])
+    right.set(title="ring over trees", xlabel="GPUs", ylabel="T_B / T_B", xscale="log")
+    write_figure(figure, path, "tree-and-rings")
 
 
 FIGURE_9 = Experiment(
@@ -176,17 +184,10 @@ def _judged(spec: str, seconds: float, is_optimal: bool) -> Row:
     return {"verdict": {**verdict, "seconds": ahead}, "reason": _PUBLIC_CODE.get(spec)}
 
 
-def _figure_11_plot(rows: Sequence[Row], path: Path) -> None:
-    def lines(key: str) -> dict[str, list[tuple[float, float]]]:
-        return {
-            family: [(row["nodes"], row[key]) for row in rows if row["spec"].startswith(family)] for family in FAMILIES
-        }
-
-    panels = {
-        "time to make it, over that of two boxes": lines("times_the_first"),
-        "algbw in GB/s": lines("algbw_gb_per_s"),
-    }
-    plot_panels(panels, "GPUs", "", path)
+def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
+    panels = {"times_the_first": "time to make it, over that of two boxes", "algbw_gb_per_s": "algbw in GB/s"}
+    for key, title in panels.items():
+        yield from ((title, row["spec"].partition(":")[0], row["nodes"], row[key]) for row in rows)
 
 
 FIGURE_11 = Experiment(
@@ -208,7 +209,7 @@ FIGURE_11 = Experiment(
     evaluate=_figure_11_row,
     conclude=_conclude,
     alone=True,
-    plot=_figure_11_plot,
+    plot=Chart(_figure_11_points, "GPUs", ""),
 )
 
 

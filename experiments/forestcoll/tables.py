@@ -6,13 +6,12 @@ printed digits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 
-from chorale.experiments.forestcoll.plots import plot_bandwidths
 from chorale.experiments.framework.comparison import Interval, judge
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.experiments.framework.references import fit_two_points, predicted_gbps
 from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
@@ -116,11 +115,12 @@ def _table_2_row(
     }
 
 
-def _plot_table_2(rows: Sequence[Row], path: Path) -> None:
-    panels: dict[str, list[Row]] = {}
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
-        panels.setdefault(f"{row['collective']}, {row['spec']}", []).append(row)
-    plot_bandwidths(panels, path)
+        title, generator, size = f"{row['collective']}, {row['spec']}", row["generator"], row["size_bytes"]
+        yield title, generator, size, float(row["printed"])
+        if row["predicted_gb_per_s"] is not None:
+            yield title, f"{generator}, predicted", size, row["predicted_gb_per_s"]
 
 
 TABLE_2 = Experiment(
@@ -136,7 +136,7 @@ TABLE_2 = Experiment(
     ),
     cases=tuple(_TABLE_2_PRINTED),  # fabrics, collectives and generators
     evaluate=_table_2_rows,
-    plot=_plot_table_2,
+    plot=Chart(_points, SIZE, "algbw in GB/s"),
 )
 
 
@@ -205,11 +205,6 @@ def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float
     }
 
 
-def _plot_table_3(rows: Sequence[Row], path: Path) -> None:
-    collectives = dict.fromkeys(row["collective"] for row in rows)
-    plot_bandwidths({name: [row for row in rows if row["collective"] == name] for name in collectives}, path)
-
-
 TABLE_3 = Experiment(
     name="forestcoll-table-3",
     question="How far off does our model predict the printed bandwidths of A100 GPUs, from two of them?",
@@ -223,5 +218,5 @@ TABLE_3 = Experiment(
     ),
     cases=tuple(_TABLE_3_PRINTED),  # collectives and generators
     evaluate=_table_3_rows,
-    plot=_plot_table_3,
+    plot=Chart(_points, SIZE, "algbw in GB/s"),
 )

@@ -1,55 +1,79 @@
-"""Figures of panels of one size in rows, and panels of lines or points over logarithmic or linear axes."""
+"""Pictures of rows: panels of lines, each through the points of one name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
-from chorale.tuner.plots.charts import write_figure
+from chorale.experiments.framework.experiment import Row
+from chorale.tuner.plots.charts import label_sizes, write_figure
 
-Shared = Literal["none", "all"]
+Point: TypeAlias = tuple[str, str, float, float]
+"""The title of its panel, the name of its line, x and y."""
+
+SIZE = "size of the vector"
+"""The label of an x axis in bytes."""
+
+_MAX_COLUMNS = 5
+"""Panels in a row."""
 
 
-def panel_grid(
-    count: int, columns: int, panel_inches: tuple[float, float], sharex: Shared = "none", sharey: Shared = "none"
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure and the axes of `count` panels, `columns` in a row, each `panel_inches` wide and high."""
-    lines = -(-count // columns)
-    figure = Figure(figsize=(panel_inches[0] * columns, panel_inches[1] * lines), layout="constrained")
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Writes a panel with its lines for each title to a .png, .svg or .pdf file. Equal rows give equal bytes.
+
+    points:  in the order in which panels, lines and their points come
+    log:     the logarithmic axes
+    dots:    no lines between the points
+    percent: y is a part of something
+    """
+
+    points: Callable[[Sequence[Row]], Iterable[Point]]
+    x_label: str
+    y_label: str
+    log: str = "xy"
+    dots: bool = False
+    percent: bool = False
+
+    def __call__(self, rows: Sequence[Row], path: Path) -> None:
+        panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for title, name, x, y in self.points(rows):
+            panels.setdefault(title, {}).setdefault(name, []).append((x, y))
+        figure, grid = panel_grid(len(panels))
+        for axes, (title, lines) in zip(grid, panels.items(), strict=True):
+            for name, points in lines.items():
+                draw_line(axes, points, name, "" if self.dots else "-")
+            axes.set(title=title, xlabel=self.x_label, ylabel=self.y_label)
+            axes.set(xscale="log" if "x" in self.log else "linear", yscale="log" if "y" in self.log else "linear")
+            if self.x_label == SIZE:
+                label_sizes(axes, sorted({int(x) for points in lines.values() for x, _ in points}))
+            if self.percent:
+                axes.yaxis.set_major_formatter(PercentFormatter(1))
+            axes.legend(fontsize="small")
+        write_figure(figure, path, "lines")
+
+
+def panel_grid(count: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure and the axes of `count` panels in rows."""
+    lines = math.ceil(count / _MAX_COLUMNS)
+    columns = math.ceil(count / lines)
+    figure = Figure(figsize=(4.4 * columns, 3.8 * lines), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = list(figure.subplots(lines, columns, squeeze=False, sharex=sharex, sharey=sharey).ravel())
+    panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
     for axes in panels[count:]:
         axes.set_visible(False)
     return figure, panels[:count]
 
 
-_MAX_COLUMNS = 5
-"""Panels in a row."""
-
-Scale = Literal["log", "linear", "lines", "flat"]
-"""log: lines over logarithmic axes; linear: points over linear axes; lines: the same with lines; flat: lines over a
-logarithmic x and a linear y."""
-
-Lines = Mapping[str, Sequence[tuple[float, float]]]
-"""Points (x, y) by the name of their line."""
-
-
-def plot_panels(panels: Mapping[str, Lines], x_label: str, y_label: str, path: Path, scale: Scale = "log") -> None:
-    """Write a panel with its lines for each title to `path` (.png, .svg or .pdf). Equal lines give equal bytes."""
-    line_style = "" if scale == "linear" else "-"
-    x_scale, y_scale = "log" if scale in ("log", "flat") else "linear", "log" if scale == "log" else "linear"
-    wide = math.ceil(len(panels) / math.ceil(len(panels) / _MAX_COLUMNS))
-    figure, grid = panel_grid(len(panels), wide, (4.4, 3.8))
-    for axes, (title, lines) in zip(grid, panels.items(), strict=True):
-        for name, points in lines.items():
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=line_style, label=name)
-        axes.set(xscale=x_scale, yscale=y_scale, title=title, xlabel=x_label, ylabel=y_label)
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left")
-    write_figure(figure, path, "lines")
+def draw_line(axes: Axes, points: Sequence[tuple[float, float]], name: str = "", style: str = "-") -> None:
+    """Draw a line through `points`, with a dot at each."""
+    axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=style, label=name)
+    axes.grid(alpha=0.3)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import json
 import math
-import os
-import runpy
-import signal
 import statistics
 import sys
 import tempfile
-import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from chorale.experiments.job_demo.ranks import run_ranks
 from chorale.job.record import read_record
@@ -29,7 +22,6 @@ from chorale.job.table.verification import table_program
 from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.local.rank import enter_namespaces
 from chorale.runners.measurement.machine import load_average
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
@@ -314,80 +306,6 @@ class Demo:
 
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
-
-
-_IMPORTED = ("torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim")
-_PR_SET_PDEATHSIG = 1
-_POLL_S = 0.02
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the task in the file that `arguments` name; return the exit code."""
-    with open(arguments[0], encoding="utf-8") as file:
-        task = json.load(file)
-    for name in _IMPORTED:
-        importlib.import_module(name)
-    sys.path.insert(0, os.path.dirname(task["script"]))
-    ranks = {_start(task, rank): rank for rank in range(len(task["environments"]))}
-    return _launcher_outcome(ranks, time.monotonic() + task["limit_s"])
-
-
-def _start(task: dict[str, Any], rank: int) -> int:
-    launcher, pid = os.getpid(), os.fork()
-    if pid == 0:
-        _be_rank(task, rank, launcher)
-    return pid
-
-
-def _be_rank(task: dict[str, Any], rank: int, launcher: int) -> NoReturn:
-    """Run the script as `rank`, then end this process as an interpreter would, but for freeing what it has."""
-    code = 1
-    try:
-        enter_namespaces(tuple(task["namespaces"][rank]))
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == launcher:
-            os.environ.update(task["environments"][rank])
-            sys.argv = [task["script"], *task["arguments"]]
-            runpy.run_path(task["script"], run_name="__main__")
-            sys.stdout.flush()
-            code = 0
-    except BaseException:  # whatever it was: the launcher's own code must not go on here
-        traceback.print_exc()
-    finally:
-        _end(code)
-
-
-def _end(code: int) -> NoReturn:
-    import atexit  # noqa: PLC0415 - only here
-
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def _launcher_outcome(ranks: dict[int, int], until_s: float) -> int:
-    """Wait for all ranks; kill those that are left when one fails or time is over."""
-    why = None
-    while ranks and why is None:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
-            rank, code = ranks.pop(pid), os.waitstatus_to_exitcode(status)
-            why = f"rank {rank} ended with {code}" if code else None
-        elif time.monotonic() > until_s:
-            why = f"ranks {sorted(ranks.values())} did not end in time"
-        else:
-            time.sleep(_POLL_S)
-    for pid in ranks:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    if why is not None:
-        print(why, flush=True)
-    return 0 if why is None else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
 
 
 _TITLES = {"ddp": "DDP", "fsdp2": "FSDP2"}

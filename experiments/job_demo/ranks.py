@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import atexit
+import ctypes
+import multiprocessing
 import os
-import subprocess
+import runpy
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.plan import NODE_DEVICE
+from chorale.runners.local.rank import enter_namespaces
 from chorale.runners.local.ranks import placement_of
 from chorale.runners.process_launch.processes import FABRIC
 from chorale.synth.errors import CheckFailed
@@ -21,6 +27,8 @@ from chorale.synth.topology.topology import Topology
 _PORT = 29400
 _GRACE_S = 90.0  # to import torch on a busy machine
 _SHOWN_LINES = 400
+_IMPORTED = ["torch", "torch.distributed", "torch.nn.parallel", "torch.distributed.fsdp", "torch.optim"]
+_PR_SET_PDEATHSIG = 1
 
 
 def run_ranks(
@@ -41,33 +49,60 @@ def run_ranks(
     began_s = time.monotonic()
     members = members or range(fabric.ranks)
     namespaces = placement_of(topology, FABRIC, fabric.name).namespaces
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
-        task = {
-            "script": str(script),
-            "arguments": list(arguments),
-            "namespaces": [namespaces[member] for member in members],
-            "environments": [
-                _variables(fabric, members, rank) | dict(environment or {}) for rank in range(len(members))
-            ],
-            "limit_s": limit_s,
-        }
-        path, output = Path(folder) / "task.json", Path(folder) / "output"
-        path.write_text(json.dumps(task))
-        with output.open("wb") as stream:
-            command = [sys.executable, "-m", f"{__package__}.launcher", str(path)]
-            done = subprocess.run(  # noqa: S603 - our own module
-                command, stdout=stream, stderr=stream, check=False, timeout=limit_s + _GRACE_S, env=_environment()
-            )
-        if done.returncode:
-            lines = output.read_text(errors="replace").splitlines()
+        output = Path(folder) / "output"
+        ranks: list[BaseProcess] = []
+        for rank, member in enumerate(members):
+            variables = {**os.environ, **_variables(fabric, members, rank), **(environment or {})}
+            task = (script, arguments, namespaces[member], variables, output)
+            ranks.append(context.Process(target=_be_rank, args=task, name=f"rank {rank}", daemon=True))
+        try:
+            for process in ranks:
+                process.start()
+            why = _failure(ranks, began_s + limit_s + _GRACE_S)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.join()
+        if why is not None:
+            lines = output.read_text(errors="replace").splitlines() if output.exists() else []
             sys.stderr.write("\n".join(lines[-_SHOWN_LINES:]) + "\n")
             way_out = "what ranks printed is above"
-            raise CheckFailed("every rank of the job must end well", f"{script.name}: {lines[-1:]}", way_out)
+            raise CheckFailed("every rank of the job must end well", f"{script.name}: {why}", way_out)
     return time.monotonic() - began_s
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+def _be_rank(
+    script: Path, arguments: Sequence[str], namespaces: tuple[str, ...], variables: Mapping[str, str], output: Path
+) -> None:
+    """Run the script in this process, which ends with the one that started it; what it prints goes to `output`."""
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    enter_namespaces(namespaces)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.environ.update(variables)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.parent))
+    runpy.run_path(str(script), run_name="__main__")
+    atexit._run_exitfuncs()  # which processes of multiprocessing leave out
+
+
+def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:
+    """Wait for all ranks; return why the job has failed as soon as one fails or time is over."""
+    running = {process.sentinel: process for process in ranks}
+    while running:
+        ended = wait(list(running), max(0.0, until_s - time.monotonic()))
+        if not ended:
+            return f"{', '.join(process.name for process in running.values())} did not end in time"
+        for process in [running.pop(sentinel) for sentinel in ended if isinstance(sentinel, int)]:
+            process.join()
+            if process.exitcode:
+                return f"{process.name} ended with {process.exitcode}"
+    return None
 
 
 def _variables(fabric: EmulatedFabric, members: Sequence[int], rank: int) -> dict[str, str]:

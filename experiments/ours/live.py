@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
-from chorale.experiments.ours.plots import plot_efficiency, plot_sweeps
+from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
@@ -123,8 +122,13 @@ def _channels_live_rows(
             }
 
 
-def _channels_live_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_sweeps([row for row in rows if "value" in row], path)
+def _channels_live_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        if "value" in row:
+            title = f"{row['method']}: {row['parameter']}"
+            yield title, format_size(row["size_bytes"]), row["value"], row["over_first"]
+            if row["size_bytes"] == rows[0]["size_bytes"]:
+                yield title, "links alone", row["value"], row["over_first_in_theory"]
 
 
 CHANNELS_LIVE = Experiment(
@@ -144,7 +148,7 @@ CHANNELS_LIVE = Experiment(
     quick=[(SWEEPS, QUICK_SIZES, QUICK_REPEATS)],
     evaluate=_channels_live_answer,
     alone=True,
-    plot=_channels_live_plot,
+    plot=Chart(_channels_live_points, "value", "time over the first", log="x"),
 )
 
 
@@ -238,8 +242,10 @@ def _engine_live_rows(case: LiveCase, live: LiveRun, measurement: Measurement, b
         }
 
 
-def _engine_live_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_efficiency([row for row in rows if "efficiency" in row], path)
+def _engine_live_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        if "efficiency" in row:
+            yield f"{row['spec']}, {row['link_mbps']} Mbit/s", row["runner"], row["size_bytes"], row["efficiency"]
 
 
 def _ratio(row: Row) -> str:
@@ -262,5 +268,5 @@ ENGINE_LIVE = Experiment(
     quick=_live_cases(("hypercube:3",), (25,), ("local",), _QUICK_SIZES, _QUICK_REPEATS),
     evaluate=_engine_live_answer,
     alone=True,
-    plot=_engine_live_plot,
+    plot=Chart(_engine_live_points, SIZE, "of what links allow", log="x"),
 )

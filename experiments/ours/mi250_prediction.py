@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.ours.plots import plot_predictions
+from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
 from chorale.runners.simulated.calibration import Calibration, Observation, TimeTerms, calibrate
@@ -55,11 +55,6 @@ def mi250_runs() -> tuple[Mi250Run, ...]:
         for buffer_bytes in BUFFERS_BYTES
         for size_bytes in SIZES_BYTES
     )
-
-
-def mi250_source() -> str:
-    """Return who measured what, and where it was published."""
-    return MI250_SOURCE
 
 
 def mi250_program(name: str) -> Program:
@@ -130,10 +125,17 @@ def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
     return OTHER_BUFFERS if run.size_bytes >= LARGE_BYTES else SHORT_PIPELINE
 
 
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        for name in ("measured", "predicted"):
+            line = f"buffer {format_size(row['buffer_bytes'])}, {name}"
+            yield row["program"], line, row["size_bytes"], row[f"{name}_us"]
+
+
 EXPERIMENT = Experiment(
     name="mi250-prediction",
     question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
-    source=mi250_source(),
+    source=MI250_SOURCE,
     columns=columns(
         "program",
         Column("buffer", lambda row: format_size(row["buffer_bytes"])),
@@ -144,5 +146,5 @@ EXPERIMENT = Experiment(
     cases=[False],  # whether only runs in the fit count: a fit needs all of them
     quick=[True],
     evaluate=_rows,
-    plot=plot_predictions,
+    plot=Chart(_points, SIZE, "us"),
 )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from chorale.experiments.framework.comparison import short_text
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import plot_panels
-from chorale.experiments.ours.plots import plot_side_by_side
+from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -95,17 +93,10 @@ def _quality(survivor: Topology, method: str, least: Fraction) -> Row:
     }
 
 
-def _failure_quality_plot(rows: Sequence[Row], path: Path) -> None:
-    networks = dict.fromkeys(row["network"] for row in rows)
-    panels = {
-        network: {
-            method: [(row["percent"], float(Fraction(row["time_per_byte"]))) for row in rows
-                     if row["network"] == network and row["method"] == method]
-            for method in METHODS
-        }
-        for network in networks
-    }  # fmt: skip
-    plot_panels(panels, "% of links lost", "T_B / M", path, "linear")
+def _failure_quality_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        if row["method"]:
+            yield row["network"], row["method"], row["percent"], float(Fraction(row["time_per_byte"]))
 
 
 def _text(row: Row, key: str) -> str:
@@ -127,7 +118,7 @@ FAILURE_QUALITY = Experiment(
     cases=_FAILURES,
     quick=[case for case in _FAILURES if case[0] not in _SLOW and case[2] == SEEDS[0]],
     evaluate=_failure_quality_rows,
-    plot=_failure_quality_plot,
+    plot=Chart(_failure_quality_points, "% of links lost", "T_B / M", log="", dots=True),
 )
 
 
@@ -302,8 +293,9 @@ def _costs(spec: str, methods: Sequence[str], pricing: Pricing) -> dict[str, Con
     return costs
 
 
-def _side_by_side_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_side_by_side(rows, tuple(FAMILIES), path)
+def _side_by_side_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        yield from ((row["spec"], family, row["size_bytes"], row["bound_us"] / us) for family, us in row["us"].items())
 
 
 def _time(family: str) -> Column:
@@ -324,7 +316,7 @@ SIDE_BY_SIDE = Experiment(
     cases=tuple(SIDE_BY_SIDE_NETWORKS),
     quick=[spec for spec in SIDE_BY_SIDE_NETWORKS if spec not in SIDE_BY_SIDE_SLOW],
     evaluate=_side_by_side_rows,
-    plot=_side_by_side_plot,
+    plot=Chart(_side_by_side_points, SIZE, "least possible time of the bytes / time", log="x", percent=True),
 )
 
 

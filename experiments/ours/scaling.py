@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,8 @@ from statistics import median
 from typing import Any
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.plots import plot_panels
+from chorale.experiments.framework.plots import Chart, Point
 from chorale.experiments.framework.references import growth_exponent, min_seconds
-from chorale.experiments.ours.plots import plot_speedups
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor
@@ -171,8 +170,13 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
     }
 
 
-def _strong_scaling_plot(rows: Sequence[Row], path: Path) -> None:
-    plot_speedups(rows, path)
+def _strong_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        yield f"{row['cores']} cores", row["task"], row["workers"], row["speedup"]
+    yield from (
+        (f"{rows[0]['cores']} cores", "as many times as workers", count, count)
+        for count in sorted({row["workers"] for row in rows})
+    )
 
 
 STRONG_SCALING = Experiment(
@@ -190,7 +194,7 @@ STRONG_SCALING = Experiment(
     quick=[name for name in _SYNTHESIS if name in _QUICK],
     evaluate=_answer,
     alone=True,
-    plot=_strong_scaling_plot,
+    plot=Chart(_strong_scaling_points, "Ray workers", "times as fast as one", log=""),
 )
 
 
@@ -261,10 +265,8 @@ def _seconds(make: Callable[[Topology], object], spec: str) -> float:
     return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
-def _synthesis_scaling_plot(rows: Sequence[Row], path: Path) -> None:
-    cases = dict.fromkeys(row["case"] for row in rows)
-    lines = {case: [(row["nodes"], row["times_the_first"]) for row in rows if row["case"] == case] for case in cases}
-    plot_panels({"synthesis": lines}, "ranks", "times as long as the smallest", path)
+def _synthesis_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:
+    yield from (("synthesis", row["case"], row["nodes"], row["times_the_first"]) for row in rows)
 
 
 SYNTHESIS_SCALING = Experiment(
@@ -282,5 +284,5 @@ SYNTHESIS_SCALING = Experiment(
     evaluate=_seconds_of,
     conclude=_conclude,
     alone=True,
-    plot=_synthesis_scaling_plot,
+    plot=Chart(_synthesis_scaling_points, "ranks", "times as long as the smallest"),
 )

@@ -6,21 +6,16 @@ with the room that "around" and "up to" leave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from math import log2
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Literal
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, PercentFormatter
-
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.plots import SIZE, Chart, Point, panel_grid
 from chorale.experiments.swing.curves import (
     BUCKET,
     DOUBLING,
@@ -54,88 +49,42 @@ from chorale.synth.schedule.traffic import Deficiencies, deficiencies
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.plots.charts import write_figure
 
-_MARKS = "os^vDP*X"
-_DASHED = f"dashed: {float(OVERHEAD_US)} us more per message"
 
-
-def plot_figure(picture: str, rows: Sequence[Row], path: Path) -> None:
-    """Write `rows` (goodput or summary) as a .png, .svg or .pdf; the same rows give the same bytes."""
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
-    if picture == "summary":
-        _draw_summary(figure, rows)
-    else:
-        scenes: dict[str, list[Row]] = {}
-        for row in rows:
-            scenes.setdefault(_label(row), []).append(row)
-        if picture == "gain":
-            figure.set_size_inches(8.5, 4.8)
-            _draw_gains(figure.subplots(), scenes)
-        else:
-            _draw_goodput(figure, scenes)
-    write_figure(figure, path, "swing")
-
-
-def _label(row: Row) -> str:
+def _scene_name(row: Row) -> str:
     return f"{row['spec']}, {row['link_gbps']} Gbit/s"
 
 
-def _draw_goodput(figure: Figure, scenes: dict[str, list[Row]]) -> None:
-    """Draw goodput above and the gain below, a column for each scene; a large dot where the variant changes."""
-    figure.set_size_inches(1.5 + 5 * len(scenes), 7)
-    panels = figure.subplots(2, len(scenes), squeeze=False, sharex=True, height_ratios=(2, 1))
-    for column, (label, rows) in enumerate(scenes.items()):
-        axes = panels[0][column]
-        sizes = [row["size_bytes"] for row in rows]
-        for index, name in enumerate(rows[0]["goodput_gbit_per_s"]):
-            goodputs = [row["goodput_gbit_per_s"][name] for row in rows]
-            axes.plot(sizes, goodputs, marker=_MARKS[index], markersize=4, linewidth=1.3, label=name, color=f"C{index}")
-            switch = _first_of_another_variant(rows, name)
-            axes.plot(sizes[switch], goodputs[switch], marker="o", markersize=9, color=f"C{index}", linestyle="none")
-        axes.set(xscale="log", yscale="log", title=label)
+def _goodput_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for row in rows:
+        if row["kind"] == "goodput":
+            rates = row["goodput_gbit_per_s"].items()
+            yield from ((_scene_name(row), name, row["size_bytes"], rate) for name, rate in rates)
+
+
+def _gain_points(rows: Sequence[Row]) -> Iterator[Point]:
+    titles = {"gain": "as stated", "gain_with_overhead": f"with {float(OVERHEAD_US)} us more per message"}
+    for key, title in titles.items():
+        yield from ((title, _scene_name(row), row["size_bytes"], row[key]) for row in rows if key in row)
+
+
+def _plot_summary(rows: Sequence[Row], path: Path) -> None:
+    """Write a box of gains for each scene, as stated and with the overhead."""
+    scenes = [row for row in rows if row["kind"] == "summary"]
+    figure, grid = panel_grid(2)
+    for axes, key in zip(grid, ("gains", "gains_with_overhead"), strict=True):
+        axes.boxplot(
+            [row[key] for row in scenes], orientation="horizontal", tick_labels=[_scene_name(row) for row in scenes]
+        )
+        axes.set(title=key.replace("_", " "), xlabel="gain of Swing over the best rival")
         axes.grid(alpha=0.3)
-        _draw_gains(panels[1][column], {label: rows})
-    panels[0][0].set_ylabel("goodput in Gbit/s (size / time)")
-    panels[0][0].legend(loc="upper left")
+    write_figure(figure, path, "summary")
 
 
-def _first_of_another_variant(rows: Sequence[Row], name: str) -> slice:
-    """Return the place of the first row with another variant of `name` than the row before; empty if there is none."""
-    for place, (before, row) in enumerate(pairwise(rows), start=1):
-        if row["variant"][name] != before["variant"][name]:
-            return slice(place, place + 1)
-    return slice(0)
-
-
-def _draw_gains(axes: Axes, scenes: dict[str, list[Row]]) -> None:
-    for index, (label, rows) in enumerate(scenes.items()):
-        sizes, colour = [row["size_bytes"] for row in rows], f"C{index}"
-        gains, slower = ([row[key] for row in rows] for key in ("gain", "gain_with_overhead"))
-        axes.plot(sizes, gains, marker=_MARKS[index], markersize=4, color=colour, linewidth=1.3, label=label)
-        axes.plot(sizes, slower, linestyle="--", color=colour, linewidth=1)
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xscale="log", xlabel=f"size of the vector ({_DASHED})", ylabel="gain over the best rival")
-    shown = sorted({row["size_bytes"] for rows in scenes.values() for row in rows})[::2]
-    axes.set_xticks(shown, [format_size(size) for size in shown])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.grid(alpha=0.3)
-    if len(scenes) > 1:
-        axes.legend(loc="upper right")
-
-
-def _draw_summary(figure: Figure, rows: Sequence[Row]) -> None:
-    """Draw two boxes for each scene: with the constants of the paper, and with the overhead."""
-    figure.set_size_inches(10, 0.5 * len(rows) + 1.5)
-    panels = figure.subplots(1, 2, sharey=True, squeeze=False)[0]
-    titles = ("as stated", f"with {float(OVERHEAD_US)} us more per message")
-    for axes, key, title in zip(panels, ("gains", "gains_with_overhead"), titles, strict=True):
-        axes.boxplot([row[key] for row in rows], orientation="horizontal", tick_labels=[_label(row) for row in rows])
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set(title=title, xlabel="gain of Swing over the best rival")
-        axes.xaxis.set_major_formatter(PercentFormatter(1))
-        axes.grid(alpha=0.3)
-    panels[0].invert_yaxis()
+_PICTURES: Mapping[str, Callable[[Sequence[Row], Path], None]] = {
+    "goodput": Chart(_goodput_points, SIZE, "goodput in Gbit/s (size / time)"),
+    "gain": Chart(_gain_points, SIZE, "gain over the best rival", log="x", percent=True),
+    "summary": _plot_summary,
+}
 
 
 SOURCE = "De Sensi et al., Swing, 2024, section 5; 400 Gbit/s, 100 ns a link and 300 ns a hop unless said"
@@ -168,7 +117,7 @@ class SwingFigure:
             cases=self.scenes,
             evaluate=self._curves,
             conclude=self._rows,
-            plot=self._plot,
+            plot=_PICTURES[self.picture],
         )
 
     def _curves(self, scene: NetworkScene) -> list[Any]:
@@ -181,9 +130,6 @@ class SwingFigure:
         of_scene = _summary_rows if self.picture == "summary" else _size_rows
         shown = [row for pair in zip(plain, with_overhead, strict=True) for row in of_scene(*pair)]
         return [*shown, *(finding.row(plain, with_overhead) for finding in self.claims)]
-
-    def _plot(self, rows: Sequence[Row], path: Path) -> None:
-        plot_figure(self.picture, [row for row in rows if row["kind"] != "finding"], path)
 
 
 def _size_rows(plain: Curves, with_overhead: Curves) -> Iterator[Row]:

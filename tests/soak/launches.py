@@ -95,7 +95,7 @@ def without_workers() -> ExitStack:
 
     stack = ExitStack()
     stack.enter_context(patch("chorale.tuner.cli.tune_launch.make_workers", make_workers))
-    for name in ("draw_picture", "write_page"):
+    for name in ("write_page",):
         stack.enter_context(patch(f"chorale.tuner.launch.tune.{name}", lambda *_: None))
     return stack
 

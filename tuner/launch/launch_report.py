@@ -1,4 +1,4 @@
-"""The picture of a launch, and its report: one HTML page that needs nothing but itself."""
+"""The report of a launch: one HTML page that needs nothing but itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.html_template import render_html
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.executions import read_execution_rows
-from chorale.tuner.plots.charts import history_svg, importance_svg, speedup_svg
+from chorale.tuner.plots.charts import bandwidth_svg, history_svg, importance_svg, speedup_svg
 from chorale.tuner.search.study import importances
 from chorale.tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 from chorale.tuner.tracking.mlflow_store import MlflowStore
@@ -45,12 +45,14 @@ def campaign_page(
     overhead: Mapping[str, Any],
     refused: Sequence[tables.Regression] = (),
     executions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    limit: LinkLimit | None = None,
 ) -> str:
     """Return the page.
 
     chosen:   the tuning table; versions: registered version by size in bytes
     overhead: as `Overhead.document` returns it; refused: trials that are slower end to end than a baseline
     executions: candidate -> rows of `report_executions`
+    limit:    what the links allow, where that is known
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -81,7 +83,7 @@ def campaign_page(
         refused=_refused(refused),
         promotion=promotion,
         executions=_execution_rows(executions or {}),
-        pictures=_pictures(launch, complete, chosen),
+        pictures=_pictures(launch, complete, chosen, limit),
         failures=_failures(trials),
         priors=[(one["name"], one["points"], one["weight"] or "0, dropped") for one in overhead.get("priors", [])],
         effort=_overhead(overhead),
@@ -144,7 +146,10 @@ def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
 
 
 def _pictures(
-    launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[tables.TableEntry]
+    launch: Launch,
+    complete: Sequence[CompleteTrial],
+    chosen: Sequence[tables.TableEntry],
+    limit: LinkLimit | None,
 ) -> list[tuple[str, str]]:
     """Return name and SVG of each picture."""
     if not complete:
@@ -152,6 +157,7 @@ def _pictures(
     mattered = importances(complete)
     pictures = [
         ("Speed-up of the answer", speedup_svg({one.size_bytes: speedup_interval(one) for one in chosen})),
+        ("Bandwidth of the best of each method", bandwidth_svg(complete, limit)),
         ("Trials over time", history_svg(complete, launch.started_unix_s)),
     ]
     if mattered:
@@ -192,20 +198,6 @@ def launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialR
     return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
 
 
-def draw_picture(campaign: Campaign, store: Store, limit: LinkLimit | None) -> None:
-    """Write a picture of the launch beside its journal; if that fails it is only logged."""
-    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
-    if not complete:
-        return
-    from chorale.tuner.plots.charts import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
-
-    title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
-    try:
-        write_file(store.picture_path, campaign_png(complete, title, limit))
-    except ChoraleError as error:
-        _log.warning("no picture: %s", error)
-
-
 def write_page(
     campaign: Campaign,
     store: Store,
@@ -213,6 +205,7 @@ def write_page(
     versions: Mapping[int, str],
     verdicts: Mapping[tables.SizeClass, PromotionVerdict],
     overhead: Mapping[str, Any],
+    limit: LinkLimit | None,
 ) -> None:
     """Write the report beside the journal; if that fails it is only logged."""
 
@@ -221,7 +214,9 @@ def write_page(
         refused = tables.regressions(store.launch.campaign, store.trials, ranked)
         rows = {str(one.trial.candidate): read_execution_rows(store.trace_path(one.trial.trial_id)) for one in ranked}
         executions = {candidate: sizes for candidate, sizes in rows.items() if sizes}
-        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused, executions)
+        page = campaign_page(
+            store.launch, store.trials, chosen, versions, verdicts, overhead, refused, executions, limit
+        )
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)

@@ -21,7 +21,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch import priors as launch_priors
-from chorale.tuner.launch.launch_report import draw_picture, launch_limit, upload_page, write_page
+from chorale.tuner.launch.launch_report import launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.plan import save_phases
 from chorale.tuner.launch.progress import PROMOTION, REPORTING, LaunchProgress, Overhead
@@ -261,7 +261,6 @@ def _measured(
     if isinstance(ended.failure, JournalLost):
         work.tracker.abandon()
         raise ended.failure
-    draw_picture(work.campaign, work.store, launch_limit(work.campaign, work.topology, work.store.trials))
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
     work.overhead.cpu_s = time.process_time() - began_cpu_s
@@ -276,7 +275,8 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
     work.overhead.end_phase(REPORTING)
     save_phases(store, {} if ended.interrupted else work.overhead.phases_s)
     overhead = work.overhead.document(tracked.seconds)
-    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead)
+    limit = launch_limit(work.campaign, work.topology, store.trials)
+    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead, limit)
     if work.tracker.mlflow is not None:
         upload_page(work.tracker.mlflow, tracked, store)
     seconds = time.monotonic() - started_s
@@ -291,7 +291,7 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
         store.folder,
         overhead,
         verdicts,
-        launch_limit(work.campaign, work.topology, store.trials),
+        limit,
     )
 
 

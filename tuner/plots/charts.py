@@ -61,7 +61,7 @@ def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> N
         goodputs = [row["goodput_gbit_per_s"] for row in rows]
         axes.plot(sizes, goodputs, marker=_MARKS[index % len(_MARKS)], markersize=5, linewidth=1.4, label=name)
     axes.set(xscale="log", yscale="log", xlabel="size of the vector", ylabel="goodput in Gbit/s (size / time)")
-    _label_sizes(axes, sorted({row["size_bytes"] for rows in series.values() for row in rows}))
+    label_sizes(axes, sorted({row["size_bytes"] for rows in series.values() for row in rows}))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -70,7 +70,8 @@ def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> N
     write_figure(figure, path, "goodput")
 
 
-def _label_sizes(axes: Axes, sizes: list[int]) -> None:
+def label_sizes(axes: Axes, sizes: list[int]) -> None:
+    """Label the x axis with some of `sizes` in bytes."""
     stride = -(-len(sizes) // MAX_LABELS)
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])
@@ -154,21 +155,9 @@ def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
     write_figure(figure, path, "training")
 
 
-def campaign_png(trials: Sequence[CompleteTrial], title: str, limit: LinkLimit | None = None) -> bytes:
-    """Return a PNG of the complete `trials` of one launch (at least one); `limit` is drawn as the roof."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    bandwidth, history = figure.subplots(1, 2)
-    figure.suptitle(title)
-    _draw_bandwidth(bandwidth, trials, limit)
-    _draw_history(history, trials)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=120, metadata={"Software": None})
-    return stream.getvalue()
-
-
-def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial], limit: LinkLimit | None) -> None:
-    """Draw algbw against size, for each method the best trial of each size, the baselines, and what links allow."""
+def bandwidth_svg(trials: Sequence[CompleteTrial], limit: LinkLimit | None) -> str:
+    """Return algbw over size: for each method the best trial of each size, the baselines, and what links allow."""
+    figure, axes = _figure()
     sizes = [size.size_bytes for size in trials[0].sizes]
     for method in sorted({trial.candidate.method for trial in trials}):
         of_method = [trial for trial in trials if trial.candidate.method == method]
@@ -181,28 +170,10 @@ def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial], limit: LinkLimi
     axes.plot(sizes, baseline, marker="s", linestyle="--", color="grey", label="baseline")
     if limit is not None:
         axes.axhline(1e-9 / limit.seconds_per_byte, linestyle=":", color="black", label="the links allow")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [format_size(size) for size in sizes])
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="size of the vector", ylabel="algbw (GB/s)", title="best of each method")
-    axes.grid(alpha=0.3)
+    _size_axis(axes, sizes)
+    axes.set(xlabel="size of the vector", ylabel="algbw (GB/s)")
     axes.legend(loc="upper left")
-
-
-def _draw_history(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
-    """Draw the objective of every trial and the best so far."""
-    trials = sorted(trials, key=lambda trial: trial.number)
-    numbers = [trial.number for trial in trials]
-    speedups = [trial.speedup for trial in trials]
-    best = [max(speedups[: index + 1]) for index in range(len(speedups))]
-    axes.scatter(numbers, speedups, s=18, label="trial")
-    axes.step(numbers, best, where="post", color="tab:green", label="best so far")
-    axes.axhline(1, linestyle="--", color="grey", linewidth=1)
-    axes.set_ylim(bottom=0)
-    axes.set(xlabel="trial", ylabel="speed-up over the baseline", title="geometric mean over sizes")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    return _svg(figure, "bandwidth")
 
 
 Speedups = Mapping[int, MedianInterval]
@@ -218,10 +189,7 @@ def speedup_svg(speedups: Speedups) -> str:
     above = [max(0.0, interval.high - interval.median) for interval in speedups.values()]
     axes.errorbar(sizes, medians, yerr=[below, above], marker="o", capsize=4)
     axes.axhline(1, linestyle="--", color="grey", linewidth=1)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=30)
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    _size_axis(axes, sizes)
     axes.set(xlabel="size of the vector", ylabel="times faster than the best baseline")
     return _svg(figure, "speedup")
 
@@ -256,6 +224,13 @@ def _figure() -> tuple[Figure, Axes]:
     axes = figure.subplots()
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def _size_axis(axes: Axes, sizes: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [format_size(size) for size in sizes], rotation=30)
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
 
 
 def _svg(figure: Figure, salt: str) -> str:

@@ -109,7 +109,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
     times = [[_fastest(table, one, size) for size in sizes] for one in complete]
     name = f"{collective} {fabric}"
     unchecked = _unchecked(table, [*complete, *libraries], sizes)
-    candidates = tuple(_candidates(complete))
+    candidates = tuple(candidates_of(complete))
     return GridTask(name, collective, candidates, sizes, np.array(times), np.array(library), unchecked)
 
 
@@ -135,7 +135,7 @@ def _fastest(table: RecordedTable, one: RecordedConfiguration, size_bytes: int) 
     return min(table.times_s(one, size_bytes))
 
 
-def _candidates(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
+def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
     """Yield a point of a search space for each; those that their parameters do not tell apart are named apart."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)

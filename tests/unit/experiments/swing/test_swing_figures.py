@@ -26,7 +26,6 @@ from chorale.experiments.swing.curves import (
     median_gain,
     min_gain,
 )
-from chorale.experiments.swing.figures import _first_of_another_variant
 
 SMALL = "swing-figure-9"
 FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
@@ -141,9 +140,3 @@ def test_plots_are_repeatable(tmp_path):
         assert files[0].read_bytes() == files[1].read_bytes()
         assert files[0].read_bytes().startswith(b"<?xml")
         assert files[2].read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_dot_marks_where_the_variant_changes():
-    rows = [{"variant": {SWING: name, BUCKET: "bucket"}} for name in ("swing-latency", "swing-latency", "swing")]
-    assert rows[_first_of_another_variant(rows, SWING)] == rows[2:]
-    assert rows[_first_of_another_variant(rows, BUCKET)] == []

@@ -35,7 +35,7 @@ class Tuner:
     def __init__(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runner: Any = SimulatedRunner(NetworkModel.of(link_gbps=1))
         monkeypatch.setenv("CHORALE_HOME", str(home.root))
-        for name in ("write_page", "draw_picture", "upload_page"):  # what others test
+        for name in ("write_page", "upload_page"):  # what others test
             monkeypatch.setattr(f"chorale.tuner.launch.tune.{name}", lambda *_: None)
         monkeypatch.setattr("chorale.campaigns.make_workers", lambda *_: lambda: InlineWorkers(self.runner))
 
