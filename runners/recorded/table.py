@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from functools import cache
 from gzip import decompress
 from importlib.resources import files
 from statistics import median
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
+from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 
 from chorale.runners.api.units import format_size
-from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 
@@ -64,24 +64,28 @@ class RecordedConfiguration:
         return f"{self.origin} with {buffer}, {'in' if self.in_place else 'out of'} place"
 
 
-COLUMNS = (
-    "fabric",
-    "collective",
-    "generator",
-    "schedule",
-    "trees_per_root_k",
-    "instances",
-    "buffer_bytes",
-    "size_bytes",
-    "time_out_of_place_us",
-    "wrong_out_of_place",
-    "time_in_place_us",
-    "wrong_in_place",
-)
-UNCHECKED = "N/A"
-"""What test programs write in place of a count of wrong elements where they were told not to check."""
+_Count: TypeAlias = NonNegativeInt | None
+_Time: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
-_PLACES = (("out_of_place", False), ("in_place", True))
+
+class _Row(BaseModel):
+    """A row of a table of runs; empty cells are None. `N/A` is what test programs write where they did not check."""
+
+    fabric: str
+    collective: Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
+    generator: str
+    schedule: str
+    trees_per_root_k: _Count
+    instances: _Count
+    buffer_bytes: _Count
+    size_bytes: NonNegativeInt
+    time_out_of_place_us: _Time
+    wrong_out_of_place: Literal["N/A"] | _Count
+    time_in_place_us: _Time
+    wrong_in_place: Literal["N/A"] | _Count
+
+
+COLUMNS = tuple(_Row.model_fields)
 _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 
@@ -113,69 +117,28 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
         raise InvalidInput("a table of runs must be CSV", error, _WAY_OUT) from error
 
 
-def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
-    size_bytes = _required(row, "size_bytes", line)
-    origin = ScheduleOrigin(
-        _text(row, "fabric", line),
-        _collective(row, line),
-        _text(row, "generator", line),
-        _text(row, "schedule", line),
-        _whole(row, "trees_per_root_k", line),
-        _whole(row, "instances", line),
-    )
-    buffer_bytes = _whole(row, "buffer_bytes", line)
-    for place, in_place in _PLACES:
-        time_s = _seconds(row, f"time_{place}_us", line)
-        if time_s is not None and size_bytes > 0:
-            column = f"wrong_{place}"
-            wrong = None if (row[column] or "").strip() == UNCHECKED else _required(row, column, line)
-            yield RecordedRun(RecordedConfiguration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
-
-
-def _text(row: Mapping[str, str | None], column: str, line: int) -> str:
-    if not (value := (row[column] or "").strip()):
-        raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
-    return value
-
-
-def _collective(row: Mapping[str, str | None], line: int) -> str:
-    value = _text(row, "collective", line)
-    known = [name.value for name in STANDARD]
-    if value not in known:
-        rule = f"line {line} of a table of runs must name a collective that is known"
-        raise InvalidInput(rule, value, f"write one of {', '.join(known)}")
-    return value
-
-
-def _required(row: Mapping[str, str | None], column: str, line: int) -> int:
-    value = _whole(row, column, line)
-    if value is None:
-        raise InvalidInput(f"line {line} of a table of runs must have a {column}", "an empty cell", _WAY_OUT)
-    return value
-
-
-def _whole(row: Mapping[str, str | None], column: str, line: int) -> int | None:
-    text = (row[column] or "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        rule = f"line {line}, column {column} of a table of runs must be a whole number, 0 or more"
-        raise InvalidInput(rule, text, "correct the table")
-    return int(text)
-
-
-def _seconds(row: Mapping[str, str | None], column: str, line: int) -> float | None:
-    text = (row[column] or "").strip()
-    if not text:
-        return None
+def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
     try:
-        time_us = float(text)
-    except ValueError:
-        time_us = math.nan
-    if not (0 < time_us < math.inf):
-        rule = f"line {line}, column {column} of a table of runs must be a time in us above zero"
-        raise InvalidInput(rule, text, "correct the table")
-    return time_us / 1e6
+        row = _Row.model_validate({column: (cells[column] or "").strip() or None for column in COLUMNS})
+    except ValidationError as error:
+        first = error.errors()[0]
+        rule = f"line {line}, column {first['loc'][0]} of a table of runs: {first['msg']}"
+        raise InvalidInput(rule, first["input"], "correct the table") from None
+    origin = ScheduleOrigin(
+        row.fabric, row.collective, row.generator, row.schedule, row.trees_per_root_k, row.instances
+    )
+    places = (
+        (False, row.time_out_of_place_us, row.wrong_out_of_place),
+        (True, row.time_in_place_us, row.wrong_in_place),
+    )
+    for in_place, time_us, wrong in places:
+        if time_us is not None and row.size_bytes > 0:
+            if wrong is None:
+                column = "wrong_in_place" if in_place else "wrong_out_of_place"
+                rule = f"line {line}, column {column} of a table of runs must be a number beside a time"
+                raise InvalidInput(rule, "an empty cell", "correct the table")
+            configuration = RecordedConfiguration(origin, row.buffer_bytes, in_place)
+            yield RecordedRun(configuration, row.size_bytes, time_us / 1e6, None if wrong == "N/A" else wrong)
 
 
 MIN_SLOWDOWN = 1.5

@@ -176,10 +176,6 @@ def damage(kind: str, scene: Scene) -> bool:
         (scene.folder / "launch.json").unlink(missing_ok=True)
     elif kind.startswith("search file"):
         _spoilt(scene.optuna, kind)
-    elif kind.startswith("database"):
-        _spoilt(scene.database, kind)
-        scene.forget_database()
-        return scene.begun
     return False
 
 

@@ -30,9 +30,6 @@ AT_REST = {
     "search file garbage": 2,
     "search file a folder": 1,
     "search file removed": 1,
-    "database garbage": 1,
-    "database cut": 1,
-    "database a folder": 1,
     "lock removed": 1,
     "copy of the first line removed": 1,
 }

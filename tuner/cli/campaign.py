@@ -73,32 +73,31 @@ def resume_command(name: CampaignName, address: Address = None, as_json: AsJson 
 
 @campaign_app.command("check")
 def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
-    """Say whether the files of a launch are whole: exit 0 if they are, 1 if not. Changes nothing.
+    """Say whether the journal of a launch is whole: exit 0 if it is, 1 if not. Changes nothing.
 
-    Every line of the journal has a checksum; Optuna's file and MLflow's database are opened.
+    Every line of the journal has a checksum.
 
     Example: chorale campaign check quickstart
     """
     from chorale.tuner.launch.repair import check_launch, launch_folder  # noqa: PLC0415 - Optuna is optional
 
     home = Home.from_environment()
-    health = check_launch(home, launch_folder(home, name, launch))
+    health = check_launch(launch_folder(home, name, launch))
     facts = health.document
-    whole = f"{health.folder}: {facts['trials']} trials, all files are whole"
+    whole = f"{health.folder}: {facts['trials']} trials, the journal is whole"
     document = {"campaign": name, **facts}
     if facts["ok"]:
         return Result(document, whole)
     way_out = f"repair them with `chorale campaign repair {name}`"
-    failure = CheckFailed("the files of a launch must be whole", facts["problems"][0], way_out)
+    failure = CheckFailed("the journal of a launch must be whole", facts["problems"][0], way_out)
     return Result(document, *facts["problems"], failure=failure)
 
 
 @campaign_app.command("repair")
 def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
-    """Repair the files of a launch: damaged lines of the journal are lost, and nothing else.
+    """Repair the journal of a launch: damaged lines are lost, and nothing else.
 
-    A copy of the journal stays beside it. Optuna's file and MLflow's database are made anew from the journal where they
-    cannot be read, and get what they lack.
+    A copy of it stays beside it. `chorale tune --resume` gives Optuna and MLflow what they lack.
 
     Example: chorale campaign repair quickstart
     """
@@ -106,8 +105,8 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     home = Home.from_environment()
     folder = launch_folder(home, name, launch)
-    before, done = repair_launch(home, folder)
-    after = check_launch(home, folder)
+    before, done = repair_launch(folder)
+    after = check_launch(folder)
     document: dict[str, Any] = {"campaign": name, "before": before.document, "done": done, "after": after.document}
     failure = None
     if not after.document["ok"]:

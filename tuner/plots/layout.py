@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
-from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
@@ -17,11 +16,7 @@ from chorale.synth.topology.topology import Topology
 
 Positions = NDArray[np.float64]
 """float64[nodes, 2]."""
-
-_GROUP_GAP = 0.7
-_ROW_SHARE = 0.5  # of the widest row, for a row of few switches
 _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # of the widest row
-_FAN = 1.2
 _LONGEST_ROW = 16  # of compute nodes at one switch
 
 
@@ -33,76 +28,48 @@ def switched_positions(topology: Topology) -> Positions | None:
     compute nodes, they stand on a circle, their compute nodes outside; many compute nodes around their only switch.
     Other networks: None.
     """
-    links = topology.links
-    real = links.src != links.dst
-    ends = (links.src[real], links.dst[real])
-    shape = (topology.node_count, topology.node_count)
-    linked = csr_array((np.ones(len(ends[0])), ends), shape=shape)
-    adjacency = csr_array(linked + linked.T)
-    adjacency.data[:] = 1.0
-    if adjacency[: topology.compute_count, : topology.compute_count].nnz:
+    graph, ranks = _graph(topology), range(topology.compute_count)
+    level = {node: depth for depth, nodes in enumerate(nx.bfs_layers(graph, ranks)) for node in nodes}
+    if graph.subgraph(ranks).edges:
         return None
     if topology.switch_count == 1 and topology.compute_count > _LONGEST_ROW:
         return np.concatenate([_circle(topology.compute_count), [[0.0, 0.0]]])
-    level = np.full(adjacency.shape[0], -1)
-    level[: topology.compute_count] = 0
-    while np.any(level < 0):
-        reached = adjacency @ (level >= 0).astype(float) > 0
-        level[reached & (level < 0)] = level.max() + 1
-    src, dst = adjacency.nonzero()
-    if np.any(level[src] == level[dst]):
-        return _circle_of_routers(adjacency, topology.compute_count) if level.max() == 1 else None
-    return _rows(adjacency, topology.compute_count, level)
-
-
-def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> Positions:
-    places = np.zeros((len(level), 2))
-    near = adjacency[:compute_count][:, np.flatnonzero(level == 1)]
-    shared = (near[:-1].multiply(near[1:])).sum(axis=1)
-    places[:compute_count, 0] = np.concatenate([[0.0], np.cumsum(1.0 + _GROUP_GAP * (shared == 0))])
-    width = float(np.ptp(places[:compute_count, 0]))
+    if any(level[one] == level[other] for one, other in graph.edges):
+        return _circle_of_routers(graph, topology) if max(level.values()) == 1 else None
+    ends = {node for node in graph if level[node] == 1 and not any(level[near] == 2 for near in graph[node])}
+    if max(level.values()) > 1:
+        level |= dict.fromkeys(ends, -1)
+    width = float(topology.compute_count)
     height = max(_LOWEST_ROW, _ROW_HEIGHT * width)
-    leads_up = adjacency @ (level > 0).astype(float) > 0
-    below = (level == 1) & ~leads_up if np.any(leads_up[level == 1]) else np.zeros(len(level), dtype=bool)
-    level = np.where(below, -1, level)
-    for row in (-1, *range(1, level.max() + 1)):
-        members = np.flatnonzero(level == row)
-        lower = np.flatnonzero(level == (row - 1 if row > 0 else 0))
-        if len(members):
-            part = adjacency[members][:, lower]
-            middles = (part @ places[lower, 0]) / part.sum(axis=1)
-            places[members, 0] = _spread(middles, max(1.0, _ROW_SHARE * width / len(members)))
-            places[members, 1] = row * height
+    places: Positions = np.empty((len(graph), 2))
+    for row in (0, -1, *range(1, max(level.values()) + 1)):
+        nodes = [node for node in graph if level[node] == row]
+        if row:  # each near those of the row before it to which it is linked
+            before = {node: [near for near in graph[node] if abs(level[near]) == abs(row) - 1] for node in nodes}
+            nodes.sort(key=lambda node: float(places[before[node], 0].mean()))
+        places[nodes, 0] = (np.arange(len(nodes)) + 0.5) * width / max(len(nodes), 1)
+        places[nodes, 1] = row * height
     return places
 
 
-def _spread(targets: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    """Return positions near `targets` (least squares), in its order and at least `gap` apart."""
-    order = np.argsort(targets, kind="stable")
-    steps = gap * np.arange(len(targets))
-    places = np.empty(len(targets))
-    places[order] = isotonic_regression(targets[order] - steps).x + steps
-    return places
+def _graph(topology: Topology) -> nx.Graph[int]:
+    """Return the nodes in order, and the pairs of different nodes that are linked."""
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(range(topology.node_count))
+    graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    return graph
 
 
-def _circle_of_routers(adjacency: csr_array, compute_count: int) -> Positions:
+def _circle_of_routers(graph: nx.Graph[int], topology: Topology) -> Positions:
     """Place switches clockwise from the top in order, and the compute nodes of each fanned out beyond it."""
-    routers = adjacency.shape[0] - compute_count
-    owner = np.asarray(adjacency[:compute_count][:, compute_count:].argmax(axis=1)).ravel()
-    turn = 2 * math.pi / routers
-    angles = math.pi / 2 - turn * np.arange(routers)
-    radius = max(2.0, 2.2 * routers / (2 * math.pi))
-    places: Positions = np.empty((adjacency.shape[0], 2))
-    places[compute_count:] = radius * _directions(angles)
-    for router in range(routers):
-        hosts = np.flatnonzero(owner == router)
-        shifts = (np.arange(len(hosts)) - (len(hosts) - 1) / 2) * turn / len(hosts)
-        places[hosts] = (radius + _FAN * max(1.5, 0.12 * radius)) * _directions(angles[router] - shifts)
+    ranks, count = topology.compute_count, topology.switch_count
+    places = np.concatenate([np.empty((ranks, 2)), max(2.0, 0.35 * count) * _circle(count)])
+    for router in range(ranks, ranks + count):
+        hosts = [rank for rank in range(ranks) if min(graph[rank]) == router]
+        shifts = (np.arange(len(hosts)) - (len(hosts) - 1) / 2) / max(len(hosts), 1)
+        places[hosts] = 1.6 * max(2.0, 0.35 * count) * _around(router - ranks + shifts, count)
     return places
-
-
-def _directions(angles: NDArray[np.floating]) -> Positions:
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 _MAX_FORCE_NODES = 400
@@ -183,17 +150,19 @@ def _two_columns(size: int) -> Positions:
 
 def _circle(count: int) -> Positions:
     """Place nodes clockwise from the top."""
-    angles = math.pi / 2 - 2 * math.pi * np.arange(count) / count
+    return _around(np.arange(count), count)
+
+
+def _around(turns: NDArray[Any], count: int) -> Positions:
+    """Return the points that are so many of `count` equal parts of a circle from the top."""
+    angles = math.pi / 2 - 2 * math.pi * turns / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def _by_force(topology: Topology) -> Positions:
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(topology.node_count))
-    graph.add_edges_from(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    graph = _graph(topology)
     if len(graph) <= 100:
         places = nx.kamada_kawai_layout(graph, pos=nx.circular_layout(graph))
     else:
         places = nx.spring_layout(graph, seed=_SEED)
-    return np.array([places[node] for node in range(topology.node_count)])
+    return np.array([places[node] for node in graph])

@@ -91,8 +91,6 @@ def _fanned(connections: list[DrawnConnection]) -> Positions:
 def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
     """Return a parabola; `bend` counts in the height that a curve of this length has to clear a row of nodes."""
     start, end = places[connection.src], places[connection.dst]
-    if bend == 0:
-        return np.stack([start, end])
     along = end - start if connection.src < connection.dst else start - end
     length = float(np.hypot(*along))
     height = bend * min(0.32 + 0.03 * length, 0.4 * length)
@@ -102,23 +100,13 @@ def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Posit
     return curve
 
 
-def along(curve: Positions, share: float) -> Positions:
-    """Return the point at `share` of the way along `curve`, whose points are evenly spaced."""
-    position = share * (len(curve) - 1)
-    before = min(int(position), len(curve) - 2)
-    point: Positions = curve[before] + (position - before) * (curve[before + 1] - curve[before])
-    return point
-
-
-def arrow_head(curve: Positions, length: float = 0.2, width: float = 0.14) -> Positions:
+def _arrow_head(curve: Positions, length: float, width: float) -> Positions:
     """Return the triangle of an arrow at two thirds of `curve`."""
-    tip = along(curve, 0.66)
-    direction = tip - along(curve, 0.6)
-    direction = direction / np.hypot(*direction)
-    side = np.array([-direction[1], direction[0]]) * width / 2
-    return np.stack(
-        [tip + direction * length / 2, tip - direction * length / 2 + side, tip - direction * length / 2 - side]
-    )
+    tip = curve[2 * _CURVE_POINTS // 3]
+    direction = tip - curve[2 * _CURVE_POINTS // 3 - 1]
+    direction = direction / np.hypot(*direction) * length / 2
+    side = np.array([-direction[1], direction[0]]) * width / length
+    return np.stack([tip + direction, tip - direction + side, tip - direction - side])
 
 
 COMPUTE_COLOUR = "#2b6cb0"
@@ -155,41 +143,33 @@ def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: flo
 
 
 MAX_ARCS = 20_000
+_WIDEST_UNIT_IN, _NARROWEST_IN = 0.8, 3.0
 IDLE_COLOUR = "0.86"
-_WIDEST_IN, _NARROWEST_IN = 7.5, 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkCanvas:
-    """A network whose links from one node to another are one arc.
+    """A network whose connections are curves.
 
-    arc_of_link: int64[links], the arc of each link, -1 for a self-loop
-    curves:      float64[points, 2] of each arc, in its direction; arcs there and back lie side by side
-    unit_in:     inches of a unit of the positions
+    curves:  float64[points, 2] of each connection, in its direction
+    unit_in: inches of a unit of the positions
     """
 
     topology: Topology
+    connections: Sequence[DrawnConnection]
     positions: Positions
-    arc_of_link: NDArray[np.int64]
-    curves: list[Positions]
+    curves: Sequence[Positions]
     unit_in: float
 
     @staticmethod
-    def of(topology: Topology) -> NetworkCanvas:
-        """Return the canvas of `topology`; InvalidInput for more than `MAX_ARCS` arcs."""
-        links = topology.links
-        key = links.src.astype(np.int64) * topology.node_count + links.dst
-        pairs = np.unique(key[links.src != links.dst])
-        if len(pairs) > MAX_ARCS:
-            value = f"{len(pairs)} in {topology.spec}"
-            raise InvalidInput(f"a drawing must have at most {MAX_ARCS} pairs of linked nodes", value, "draw a part")
-        of_link = np.where(links.src == links.dst, -1, np.searchsorted(pairs, key))
+    def of(topology: Topology, connections: list[DrawnConnection], widest_in: float) -> NetworkCanvas:
+        """Return the canvas of `topology`, about `widest_in` inches wide or high at most."""
         places = node_positions(topology)
-        ends = (divmod(pair, topology.node_count) for pair in pairs.tolist())
-        arcs = [DrawnConnection(src, dst, Fraction(1), 1, one_way=True) for src, dst in ends]
-        curves = curves_of(arcs, places)
+        curves = curves_of(connections, places)
         spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
-        return NetworkCanvas(topology, places, of_link, curves, float(np.clip(_WIDEST_IN / spread.max(), 0.05, 0.75)))
+        return NetworkCanvas(
+            topology, connections, places, curves, float(np.clip(widest_in / spread.max(), 0.05, _WIDEST_UNIT_IN))
+        )
 
     @property
     def size_in(self) -> tuple[float, float]:
@@ -198,36 +178,44 @@ class NetworkCanvas:
         width, height = np.clip(spread * self.unit_in, _NARROWEST_IN, None)
         return float(width), float(height)
 
-    def busiest_of_arcs(self, of_links: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return for each arc the largest value of its parallel links."""
-        largest = np.zeros(len(self.curves))
-        real = self.arc_of_link >= 0
-        np.maximum.at(largest, self.arc_of_link[real], of_links[real])
-        return largest
-
-    def draw(self, axes: Any, colours: Sequence[Any] | NDArray[Any], used: NDArray[np.bool_]) -> None:
-        """Draw all arcs: those in use in their colour with an arrow head, the others thin and grey; then the nodes."""
+    def draw(
+        self, axes: Any, colours: Sequence[Any], widths: Sequence[float], headed: Sequence[int], head: float
+    ) -> None:
+        """Draw all connections, those in `headed` with an arrow head of length `head` and on top; then the nodes."""
         axes.set_aspect("equal")
         axes.axis("off")
-        wide = float(np.clip(3.2 * self.unit_in, 0.6, 2.4))
-        order = np.argsort(used, kind="stable").tolist()
+        last = set(headed)
+        order = sorted(range(len(self.curves)), key=last.__contains__)
         lines = LineCollection(
-            [self.curves[arc] for arc in order],
-            colors=[colours[arc] if used[arc] else IDLE_COLOUR for arc in order],
-            linewidths=[wide if used[arc] else 0.5 * wide for arc in order],
+            [self.curves[number] for number in order],
+            colors=[colours[number] for number in order],
+            linewidths=[widths[number] for number in order],
             zorder=1,
         )
         axes.add_collection(lines, autolim=True)
-        busy = np.flatnonzero(used).tolist()
-        heads = [arrow_head(self.curves[arc], 0.26, 0.2) for arc in busy]
-        axes.add_collection(PolyCollection(heads, facecolors=[colours[arc] for arc in busy], zorder=2), autolim=False)
+        heads = [_arrow_head(self.curves[number], head, 0.75 * head) for number in headed]
+        axes.add_collection(
+            PolyCollection(heads, facecolors=[colours[number] for number in headed], zorder=2), autolim=False
+        )
         draw_nodes(axes, self.topology, self.positions, self.unit_in)
+
+
+def _arcs(topology: Topology) -> tuple[list[DrawnConnection], NDArray[np.int64]]:
+    """Return one arc for all links from one node to another, and the arc of each link, -1 for a self-loop."""
+    links = topology.links
+    key = links.src.astype(np.int64) * topology.node_count + links.dst
+    pairs = np.unique(key[links.src != links.dst])
+    if len(pairs) > MAX_ARCS:
+        value = f"{len(pairs)} in {topology.spec}"
+        raise InvalidInput(f"a drawing must have at most {MAX_ARCS} pairs of linked nodes", value, "draw a part")
+    of_link = np.where(links.src == links.dst, -1, np.searchsorted(pairs, key))
+    ends = (divmod(pair, topology.node_count) for pair in pairs.tolist())
+    return [DrawnConnection(src, dst, Fraction(1), 1, one_way=True) for src, dst in ends], of_link
 
 
 MAX_DRAWN_LINKS = 50_000
 
 _LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
-_WIDEST_PLOT_IN, _NARROWEST_PLOT_IN = 15.0, 3.2
 
 
 def plot_topology(topology: Topology, path: Path) -> None:
@@ -244,49 +232,39 @@ def plot_topology(topology: Topology, path: Path) -> None:
 
 
 def _figure(topology: Topology) -> Figure:
-    places = node_positions(topology)
     connections = connections_of(topology)
-    curves = curves_of(connections, places)
-    spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
-    unit_in = float(np.clip(_WIDEST_PLOT_IN / spread.max(), 0.05, 0.8))
-    width_in, height_in = np.clip(spread * unit_in, _NARROWEST_PLOT_IN, None)
+    canvas = NetworkCanvas.of(topology, connections, 15.0)
+    width_in, height_in = canvas.size_in
     title_pt = max(10.0, 1.2 * width_in)
     around_in = (3 * title_pt + 16 * (len(_legend(topology)) // 2)) / 72 + 0.3
     figure = Figure(figsize=(width_in, height_in + around_in), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_aspect("equal")
-    axes.axis("off")
     spec = topology.spec if len(topology.spec) <= 50 else topology.spec[:47] + "…"
     count = topology.switch_count
     switches = f", {count} switch{'es' if count > 1 else ''}" if count else ""
     axes.set_title(f"{spec}\n{topology.compute_count} nodes{switches}, {len(topology.links)} links", fontsize=title_pt)
     colours = _colours(topology)
-    thin = float(np.clip(2.0 * unit_in, 0.3, 1.4))
-    lines = LineCollection(
-        curves,
-        colors=[colours[connection.bandwidth] for connection in connections],
-        linewidths=[thin * min(connection.count, 5) ** 0.8 for connection in connections],
-        zorder=1,
+    thin = float(np.clip(2.0 * canvas.unit_in, 0.3, 1.4))
+    canvas.draw(
+        axes,
+        [colours[connection.bandwidth] for connection in connections],
+        [thin * min(connection.count, 5) ** 0.8 for connection in connections],
+        [index for index, connection in enumerate(connections) if connection.one_way],
+        0.2,
     )
-    axes.add_collection(lines, autolim=True)
-    one_way = [index for index, connection in enumerate(connections) if connection.one_way]
-    heads = [arrow_head(curves[index]) for index in one_way]
-    head_colours = [colours[connections[index].bandwidth] for index in one_way]
-    axes.add_collection(PolyCollection(heads, facecolors=head_colours, zorder=2), autolim=False)
-    if unit_in >= 0.4:
-        _draw_counts(axes, connections, curves)
-    draw_nodes(axes, topology, places, unit_in)
+    if canvas.unit_in >= 0.4:
+        _draw_counts(axes, canvas)
     if entries := _legend(topology):
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         axes.legend(handles=entries, frameon=False, fontsize=8, **place)
     return figure
 
 
-def _draw_counts(axes: Any, connections: list[DrawnConnection], curves: list[Positions]) -> None:
-    for connection, curve in zip(connections, curves, strict=True):
+def _draw_counts(axes: Any, canvas: NetworkCanvas) -> None:
+    for connection, curve in zip(canvas.connections, canvas.curves, strict=True):
         if connection.count > 1:
-            label = f"{connection.count}\N{MULTIPLICATION SIGN}"
-            axes.text(*along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
+            label, place = f"{connection.count}\N{MULTIPLICATION SIGN}", curve[_CURVE_POINTS * 3 // 8]
+            axes.text(*place, label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
 
 
 def _legend(topology: Topology) -> list[Line2D]:
@@ -327,11 +305,10 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     traffic, links = traffic_of(schedule), schedule.topology.links
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
     amounts = np.array([traffic.link_amounts(step) for step in traffic.steps]).reshape(-1, len(links))
-    canvas, busy, paths = (
-        NetworkCanvas.of(schedule.topology),
-        np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64),
-        data_paths(schedule, rank),
-    )
+    arcs, arc_of_link = _arcs(schedule.topology)
+    canvas = NetworkCanvas.of(schedule.topology, arcs, 7.5)
+    busy = np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
+    paths = data_paths(schedule, rank)
     shown = paths[:MAX_PATHS]
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
@@ -344,11 +321,15 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in all_axes[count:]:
         axes.axis("off")
-    _draw_loads(all_axes[0], canvas, busy.sum(axis=0))
+    _draw_loads(all_axes[0], canvas, arc_of_link, busy.sum(axis=0))
     if has_steps:
         _draw_steps(all_axes[1], busy)
     for axes, data_path, title in zip(all_axes[1 + has_steps :], shown, _titles(schedule, paths, rank), strict=False):
-        _draw_path(axes, canvas, schedule, data_path, title)
+        step = np.full(len(arcs), -1)
+        for edge, route in zip(data_path.step.tolist()[::-1], data_path.route.tolist()[::-1], strict=True):
+            step[arc_of_link[schedule.routes.path(route)]] = edge
+        axes.set_title(title, fontsize=10)
+        _draw_used(axes, canvas, [_colour(depth) for depth in step.tolist()], step >= 0)
     # Add a legend of the colours of steps and a colour bar for loads
     scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
     bar = figure.colorbar(scale, ax=all_axes.tolist(), location="bottom", shrink=0.5, aspect=40, pad=0.02)
@@ -371,7 +352,7 @@ def _columns(panels: int, width: float, height: float) -> int:
     return min(range(1, panels + 1), key=distance)
 
 
-def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> None:
+def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64], busy: NDArray[np.float64]) -> None:
     part = busy / max(float(busy.max(initial=0.0)), 1e-300)
     idle = int((part == 0).sum())
     least = float(part[part > 0].min(initial=1.0))
@@ -379,8 +360,10 @@ def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> 
         "all links equally loaded" if least > 1 - 1e-9 else f"links: the least loaded has {least:.0%} of the most"
     )
     axes.set_title(f"{evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
-    of_arcs = canvas.busiest_of_arcs(part)
-    canvas.draw(axes, mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs), of_arcs > 0)
+    of_arcs = np.zeros(len(canvas.curves))  # the busiest of parallel links
+    real = arc_of_link >= 0
+    np.maximum.at(of_arcs, arc_of_link[real], part[real])
+    _draw_used(axes, canvas, list(mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs)), of_arcs > 0)
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
@@ -405,12 +388,12 @@ def _titles(schedule: Schedule, paths: Sequence[DataPath], rank: int) -> Iterato
             yield f"tree {number} of {len(paths)}: {'all' if data_path.share == 1 else data_path.share} of the {what}"
 
 
-def _draw_path(axes: Any, canvas: NetworkCanvas, schedule: Schedule, data_path: DataPath, title: str) -> None:
-    axes.set_title(title, fontsize=10)
-    step = np.full(len(canvas.curves), -1)
-    for edge, route in zip(data_path.step.tolist()[::-1], data_path.route.tolist()[::-1], strict=True):
-        step[canvas.arc_of_link[schedule.routes.path(route)]] = edge
-    canvas.draw(axes, [_colour(depth) for depth in step.tolist()], step >= 0)
+def _draw_used(axes: Any, canvas: NetworkCanvas, colours: Sequence[Any], used: NDArray[np.bool_]) -> None:
+    """Draw the arcs in use in their colour with an arrow head, the others thin and grey."""
+    wide = float(np.clip(3.2 * canvas.unit_in, 0.6, 2.4))
+    shown = [colour if is_used else IDLE_COLOUR for colour, is_used in zip(colours, used.tolist(), strict=True)]
+    widths = np.where(used, wide, 0.5 * wide).tolist()
+    canvas.draw(axes, shown, widths, np.flatnonzero(used).tolist(), 0.26)
 
 
 def _colour(step: int) -> str:

@@ -1,4 +1,4 @@
-"""MLflow's database in a file: how a new one is made, and whether MLflow can use it.
+"""MLflow's database in a file: how a new one is made.
 
 MLflow makes its tables in dozens of steps, which take seconds. A process that is killed between them leaves a file that
 MLflow cannot open again, and two that make them at the same time stop each other. So a new database is made next to its
@@ -7,14 +7,11 @@ place and then put there.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sqlite3
 from pathlib import Path
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
 from chorale.synth.errors import Unavailable
-from chorale.tuner.files.read_write import set_file_aside
 
 PATIENCE_S = 120.0
 """For another process that makes the database, at ten times the load of a usual machine."""
@@ -55,36 +52,6 @@ def create_database(uri: str) -> None:
             os.replace(new, file)
     finally:
         lock.release()
-
-
-def database_problem(uri: str) -> str | None:
-    """Return why MLflow cannot use the SQLite file at `uri`; None if it can, and for missing files and other stores."""
-    file = database_file(uri)
-    if file is None or not file.exists():
-        return None
-    if not file.is_file():
-        return f"{file} is no file"
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if verdict != "ok":
-                return f"{file}: {' '.join(verdict.split())}"
-            is_made = connection.execute("SELECT 1 FROM experiments").fetchone() is not None
-    except sqlite3.DatabaseError as error:
-        return None if "locked" in str(error) else f"{file}: {error}"
-    return None if is_made else f"{file}: its process ended before the first experiment"
-
-
-def set_database_aside(uri: str) -> Path | None:
-    """Rename the file of a database that MLflow cannot use, so that a new one is made; return its new path."""
-    file = database_file(uri)
-    if file is None or database_problem(uri) is None:
-        return None
-    aside = set_file_aside(file)
-    for suffix in _SIDE_FILES:  # they would be played into the new database
-        with contextlib.suppress(FileNotFoundError):
-            file.with_name(file.name + suffix).rename(aside.with_name(aside.name + suffix))
-    return aside
 
 
 def _is_there(file: Path) -> bool:

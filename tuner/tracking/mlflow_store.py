@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from chorale.runners.measurement.machine import PRIVATE_FOLDER
 from chorale.synth.errors import Unavailable
@@ -99,10 +99,6 @@ _ENVIRONMENT = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
-
-DATABASE_ATTEMPTS = 2
-"""How often a database is tried that does not answer: MLflow would try ten times, for 100 s."""
-
 MAX_METRICS = 900
 """Metrics of one request; MLflow takes 1000."""
 
@@ -119,11 +115,9 @@ class MlflowStore:
     def __init__(self, uri: str, artifacts: Path) -> None:
         whole = with_password(uri, URI_VARIABLE)
         self.uri = redacted(whole)
-        self._whole_uri = without_credentials(whole)
         self._artifacts = artifacts
-        self._artifact_uris: dict[str, str] = {}  # of runs that this store started, until they end
         with self._translated_errors():
-            self._client = _connect(self._whole_uri)
+            self._client = _connect(without_credentials(whole))
             self._client.search_experiments(max_results=1)
 
     def experiment(self, name: str) -> str:
@@ -172,9 +166,7 @@ class MlflowStore:
         """Create a run, below the run `parent` if one is given, and return its id."""
         all_tags = {**tags, **({PARENT_TAG: parent} if parent else {})}
         with self._translated_errors():
-            info = self._client.create_run(experiment_id, start_ms, all_tags, name).info
-        self._artifact_uris[info.run_id] = info.artifact_uri
-        return str(info.run_id)
+            return str(self._client.create_run(experiment_id, start_ms, all_tags, name).info.run_id)
 
     def log(
         self,
@@ -200,18 +192,13 @@ class MlflowStore:
 
     def upload(self, run_id: str, files: Mapping[str, bytes]) -> None:
         """Store `files` (path inside the run -> content) as artifacts of a run."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository  # noqa: PLC0415
-
         with self._translated_errors(), _as_folder(files) as folder:
-            # The client would request the whole run each time to learn where its files go.
-            artifact_uri = self._artifact_uris.get(run_id) or self._client.get_run(run_id).info.artifact_uri
-            get_artifact_repository(artifact_uri, tracking_uri=self._whole_uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
+            self._client.log_artifacts(run_id, folder)
 
     def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
         """Close a run as FINISHED, FAILED or KILLED."""
         with self._translated_errors():
             self._client.set_terminated(run_id, status, end_ms)
-        self._artifact_uris.pop(run_id, None)
 
     def reopen_run(self, run_id: str) -> None:
         """Mark a run as running again."""
@@ -303,7 +290,7 @@ class MlflowStore:
                 raise missing from None
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
             if self.uri.startswith("sqlite:"):
-                way_out += "; `chorale campaign repair NAME` replaces a damaged file"
+                way_out += "; move a damaged file away, and --resume uploads the journal to a new one"
             raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
 
 
@@ -335,9 +322,6 @@ def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     create_database(uri)
     if not uri.startswith(("http://", "https://")):
-        from mlflow.store.db import utils  # noqa: PLC0415 - seconds
-
-        utils.MAX_RETRY_COUNT = DATABASE_ATTEMPTS
         os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
     # first into the environment, where it would look like a setting of the user.
@@ -370,39 +354,3 @@ def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         yield folder
-
-
-def origin_tags() -> dict[str, str]:
-    """Return MLflow's own tags for the user, the program, and the commit of the current folder if it is in git."""
-    load_mlflow()
-    from mlflow.tracking.context.registry import resolve_tags  # noqa: PLC0415
-    from mlflow.utils.git_utils import get_git_commit  # noqa: PLC0415
-    from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT  # noqa: PLC0415
-
-    commit = get_git_commit(os.getcwd())
-    return dict(resolve_tags({} if commit is None else {MLFLOW_GIT_COMMIT: commit}))
-
-
-class MachineLoad:
-    """MLflow's monitors of processor, memory, disks and network of this machine.
-
-    They are asked when something is uploaded anyway: a thread with a clock of its own would disturb measurements.
-    """
-
-    def __init__(self) -> None:
-        load_mlflow()
-        from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor  # noqa: PLC0415
-        from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor  # noqa: PLC0415
-        from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor  # noqa: PLC0415
-
-        kinds: tuple[Any, ...] = (CPUMonitor, DiskMonitor, NetworkMonitor)  # MLflow has no types for them
-        self._monitors = [kind() for kind in kinds]
-
-    def points(self, step: int, when_ms: int) -> list[MetricPoint]:
-        """Return how the machine was used since the last call."""
-        values: dict[str, float] = {}
-        for monitor in self._monitors:
-            monitor.collect_metrics()
-            values |= monitor.aggregate_metrics()
-            monitor.clear_metrics()
-        return [MetricPoint(f"system/{name}", float(value), step, when_ms) for name, value in values.items()]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +24,10 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.local_database import database_file
 from chorale.tuner.tracking.mlflow_store import (
-    MachineLoad,
     MetricPoint,
     MlflowStore,
     RunState,
     load_mlflow,
-    origin_tags,
 )
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import (
@@ -208,7 +208,7 @@ TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 DESCRIPTION = "mlflow.note.content"
 COURSE_STEP = 5
-"""Trials after which the run of the launch hears of the best so far and of the machine."""
+"""Trials after which the run of the launch hears of the best so far."""
 
 Reply = TypeVar("Reply")
 
@@ -251,7 +251,6 @@ class Tracker:
         self._again_s = 0.0
         self._seconds = 0.0
         self._shown_trials = 0
-        self._load: MachineLoad | None = None
 
     def start(self) -> Future[None]:
         """Connect and open the parent run, in the background; the future is done when that has been tried.
@@ -380,7 +379,8 @@ class Tracker:
                     "chorale.topology_id": self._topology.id,
                     "chorale.version": version("chorale-collectives"),
                     DESCRIPTION: description(self._campaign, self._store.launch),
-                    **origin_tags(),
+                    "mlflow.user": os.environ.get("USER", ""),
+                    "mlflow.source.name": sys.argv[0] or "python",
                 },
                 start_ms,
             )
@@ -416,13 +416,10 @@ class Tracker:
         self._show_course(list(self._store.trials), COURSE_STEP)
 
     def _show_course(self, trials: Sequence[TrialRecord], at_least: int) -> None:
-        """Tell the parent run of the best so far and of the machine, once there are `at_least` more trials."""
+        """Tell the parent run of the best so far, once there are `at_least` more trials."""
         if len(trials) - self._shown_trials < at_least:
             return
-        self._load = self._load or MachineLoad()
         points = best_so_far(trials, self._shown_trials)
-        if points:
-            points += self._load.points(len(trials), points[-1].when_ms)
         self._require_mlflow().log(self._parent_run_id, points)
         self._shown_trials = len(trials)
 
@@ -441,9 +438,6 @@ class Tracker:
         mlflow = self._require_mlflow()
         self._show_course(trials, 1)
         mlflow.log(self._parent_run_id, summary_of(trials))
-        picture = self._store.picture_path
-        if picture.exists():
-            mlflow.upload(self._parent_run_id, {picture.name: picture.read_bytes()})
         compared = final.results if final else {}
         for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may have lost a trial
             mlflow.log(self._runs[trial_id].run_id, size_metrics(compared[trial_id], "final_"))

@@ -161,11 +161,6 @@ class Store:
             self._save()
 
     @property
-    def picture_path(self) -> Path:
-        """Path of the picture of the launch, which may not exist yet."""
-        return self.folder / "campaign.png"
-
-    @property
     def report_path(self) -> Path:
         """Path of the report of the launch, which may not exist yet."""
         return self.folder / "report.html"

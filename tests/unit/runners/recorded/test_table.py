@@ -138,17 +138,20 @@ def test_rows_without_a_time_or_a_size_give_no_run() -> None:
     ("text", "message"),
     [
         ("a,b\n1,2", "must have all columns; got no fabric"),
-        (f"{HEADER}\n,allgather,S,a,1,1,8,8,1,0,1,0", "line 2 of a table of runs must have a fabric"),
-        (f"{HEADER}\nbox,gossip,S,a,1,1,8,8,1,0,1,0", "a collective that is known; got gossip"),
+        (f"{HEADER}\n,allgather,S,a,1,1,8,8,1,0,1,0", "line 2, column fabric of a table of runs: .* got None"),
+        (f"{HEADER}\nbox,gossip,S,a,1,1,8,8,1,0,1,0", "line 2, column collective .* 'allreduce'.* got gossip"),
         (
             f"{HEADER}\nbox,allgather,S,a,one,1,8,8,1,0,1,0",
-            "column trees_per_root_k of .* whole number, 0 or more; got one",
+            "column trees_per_root_k of .* valid integer.*; got one",
         ),
-        (f"{HEADER}\nbox,allgather,S,a,1,1,8,,1,0,1,0", "must have a size_bytes; got an empty cell"),
-        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,fast,0,1,0", "column time_out_of_place_us .* a time in us above zero"),
-        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,0,-1,0", "column time_in_place_us .* a time in us above zero; got -1"),
-        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,,1,0", "must have a wrong_out_of_place"),
-        (f"{HEADER}\nbox,allgather,S", "line 2 of a table of runs must have a size_bytes"),
+        (f"{HEADER}\nbox,allgather,S,a,1,1,8,,1,0,1,0", "column size_bytes of .* valid integer; got None"),
+        (
+            f"{HEADER}\nbox,allgather,S,a,1,1,8,8,fast,0,1,0",
+            "column time_out_of_place_us of .* valid number.*; got fast",
+        ),
+        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,0,-1,0", "column time_in_place_us of .* greater than 0; got -1"),
+        (f"{HEADER}\nbox,allgather,S,a,1,1,8,8,1,,1,0", "column wrong_out_of_place .* must be a number beside a time"),
+        (f"{HEADER}\nbox,allgather,S", "line 2, column schedule of a table of runs"),
     ],
 )
 def test_bad_tables_are_refused(text: str, message: str) -> None:

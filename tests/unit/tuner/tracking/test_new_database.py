@@ -122,7 +122,7 @@ def test_one_that_was_not_made_to_its_end_is_named_with_a_way_out(
     else:
         MlflowStore(f"sqlite:///{file}", tmp_path / "artifacts").experiment("first")
         file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(Unavailable, match="campaign repair"):
+    with pytest.raises(Unavailable, match="--resume"):
         MlflowStore(f"sqlite:///{file}?again", tmp_path / "artifacts").experiment("second")
 
 
