@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chorale.design import synthesize as synthesize
     from chorale.design import topology as topology
     from chorale.design import verify as verify
+    from chorale.finder import find as find
     from chorale.job.settings import load_table as load_table
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.version import __version__ as __version__
@@ -33,6 +34,7 @@ _HOMES = {
     "ChoraleError": "chorale.synth.errors",
     "__version__": "chorale.version",
     "best": "chorale.campaigns",
+    "find": "chorale.finder",
     "judge": "chorale.design",
     "load_table": "chorale.job.settings",
     "lower": "chorale.design",
@@ -46,3 +48,7 @@ _HOMES = {
 
 __all__ = list(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

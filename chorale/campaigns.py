@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from chorale.inputs import Network, Sizes, network_of, size_list
+from chorale.inputs import Network, Sizes, in_words_of_arguments, network_of, size_list
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size
@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+@in_words_of_arguments
 def tune(
     network: Network,
     collective: str = "allreduce",
     *,
     sizes: Sizes | None = None,
-    methods: Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     runner: str | Mapping[str, Any] = "local",
     name: str = "python",
     trials: int = 25,
@@ -67,7 +68,7 @@ def tune(
         network: A topology spec, or a topology that a spec names.
         collective: What to tune.
         sizes: Buffer sizes in bytes; those of a campaign file that names none, unless given.
-        methods: Methods to search; those that suit the network, unless given.
+        methods: Methods to search, a comma list or several; those that suit the network, unless given.
         runner: Its kind, or the whole section `runner` of a campaign.
         name: The campaign's name.
         trials: How many trials there are at most.
@@ -94,7 +95,7 @@ def tune(
         "budget": {"trials": trials, "minutes": minutes},
     }
     document |= {} if sizes is None else {"sizes": list(size_list(sizes))}
-    document |= {} if methods is None else {"search": {"methods": list(methods)}}
+    document |= {} if methods is None else {"search": {"methods": _names(methods)}}
     campaign = campaign_of({**document, **names, **keys})
     parts.check(campaign)
     check_methods(campaign)
@@ -108,6 +109,10 @@ def tune(
     return TuningResult.of(report, home, studies[-1] if studies else None)
 
 
+def _names(names: str | Sequence[str]) -> list[str]:
+    return names.replace(",", " ").split() if isinstance(names, str) else list(names)
+
+
 def _spec_of(network: Network) -> str:
     """Return the spec by which workers build the network again."""
     if isinstance(network, str):
@@ -119,7 +124,10 @@ def _spec_of(network: Network) -> str:
     return spec
 
 
-def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:
+@in_words_of_arguments
+def best(
+    network: Network, collective: str = "allreduce", size: str | int = "1MiB", alias: str = "champion"
+) -> RegistryEntry:
     """Return what campaigns registered for a network, a collective and a buffer size, verified again.
 
     The nearest size class answers where that of `size` has no entry.

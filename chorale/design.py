@@ -7,9 +7,9 @@ from fractions import Fraction
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from chorale.inputs import Network, Sizes, network_of, options_of, size_list
+from chorale.inputs import Network, Sizes, in_words_of_arguments, network_of, options_of, size_list
 from chorale.runners.api.base import Measurement, RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size, parse_size
@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from chorale.campaigns import TuningResult
 
 Kind = TypeVar("Kind")
+SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
+"""What functions take: a result of `synthesize` or `verify`, a schedule that is not verified yet, or a file's name."""
 
 
+@in_words_of_arguments
 def topology(network: Network) -> NetworkTopology:
     """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none.
 
@@ -57,9 +60,10 @@ def topology(network: Network) -> NetworkTopology:
     return NetworkTopology.of(network_of(network))
 
 
+@in_words_of_arguments
 def synthesize(
     network: Network,
-    collective: str = "allgather",
+    collective: str = "allreduce",
     method: str = "auto",
     *,
     root: int = 0,
@@ -83,7 +87,7 @@ def synthesize(
 
     >>> verified = synthesize("torus:4x4", method="bfb")
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
-    (4, '15/16')
+    (8, '15/8')
     """
     options = options_of(Options, "a parameter must be an option of methods", **parameters)
     name = method_named(method).name
@@ -91,11 +95,12 @@ def synthesize(
     return DesignedSchedule.of(verified_schedule(request, executor or SerialExecutor(), progress))
 
 
-def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> DesignedSchedule:
+@in_words_of_arguments
+def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSchedule:
     """Return the verified form of a schedule.
 
     Args:
-        schedule: A schedule, or the name of its file.
+        schedule: A schedule, what `synthesize` returned, or the name of a file.
         size_bytes: The cost holds the exact time at that size, if it is given.
 
     Raises:
@@ -104,11 +109,17 @@ def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> Design
     >>> verify(synthesize("ring:4", method="ring").schedule).method
     'ring'
     """
-    return DesignedSchedule.of(
-        verify_schedule(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes)
-    )
+    if isinstance(schedule, VerifiedSchedule):
+        schedule = schedule.schedule
+    unverified = load_schedule(schedule) if isinstance(schedule, str | Path) else schedule
+    return DesignedSchedule.of(verify_schedule(unverified, size_bytes))
 
 
+def _verified(schedule: SomeSchedule) -> VerifiedSchedule:
+    return schedule if isinstance(schedule, VerifiedSchedule) else verify(schedule)
+
+
+@in_words_of_arguments
 def judge(
     results: str | Path, network: Network, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
@@ -126,11 +137,12 @@ def judge(
     return judge_file(results, network_of(network), collective, link_gbps)
 
 
-def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
+@in_words_of_arguments
+def lower(schedule: SomeSchedule, target: str = "msccl-xml", **options: Any) -> CheckedProgram:
     """Return the checked program of a schedule: `.program`, and `.text` as runtimes read it.
 
     Args:
-        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        schedule: A schedule, what `synthesize` returned, or the name of a file.
         target: A dialect of `chorale lower --help`, such as msccl-xml, msccl-executor-xml, mscclpp-json or oneccl-xml.
         **options: Fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol.
 
@@ -140,15 +152,16 @@ def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options
     >>> lower(synthesize("ring:4", "allreduce", method="ring"), "msccl-xml").text[:5]
     '<algo'
     """
-    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    verified = _verified(schedule)
     name = target_named(target).name
     options.setdefault("in_place", is_in_place_by_default(verified.schedule.collective, name))
     lowering = options_of(LoweringOptions, "a lowering option must exist", target=name, **options)
     return CheckedProgram.of(build_program(verified, lowering), verified.schedule.topology)
 
 
+@in_words_of_arguments
 def simulate(
-    schedule: VerifiedSchedule | str,
+    schedule: SomeSchedule,
     sizes: Sizes = "1MiB",
     *,
     model: str = "step",
@@ -160,7 +173,7 @@ def simulate(
     """Return the predicted seconds per size in bytes.
 
     Args:
-        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        schedule: A schedule, what `synthesize` returned, or the name of a file.
         sizes: Buffer sizes in bytes, as text, a number or several.
         model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
         alpha_us: Microseconds that each step takes besides.
@@ -170,9 +183,9 @@ def simulate(
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
     >>> round(times_s[2**20] * 1e6, 2)
-    64.11
+    128.23
     """
-    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    verified = _verified(schedule)
     sizes_bytes = size_list(sizes)
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     stated = {name: None if value is None else str(value) for name, value in given.items()}
@@ -183,8 +196,9 @@ def simulate(
     return PredictedTimes(dict(zip(sizes_bytes, seconds, strict=True)), title)
 
 
+@in_words_of_arguments
 def run(
-    schedule: VerifiedSchedule | str,
+    schedule: SomeSchedule,
     sizes: Sizes = "1MiB",
     runner: str = "local",
     *,
@@ -197,7 +211,7 @@ def run(
     """Execute a verified schedule, check every element of every result, and time it.
 
     Args:
-        schedule: A verified schedule, or the name of a schedule file, which is verified.
+        schedule: A schedule, what `synthesize` returned, or the name of a file.
         sizes: Buffer sizes in bytes, as text, a number or several.
         runner: What executes it: local, mpi, oneccl, msccl, simulated or recorded.
         repeats: Measured repetitions of each size.
@@ -212,9 +226,9 @@ def run(
 
     >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)
     >>> round(measured.times[2**20] * 1e3, 2)
-    6.29
+    12.58
     """
-    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    verified = _verified(schedule)
     config = runner_config(runner, options)
     built: LoweredProgram = build_program(verified, config.lowering())
     network = verified.schedule.topology
@@ -239,11 +253,12 @@ class NetworkTopology(Topology):
         """Return `topology` with these methods."""
         return _with_methods(NetworkTopology, Topology, topology)
 
-    def synthesize(self, collective: str = "allgather", method: str = "auto", **options: Any) -> DesignedSchedule:
+    def synthesize(self, collective: str = "allreduce", method: str = "auto", **options: Any) -> DesignedSchedule:
         """Return the verified schedule of a collective, see `chorale.synthesize`."""
         return synthesize(self, collective, method, **options)
 
-    def bound(self, collective: str = "allgather", root: int = 0) -> Bound:
+    @in_words_of_arguments
+    def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
         """Return the proven least time per byte of a collective, checked by separate code."""
         target = parse_collective(collective, root)
         bound = lower_bound(self, target)
@@ -261,10 +276,6 @@ class NetworkTopology(Topology):
         from chorale.tuner.plots.network_plots import plot_topology  # noqa: PLC0415 - matplotlib is optional
 
         return Picture(lambda path: plot_topology(self, path))
-
-    def __repr__(self) -> str:
-        switches = f", {self.switch_count} switches" if self.switch_count else ""
-        return f"<{self.spec}: {self.compute_count} ranks{switches}, {len(self.links)} links>"
 
     def _repr_svg_(self) -> str | None:
         from chorale.tuner.plots.picture import topology_svg  # noqa: PLC0415 - SciPy, for drawings only

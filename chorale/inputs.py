@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import networkx as nx
 
 from chorale.runners.api.units import parse_sizes
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.topology.formats.networkx_graph import from_networkx
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.hints import explained, for_python
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 """A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
 
-Sizes = str | int | Sequence[int]
+Sizes: TypeAlias = str | int | Sequence[str | int]
 """Buffer sizes in bytes: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+
+
+def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Return `function` with errors that name arguments where commands have flags."""
+
+    @wraps(function)
+    def called(*args: Given.args, **named: Given.kwargs) -> Returned:
+        try:
+            return function(*args, **named)
+        except ChoraleError as error:
+            for_python(explained(error))
+            raise
+
+    return called
 
 
 def network_of(network: Network) -> Topology:
     """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none."""
     if isinstance(network, Topology):
         return network
+    if not isinstance(network, str | nx.Graph):
+        way_out = "give a spec such as 'torus:4x4', a topology or a NetworkX graph"
+        raise InvalidInput("a network must be a spec, a topology or a graph", network, way_out)
     return load_topology(network) if isinstance(network, str) else from_networkx(network)
 
 
@@ -31,7 +53,7 @@ def size_list(sizes: Sizes) -> tuple[int, ...]:
     """Return sizes in bytes; InvalidInput for text that is no size."""
     if isinstance(sizes, str):
         return tuple(parse_sizes(sizes))
-    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return (sizes,) if isinstance(sizes, int) else tuple(size for each in sizes for size in size_list(each))
 
 
 def options_of(kind: type[Any], rule: str, **options: Any) -> Any:

@@ -80,7 +80,8 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
         yield "all programs of a request must be for the same collective"
     for algorithm in request.library:
         if algorithm not in library:
-            yield f"the runtime has no algorithm of its own named {algorithm}: it has {', '.join(library) or 'none'}"
+            has = f"it has {', '.join(library)}" if library else "this runner has no library; mpi and nccl have theirs"
+            yield f"the runtime has no algorithm of its own named {algorithm}: {has}"
         if library_result(algorithm) in request.programs:
             yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"
     for name, program in request.programs.items():

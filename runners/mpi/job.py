@@ -292,6 +292,9 @@ class MpiRankGroup:
         if code > _SIGNALS:
             message = f"rank {rank} was killed by {signal.Signals(code - _SIGNALS).name}"
             return RunStopped(FailureKind.CRASH, message, rank)
-        last = next((line.strip() for line in reversed(self._job.output_tail()) if line.strip()), "no reason given")
+        said = [line.strip() for line in self._job.output_tail() if line.strip()]
+        # The launcher's own last line only says that it waited in vain; ssh and the ranks said why before.
+        reasons = [line for line in said if not line.startswith("[mpiexec@")]
+        last = (reasons or said or ["no reason given"])[-1]
         who = "the MPI job ended" if rank is None else f"rank {rank} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {last}", rank)

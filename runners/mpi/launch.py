@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -187,7 +188,20 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
             rule = f"hosts of a Slurm job must share the {ranks} ranks evenly, or have counts, as in n1:3,n2:5"
             raise InvalidInput(rule, hosts, "name other hosts, or add counts")
         return _counted(tuple((host, ranks // len(listed)) for host, _ in listed))
+    if len(expected) > ranks:
+        rule = f"--hosts must have at most one place for each of the {ranks} ranks"
+        raise InvalidInput(rule, f"{hosts} with {len(expected)}", "name fewer hosts, or run a larger network")
     return RankHosts(hosts, expected if len(expected) == ranks else ())
+
+
+def require_known_hosts(hosts: str | None) -> None:
+    """Raise Unavailable that names the first of `hosts` (as `MpiRunner` has them) whose name has no address."""
+    for host in dict.fromkeys(name for name, _ in _listed(hosts or "")):
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError as error:
+            way_out = "check the spelling, or name its address; `getent hosts NAME` must know it on this machine"
+            raise Unavailable("every host of --hosts must have an address", f"{host}: {error}", way_out) from None
 
 
 def _counted(listed: tuple[tuple[str, int], ...]) -> RankHosts:

@@ -11,7 +11,7 @@ from chorale.runners.api.validation import RequestFault, memory_shortage, valida
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.job import MpiRankGroup
-from chorale.runners.mpi.launch import mpi_launch_of
+from chorale.runners.mpi.launch import mpi_launch_of, require_known_hosts
 from chorale.runners.mpi.messages import native_libraries
 from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.errors import Unavailable
@@ -69,6 +69,7 @@ class MpiRunner(LiveRunner[MpiRankGroup]):
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
+        require_known_hosts(self._where[2])
         native, ranks = native_libraries(), request.topology.compute_count
         group = self._group_for(
             (request.topology.id, launch), lambda: MpiRankGroup(launch, ranks, time.monotonic() + START_LIMIT_S)

@@ -40,6 +40,7 @@ NEWEST_LOCAL_CLUSTER = "auto"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
 START_ATTEMPTS = 3
 ANSWER_LIMIT_S = 10.0
+_AUTHENTICATION_WAY_OUT = "this cluster needs its own token: set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH=FILE, to it"
 _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
 
 
@@ -114,7 +115,8 @@ def _join(address: str) -> None:
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
-        raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", _ADDRESS_WAY_OUT) from error
+        way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT
+        raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", way_out) from error
     if address == NEWEST_LOCAL_CLUSTER:  # only Ray knows where that is
         try:
             require_authentication(ray.get_runtime_context().gcs_address)

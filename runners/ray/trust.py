@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 
 INSECURE_VARIABLE = "CHORALE_INSECURE_CLUSTER"
 """Set to 1 by `--insecure-cluster`, for this process and those that it starts."""
@@ -24,7 +24,11 @@ def require_authentication(address: str) -> None:
 
     A cluster that does not answer at all passes: joining it says why.
     """
-    if not insecure_clusters_allowed() and _answers_anybody(address):
+    answers = _answers_anybody(address)
+    if answers is None and not _has_token():
+        way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH=FILE to the token of the cluster"
+        raise Unavailable("this Ray cluster needs a token", address, way_out)
+    if answers and not insecure_clusters_allowed():
         rule = (
             "a Ray cluster must authenticate its users: without that, anybody who reaches it runs code in it and here"
         )
@@ -34,8 +38,13 @@ def require_authentication(address: str) -> None:
         raise InvalidInput(rule, f"{address} without authentication", way_out)
 
 
-def _answers_anybody(address: str) -> bool:
-    """Return whether a request without a token is answered by anything but that a token is missing."""
+def _has_token() -> bool:
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    return "RAY_AUTH_TOKEN" in os.environ or os.path.exists(named)
+
+
+def _answers_anybody(address: str) -> bool | None:
+    """Return whether a request without a token is answered; None if the answer is that a token is missing."""
     import grpc  # noqa: PLC0415 - only who joins a cluster pays for it
 
     is_client = address.startswith(_CLIENT)
@@ -45,6 +54,7 @@ def _answers_anybody(address: str) -> bool:
         try:
             call(b"", timeout=_PATIENCE_S)
         except grpc.RpcError as error:
-            silent = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-            return error.code() not in silent
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                return None
+            return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     return True

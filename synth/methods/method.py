@@ -45,6 +45,10 @@ class Options:
     size_bytes: int | None = None
     link_gbps: Fraction | None = None
 
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise InvalidInput("--k must be at least 1", self.k, "leave out --k for the optimum")
+
     @property
     def verified_bytes(self) -> int | None:
         """The size at which verification tells the time: not where links have no rate of their own."""

@@ -137,6 +137,9 @@ class RankProgram:
     scratch_chunks: int
     blocks: Sequence[ThreadBlock]
 
+    def __repr__(self) -> str:
+        return f"<{len(self.blocks)} blocks>"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -167,6 +170,10 @@ class Program:
     origin: str = ""
     plan: PlanOptions = WHOLE_CHUNKS
     switches: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        size = f"{len(self.ranks)} ranks, {self.chunks} chunks, channels: {self.channels}"
+        return f"<{self.target} {self.name or self.collective}: {size}>"
 
     @property
     def one_sided(self) -> bool:

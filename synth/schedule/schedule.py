@@ -186,6 +186,12 @@ class AnySchedule(Protocol):
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule: ...
 
 
+def schedule_repr(schedule: AnySchedule) -> str:
+    """Return a schedule in a line."""
+    made = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
+    return f"<{made}: {schedule.steps} steps, {schedule.transfer_count} transfers, not verified>"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """A collective on a topology as columns of transfers.
@@ -221,6 +227,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", _schedule_id(self))
+
+    def __repr__(self) -> str:
+        return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
         """Return this schedule with `topology`, an equal network of another spec, in place of its own."""

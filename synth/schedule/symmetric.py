@@ -22,6 +22,7 @@ from chorale.synth.schedule.schedule import (
     Routes,
     Schedule,
     Transfers,
+    schedule_repr,
 )
 from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
@@ -225,6 +226,9 @@ class SymmetricSchedule:
             "gather": None if self.gather is None else self.gather.id,
         }
         object.__setattr__(self, "id", content_id(facts))
+
+    def __repr__(self) -> str:
+        return schedule_repr(self)
 
     @property
     def parts(self) -> tuple[SymmetricPart, ...]:

@@ -38,6 +38,9 @@ class Links:
     latency_class: NDArray[np.int32]
     latencies_s: tuple[Fraction, ...]
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} links of {len(self.bandwidths)} bandwidths>"
+
     @staticmethod
     def build(links: Iterable[Link]) -> Links:
         """Return `links` in canonical order. O(L log L)."""

@@ -51,6 +51,10 @@ class Topology:
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", _topology_id(self))
 
+    def __repr__(self) -> str:
+        switches = f", {self.switch_count} switches" if self.switch_count else ""
+        return f"<{self.spec}: {self.compute_count} ranks{switches}, {len(self.links)} links>"
+
     @property
     def node_count(self) -> int:
         return len(self.node_ids)

@@ -64,6 +64,11 @@ class VerifiedSchedule:
     cost: Cost
     link_loads: LoadSummary
 
+    def __repr__(self) -> str:
+        schedule, cost = self.schedule, self.cost
+        made = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
+        return f"<{made}, verified: {cost.steps} steps, time per byte {cost.time_per_byte}>"
+
 
 Loads = NDArray[np.int64]
 

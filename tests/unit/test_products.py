@@ -99,3 +99,34 @@ def test_gaps_are_to_the_bound_of_what_acts() -> None:
     assert (together.method, together.gap, together.certificate["kind"]) == ("alltoall", 0, "alltoall-prices")
     adding = ch.topology("h100:2").synthesize("allreduce", "in-network")
     assert (adding.gap, adding.certificate["in_network"]) == (0, True)
+
+
+def test_functions_take_schedules_in_any_form_and_show_them_in_a_line(tmp_path):
+    made = ch.synthesize("ring:4")
+    assert made.schedule.collective.name == "allreduce"
+    path = made.save(tmp_path / "made.parquet")
+    for given in (made, made.schedule, path, str(path)):
+        assert ch.verify(given).schedule.id == made.schedule.id
+        assert ch.lower(given).program.origin == made.schedule.id
+        assert ch.simulate(given, ["64KiB", 2**20], link_gbps=100).keys() == {2**16, 2**20}
+    shown = (made, made.schedule, made.lower(), made.lower().program, ch.topology("a100:2").links)
+    assert max(len(repr(each)) for each in shown) < 120
+    assert "find" in dir(ch)
+    assert not [name for name in dir(ch) if name.startswith("_") and name != "__version__"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ch.synthesize("torus:2x2", method="allreduce"), 'write collective="allreduce"'),
+        (lambda: ch.synthesize("torus:2x2", k=0), "k must be at least 1; got 0; leave out k for"),
+        (lambda: ch.simulate(ch.synthesize("ring:4")), "such as link_gbps=400"),
+        (lambda: ch.verify("torus:2x2"), 'chorale.synthesize("torus:2x2") returns one'),
+        (lambda: ch.topology(5), "give a spec such as 'torus:4x4', a topology or a NetworkX graph"),
+    ],
+)
+def test_errors_speak_of_arguments(call, message):
+    with pytest.raises(ch.ChoraleError) as caught:
+        call()
+    assert message in str(caught.value)
+    assert "--" not in str(caught.value)

@@ -27,14 +27,16 @@ class ChoraleCommand(TyperCommand):
         for own, (other, factor) in _RATES.items():
             if own in names and other not in names:
                 args = _converted(args, own, other, factor)
-        required = [parameter for parameter in self.params if parameter.required]
-        if required and not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
-            self._require(required, ctx, args)
+        if not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
+            self._require(ctx, args)
         return super().parse_args(ctx, args)
 
-    def _require(self, required: list[Any], ctx: Any, args: list[str]) -> None:
-        """Raise InvalidInput that names every argument and option that must be given and is not."""
-        values, _, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
+    def _require(self, ctx: Any, args: list[str]) -> None:
+        """Raise InvalidInput that names every argument and option that is missing, or every argument too many."""
+        values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
+        if extra and not ctx.allow_extra_args:
+            raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), "leave them out")
+        required = [parameter for parameter in self.params if parameter.required]
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
         if missing:
@@ -43,6 +45,15 @@ class ChoraleCommand(TyperCommand):
             helps = (f"{_name(item)}: {(item.help or 'see --help').rstrip('.')}" for item in missing)
             way_out = f"{'; '.join(helps)} (see --help)"
             raise InvalidInput(f"`{ctx.command_path}` needs {names}", " ".join(args) or "nothing", way_out)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, then every method in a line if one can be chosen."""
+        super().format_options(ctx, formatter)
+        if any("METHOD" in str(parameter.metavar) for parameter in self.params):
+            from chorale.synth.methods.catalog import METHODS  # noqa: PLC0415 - only for this help
+
+            with formatter.section("Methods"):
+                formatter.write_dl([(method.name, method.summary) for method in METHODS.values()])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line; METHOD may be left out, and is a list for the parser only."""

@@ -53,6 +53,19 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor", "Say what works on this machine and what is missing; exit 3 if no campaign can run."),
 }  # fmt: skip
 """Name of a command -> its module in this package, and the first paragraph of its help."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "Start here": ("auto", "demo", "doctor"),
+    "Describe a network": ("topology", "find"),
+    "Design, prove and compare schedules": (
+        "synth", "bound", "alltoall", "groups", "failures", "verify", "show", "compare",
+    ),
+    "Predict times without running": ("simulate", "training", "record-training"),
+    "Make a program for a runtime": ("lower", "lift", "export"),
+    "Run and judge": ("run", "judge", "fabric"),
+    "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "best", "watch", "replay"),
+    "Serve and look": ("serve", "token", "ui", "experiment", "bench"),
+}  # fmt: skip
+"""What one wants to do -> the commands for it, in the order of `chorale --help`."""
 _PASSES_OPTIONS_ON = {"context_settings": {"ignore_unknown_options": True}}
 _SETTINGS: Mapping[str, dict[str, Any]] = {"record": _PASSES_OPTIONS_ON}
 
@@ -66,9 +79,10 @@ class CommandGroup(TyperGroup):
             self.add_command(TyperCommand(name, help=summary))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands with all of their first paragraphs."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        """Write the commands by task, each with its first paragraph."""
+        for task, names in TASKS.items():
+            with formatter.section(task):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and remaining arguments."""

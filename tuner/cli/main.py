@@ -77,7 +77,9 @@ def main(arguments: list[str] | None = None) -> None:
         known = error if isinstance(error, ChoraleError) else _meaning(error)
         if known is None:
             raise
-        _fail(str(known), known.exit_code)
+        from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - methods and families, for errors only
+
+        _fail(str(explained(known)), known.exit_code)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -112,7 +112,7 @@ MethodNames = Annotated[
     typer.Argument(
         metavar="METHOD",
         autocompletion=offer(METHODS, SPECS),
-        help=f"How to make the schedule: {', '.join(METHODS)}; default: auto, the best of all.",
+        help="How to make the schedule: bfb, ring, forest or another [auto: the best of all].",
     ),
 ]
 FileOrMethod = Annotated[
@@ -120,7 +120,7 @@ FileOrMethod = Annotated[
     typer.Argument(
         metavar="FILE|METHOD",
         autocompletion=offer(METHODS),
-        help=f"Schedule file, or a method: {', '.join(METHODS)}.",
+        help="Schedule file, or a method: bfb, ring, forest or another [auto if a topology stands here].",
     ),
 ]
 Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]

@@ -37,6 +37,8 @@ def print_result(result: Result, as_json: bool) -> None:
     else:
         for item in result.shown:
             results.print(item)
+        if result.next_step is not None:
+            notice(f"next: {result.next_step}")
     if result.failure is not None:
         raise result.failure
     if result.exit_code:

@@ -23,6 +23,7 @@ from chorale.tuner.costs.pricing import Pricing, fastest_traffic, traffic_of_fil
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.bound import assumption_facts
+from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
 
 
@@ -64,6 +65,8 @@ def simulate(
 
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
+    if spec is None and kind_of(what) == "topology":
+        what, spec = AUTO, what
     sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
     options = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = Pricing.of(options, calibration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from shlex import quote as shell_word
 from typing import Annotated, cast, get_args
 
 import typer
@@ -29,6 +30,7 @@ from chorale.tuner.files.schedule_files import require_schedule_suffix, save_sch
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import bound as bounds
 from chorale.tuner.reports.assumptions import add_assumptions
+from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.synthesis import load_warm_start, proved_document, synthesis_result, warm_start_document
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
 from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
@@ -40,7 +42,7 @@ def synth(
     *,
     methods: opt.MethodNames = None,
     spec: opt.Spec,
-    collective: opt.CollectiveName = "allgather",
+    collective: opt.CollectiveName = "allreduce",
     k: Annotated[
         int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
     ] = None,
@@ -117,8 +119,6 @@ def synth(
         with stages.stage("topology"):
             network = load_topology(spec)
         return shards_synthesis(network, ShardsRequest(shards, collective, goal, seed, accepted, output), stages)
-    if k is not None and k < 1:
-        raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
     target = parse_collective(collective, root)
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
@@ -153,6 +153,9 @@ def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
             rule = f"--in-network goes with the method {AUTO} or {IN_NETWORK}, or none"
             raise InvalidInput(rule, methods[0], "leave one of them out")
         return IN_NETWORK
+    if methods and kind_of(spec) == "collective":
+        way_out = f"write `chorale synth {methods[0]} --collective {spec}`"
+        raise InvalidInput("a collective is named by an option", spec, way_out)
     if len(methods) > 1:
         raise InvalidInput("one METHOD and one SPEC can be given", " ".join((*methods, spec)), "leave out the others")
     if not methods and spec in METHODS:
@@ -172,7 +175,7 @@ def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
 
 def bound(
     spec: opt.Spec,
-    collective: opt.CollectiveName = "allgather",
+    collective: opt.CollectiveName = "allreduce",
     root: opt.Root = 0,
     k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
     nccl_tuner: Annotated[
@@ -197,7 +200,7 @@ def bound(
     if nccl_tuner is not None and target != ALLREDUCE:
         rule = "the algorithms of NCCL are compared for allreduce"
         raise InvalidInput(rule, collective, "use --collective allreduce")
-    stages = Stopwatch()
+    stages, told = Stopwatch(), []
     with stages.stage("topology"):
         topology = load_topology(spec)
     if shards is not None:
@@ -210,18 +213,25 @@ def bound(
 
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
         entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
-        write_file(nccl_tuner, nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count).encode())
+        content = nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
+        note = f"# predicted for {topology.spec} by the published model of the library, not measured\n"
+        write_file(nccl_tuner, (note + content).encode())
+        told = [
+            f"{nccl_tuner}: {len(entries)} sizes, predicted by the published model of the library and not measured;",
+            f"compare before you rely on it: NCCL_TUNER_CONFIG_FILE={nccl_tuner} with and without, by nccl-tests",
+        ]
     table, document = bounds.bound_table(report), bounds.bound_document(report)
     if topology.assumptions:
         add_assumptions(table, topology, document["expected"])
     seconds = stages.report(outside_total=("topology",))
-    return Result(document | {"seconds": seconds}, table)
+    next_step = f"chorale synth {shell_word(spec)} --collective {collective} -o schedule.parquet"
+    return Result(document | {"seconds": seconds}, table, *told, next_step=next_step)
 
 
 def failures(
     spec: opt.Spec,
     method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
-    collective: opt.CollectiveName = "allgather",
+    collective: opt.CollectiveName = "allreduce",
     k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
     root: opt.Root = 0,
     parts: Annotated[
@@ -247,7 +257,7 @@ def failures(
 
     Example: chorale failures a100:4 --k 1 --executor processes
     """
-    method_named(method)
+    method = method_named(method).name
     if output is not None and not output.endswith(".csv"):
         raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
     target, lost = parse_collective(collective, root), [_part(text) for text in parts or ()]
@@ -260,11 +270,15 @@ def failures(
         stages.stage("plans"),
     ):
         plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress, lost)
-    document = bounds.failures_document(plans) | bounds.assumption_facts(topology)
+    document = bounds.failures_document(plans, method, target) | bounds.assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, bounds.failures_csv(document).encode())
-    return Result(document, bounds.failures_table(document, topology.bandwidth_unit))
+    planned = [row for row in document["failures"] if row["slowdown"] is not None]
+    worst = max(planned, key=lambda row: Fraction(row["slowdown"]), default=None)
+    chosen = f"--collective {collective} -o plan.parquet"
+    next_step = None if worst is None else f"chorale synth {method} {shell_word(worst['spec'])} {chosen}"
+    return Result(document, bounds.failures_table(document, topology.bandwidth_unit), next_step=next_step)
 
 
 def _part(text: str) -> str | Fraction:

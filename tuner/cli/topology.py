@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -78,7 +79,8 @@ def show(spec: Spec, plot: PlotFile = None) -> Result:
 
         plot_topology(topology, plot)
     bounds = machine_bounds(topology)
-    return Result(show_topology(topology) | bounds, _summary(topology, plot, bounds))
+    step = f"chorale bound {quote(spec)}"
+    return Result(show_topology(topology) | bounds, _summary(topology, plot, bounds), next_step=step)
 
 
 @topology_app.command("graph")
@@ -159,7 +161,9 @@ def import_topology(
         save_topology(topology, output)
         counts = f"{topology.compute_count} nodes, {topology.switch_count} switches, {len(topology.links)} links"
         shown.append(f"{output}: {counts}")
-    return Result(show_topology(topology) | bounds | {"output": None if output is None else str(output)}, *shown)
+    document = show_topology(topology) | bounds | {"output": None if output is None else str(output)}
+    step = "the same with -o network.json" if output is None else f"chorale auto {quote(f'file:{output}')}"
+    return Result(document, *shown, next_step=step)
 
 
 @topology_app.command("placement")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -34,6 +35,7 @@ from chorale.tuner.trials.tuning_table import table_programs
 if TYPE_CHECKING:
     from chorale.runners.ray.detached import DetachedActor, DetachedActors
 
+_log = logging.getLogger("chorale.tune")
 POLL_S = 1.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
 
@@ -170,9 +172,12 @@ def show(report: TuneReport, as_json: bool) -> None:
         tables = [tuning.tune_table(report), *([] if refused is None else [refused])]
         for item in (*tables, *tuning.undecided_lines(report), tuning.approach_line(report)):
             results.print(item)
-        for line in (*tuning.prior_lines(report), tuning.overhead_line(report)):
+        for line in tuning.prior_lines(report):
             notice(line)
+        _log.debug(tuning.overhead_line(report))
         results.print(f"report.html, picture and journal: {report.folder}")
+        name = report.launch.campaign["name"]
+        notice(f"next: chorale table write --campaign {name} -o {name}.table")
     if report.interrupted:
         print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)

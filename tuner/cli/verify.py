@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -426,7 +427,8 @@ def lower(
         document = (destination.write_unexecuted if is_large else destination.write_executed)(verified, options)
         document |= {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}
     document |= {"schedule": schedule.id, "output": output}
-    return Result(document, program_table(f"{output}: checked", document, schedule.topology.bandwidth_unit))
+    table = program_table(f"{output}: checked", document, schedule.topology.bandwidth_unit)
+    return Result(document, table, next_step=f"chorale export {quote(file)} -o job, or chorale run {quote(output)}")
 
 
 @dataclass(frozen=True, slots=True)

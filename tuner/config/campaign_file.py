@@ -27,6 +27,7 @@ from chorale.tuner.files.read_write import read_file
 MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
+_MORE_FAULTS = 4
 
 
 def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
@@ -131,21 +132,27 @@ def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:
 
 
 def _explained(error: ValidationError) -> InvalidInput:
-    """Return the first fault as one line. Unknown keys come first: they often cause the others."""
+    """Return all faults as one line. Unknown keys come first: they often cause the others."""
     faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-    fault, more = faults[0], len(faults) - 1
+    first, *others = map(_fault, faults)
+    first.way_out = "; also ".join([first.way_out, *(f"{one.rule}; got {one.value}" for one in others[:_MORE_FAULTS])])
+    return first
+
+
+def _fault(fault: ErrorDetails) -> InvalidInput:
     keys, kind = _keys_and_kind(fault)
     key = ".".join(keys) or "the campaign"
-    also = f" (and {more} more)" if more else ""
     if fault["type"] == "extra_forbidden":
-        return _unknown_key(keys, kind, also)
+        return _unknown_key(keys, kind)
     if fault["type"] == "union_tag_invalid":
         rule = f"campaign key `{key}.kind`: the value should be {_alternatives(list(SECTIONS))}"
-        return InvalidInput(rule, f"{fault['ctx']['tag']!r}{also}", _SCHEMA)
+        return InvalidInput(rule, repr(fault["ctx"]["tag"]), _SCHEMA)
     if fault["type"] == "missing":
-        return InvalidInput(f"a campaign file needs the key `{key}`", f"no such key{also}", f"add it; {_SCHEMA}")
+        return InvalidInput(f"a campaign file needs the key `{key}`", "no such key", f"add it; {_SCHEMA}")
+    if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str | int):
+        return InvalidInput(f"campaign key `{key}` is a list", repr(fault["input"]), f"write [{fault['input']}]")
     rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
-    return InvalidInput(f"campaign key `{key}`: {rule}", f"{fault['input']!r}{also}", _SCHEMA)
+    return InvalidInput(f"campaign key `{key}`: {rule}", repr(fault["input"]), _SCHEMA)
 
 
 def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
@@ -156,17 +163,17 @@ def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
     return keys, None
 
 
-def _unknown_key(keys: Sequence[str], kind: str | None, also: str) -> InvalidInput:
+def _unknown_key(keys: Sequence[str], kind: str | None) -> InvalidInput:
     *sections, unknown = keys
     known = _keys_of(sections, kind)
     way_out = f"known here: {', '.join(known)}"
     others = [other for other, section in SECTIONS.items() if unknown in section.model_fields]
     if kind is not None and len(sections) == 1 and others:
         rule = f"the section `runner` must use keys of its runner only, which is {kind}"
-        return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}{also}", way_out)
+        return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}", way_out)
     if close := difflib.get_close_matches(unknown, known, n=1):
         way_out = f"did you mean `{close[0]}`? {way_out}"
-    return InvalidInput("a campaign file must use known keys only", f"unknown key `{'.'.join(keys)}`{also}", way_out)
+    return InvalidInput("a campaign file must use known keys only", f"unknown key `{'.'.join(keys)}`", way_out)
 
 
 def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:

@@ -20,6 +20,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
 from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.topology_specs import load_topology
 
 FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
@@ -183,6 +184,8 @@ def split_network(text: str) -> tuple[str, str]:
 
 def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool) -> TrainingCosts:
     """Return the costs of `method`'s allreduce on `spec`, and of all-to-all within one percent of the best rate."""
+    if method == DEFAULT_METHOD and load_topology(spec).switch_count:
+        raise InvalidInput(f"{method} needs a network without switches", spec, f"write forest@{spec}")
     traffic = traffic_of_method(method, spec, "allreduce", pricing, None).traffic
     topology = traffic.topology
     rate = alltoall_rate(topology, _GAP).lower if with_alltoall else None

@@ -96,7 +96,8 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
     phases_s:        of each part of it, see `PHASES`; None where that is not known
     unknown:         the names of those
     trial_seconds:   of the search for each trial, None where that is not known
-    at_most_seconds: of search and final, which begin nothing new after it; None without such a limit
+    search_at_most_seconds, final_at_most_seconds: after which these begin nothing new; None without such a limit
+    at_most_seconds: both together
 
     What launches in the data folder under the same conditions took decides, the latest of them; starting and reporting
     are also known from launches with the same runner.
@@ -120,7 +121,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
         "trial_seconds": None if trial_s is None else round(trial_s, 4),
         "phases_s": phases_s,
         "unknown": unknown,
-        "at_most_seconds": _at_most_s(campaign, limit_s),
+        **_limits(campaign, limit_s),
         "stopped_by": ends,
         "stops_at": _stops_at(campaign, points, ends),
         "basis": f"mean of {names} under the same conditions" if same else NOT_KNOWN,
@@ -159,10 +160,15 @@ def _mean(launches: Sequence[_Earlier], phase: str) -> float | None:
     return statistics.fmean([one.phases_s[phase] for one in launches]) if launches else None
 
 
-def _at_most_s(campaign: Campaign, limit_s: float) -> float | None:
+def _limits(campaign: Campaign, limit_s: float) -> dict[str, float | None]:
     if limit_s == math.inf:
-        return None
-    return limit_s + final_limit_s(campaign.final.minutes, limit_s * campaign.parallel, len(campaign.sizes))
+        return dict.fromkeys(("search_at_most_seconds", "final_at_most_seconds", "at_most_seconds"))
+    final_s = final_limit_s(campaign.final.minutes, limit_s * campaign.parallel, len(campaign.sizes))
+    return {
+        "search_at_most_seconds": limit_s,
+        "final_at_most_seconds": final_s,
+        "at_most_seconds": limit_s + final_s,
+    }
 
 
 def _earlier(campaign: Campaign, topology: Topology, home: Home) -> tuple[list[_Earlier], list[_Earlier]]:
@@ -217,8 +223,8 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that `chorale tune --dry-run` prints of an `estimate`."""
     yield from _duration_lines(estimate)
     if estimate["at_most_seconds"] is not None:
-        most = format_duration(estimate["at_most_seconds"])
-        yield f"  trials and final begin nothing new after {most} by budget.minutes and final.minutes"
+        search, final = (format_duration(estimate[f"{part}_at_most_seconds"]) for part in ("search", "final"))
+        yield f"  at most {search} of search (budget.minutes), then {final} of comparing the best (final.minutes)"
 
 
 def _duration_lines(estimate: Mapping[str, Any]) -> Iterator[str]:

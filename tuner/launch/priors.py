@@ -233,16 +233,17 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
         groups[one.group].append(one)
     for launches in groups.values():
         gains: dict[Candidate, list[Floats]] = defaultdict(list)
-        for one in launches:
-            for point, values in _measured(one, sizes_bytes, space):
-                gains[point].append(values)
+        measured = [(one, points) for one in launches if (points := list(_measured(one, sizes_bytes, space)))]
+        for point, values in chain.from_iterable(points for _, points in measured):
+            gains[point].append(values)
         if len(gains) >= LEAST_POINTS:
-            first = launches[0].launch.campaign
-            circumstances = f"{first.get('topology')}, {launches[0].launch.conditions['runner']['kind']}"
+            used = [one for one, _ in measured]
+            first = used[0].launch.campaign
+            circumstances = f"{first.get('topology')}, {used[0].launch.conditions['runner']['kind']}"
             yield Prior(
                 {point: np.mean(values, axis=0) for point, values in gains.items()},
-                f"{_named(launches)} ({circumstances})",
-                launches[0].folder.parent.name,
+                f"{_named(used)} ({circumstances})",
+                used[0].folder.parent.name,
             )
 
 

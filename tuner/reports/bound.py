@@ -61,7 +61,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
     if collective.name in _WITHOUT_TREES:
         if k is not None:
             rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
-            raise InvalidInput(rule, collective.name, "leave --k out")
+            raise InvalidInput(rule, collective.name, "add --collective allgather")
         report = _without_trees(topology, collective)
     else:
         unrestricted = optimum(topology, collective)
@@ -156,6 +156,7 @@ def bound_table(report: BoundReport) -> Table:
     topology, bound, best = report.topology, report.bound, report.best
     unit = _unit(topology)
     table = tables.facts_table(f"bound of {report.collective} on {topology.spec}")
+    table.add_row("in short", in_short(report))
     table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
     table.add_row("time per byte", f"at least {tables.time_per_byte_text(bound.value, topology.bandwidth_unit)}")
     table.add_row("algbw", f"at most {tables.algbw_text(bound.value, topology.bandwidth_unit)}")
@@ -183,6 +184,24 @@ def bound_table(report: BoundReport) -> Table:
         _add_in_network(table, report, report.in_network, unit)
     table.add_row("certificate", "checked by separate code")
     return table
+
+
+def in_short(report: BoundReport) -> str:
+    """Return the bound in a sentence: what a GiB takes at least, and between which ranks the links limit it."""
+    topology, bound = report.topology, report.bound
+    what = f"{report.collective} of 1GiB takes at least"
+    if topology.bandwidth_unit in tables.BYTES_PER_S:
+        seconds = bound.value * 2**30 / tables.BYTES_PER_S[topology.bandwidth_unit]
+        what = f"{what} {tables.seconds_text(seconds)}"
+    else:
+        what = f"{report.collective} takes at least {tables.decimal(bound.value)} × the time of its size on one link"
+    if bound.kind == "alltoall-prices":
+        return f"{what}: all links together limit it"
+    inside = sum(1 for node in _bottleneck(report) if node < topology.compute_count)
+    outside = topology.compute_count - inside
+    if not outside or not inside:
+        return f"{what}: the links between all ranks limit it"
+    return f"{what}: the links between {_count(inside, 'rank')} and the other {outside} limit it"
 
 
 def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) -> None:
@@ -422,11 +441,12 @@ _WORST = 20
 """So many failures are shown to people; the JSON document has all of them."""
 
 
-def failures_document(plans: Sequence[FailurePlan | NoPlan]) -> dict[str, Any]:
+def failures_document(plans: Sequence[FailurePlan | NoPlan], method: str, collective: Collective) -> dict[str, Any]:
     """Return the fabric as it is, all failures in order, and how many have no plan."""
     whole, rows = plans[0], plans[1:]
     intact = whole.time_per_byte if isinstance(whole, FailurePlan) else None
     return {
+        "title": f"{collective} by {method} on {whole.spec}",
         "intact": _row(whole, intact),
         "failures": [_row(plan, intact) for plan in rows],
         "without_plan": sum(isinstance(plan, NoPlan) for plan in rows),
@@ -436,16 +456,25 @@ def failures_document(plans: Sequence[FailurePlan | NoPlan]) -> dict[str, Any]:
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:
     """Return the table of the failures that cost most, those without a plan first."""
     ranked = sorted(document["failures"], key=lambda row: -float(Fraction(row["slowdown"] or 10**9)))
-    title = f"{len(ranked)} different failures, {document['without_plan']} without a plan"
+    lost = sum(row["alike"] for row in ranked)
+    title = f"{document['title']}\n{lost} single failures, {document['without_plan'] or 'none'} without a plan"
     table = tables.ruled_table(title=title)
     table.add_column("failure", overflow="fold", min_width=9)
     for name in ("alike", f"algbw\n({unit})", "time\nfactor", "over\noptimum", "chunks", "height", "s"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in [document["intact"], *ranked[:_WORST]]:
-        table.add_row(*_cells(row))
-    table.caption = "alike: failures that symmetries make of this one; time factor: against the fabric as it is"
-    if len(ranked) > _WORST:
-        table.caption += f"; the {_WORST} that cost most, --json has all"
+    table.add_row(*_cells(document["intact"]))
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in ranked:  # the same kind of failure at the same cost, though no symmetry is known that maps them
+        kind = str(row["failure"]).partition("=")[0]
+        groups.setdefault((kind, row.get("reason", ""), *_cells(row)[2:-1]), []).append(row)
+    shown = list(groups.values())
+    for rows in shown[:_WORST]:
+        name, _, *cells = _cells(rows[0])
+        more = f" +{len(rows) - 1}" if len(rows) > 1 else ""
+        table.add_row(name + more, str(sum(row["alike"] for row in rows)), *cells)
+    table.caption = "alike: failures with the same plan or the same cost; time factor: against the fabric as it is"
+    if len(shown) > _WORST:
+        table.caption += f"; the {_WORST} kinds that cost most, --json has all"
     return table
 
 
@@ -481,7 +510,7 @@ def _row(plan: FailurePlan | NoPlan, intact: Fraction | None) -> dict[str, Any]:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    name = row["failure"] or "none"
+    name = row["failure"] or "none: as it is"
     if "reason" in row:
         return [f"{name}: {row['reason']}", str(row["alike"]), *["-"] * 6]
     slowdown = "-" if row["slowdown"] is None else f"{float(Fraction(row['slowdown'])):.3f}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
@@ -20,6 +21,7 @@ from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
+from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
@@ -45,6 +47,7 @@ from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 from chorale.tuner.reports.synthesis import describe_topology
+from chorale.tuner.reports.tables import aligned_rows
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import COLLECTIVE, PROGRAM_ID, SIZE_CLASS, TOPOLOGY_ID, RegistryEntry, load_best
 from chorale.tuner.trials.journal import launch_folders
@@ -534,26 +537,31 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
     }
 
 
-def table_lines(table: Table, digest: str, name: str) -> RichTable:
+def table_lines(table: Table, digest: str, name: str) -> Text:
     """Return the entries for the terminal."""
     network = table.topology.get("spec", "a network that it does not name")
     title = f"{name}: {table.ranks} ranks, {network}, digest {digest[:SHOWN_DIGITS]}"
-    rows = RichTable("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from", title=title)
+    rows = [("collective", "type", "ranks", "sizes", "runs", "median", "gap", "from")]
     for entry in table.entries:
         is_predicted = entry.provenance.get("source") == "predicted"
         sizes = (entry.provenance if is_predicted else entry.measured or {}).get("sizes", [])
         times = [format_us(size["time_us"] / 1e6) for size in sizes]
-        rows.add_row(
-            entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
-            entry.dtype,
-            "all" if entry.group is None else ",".join(map(str, entry.group)),
-            str(SizeRange.of(entry)),
-            _what_runs(table, entry),
-            " to ".join(dict.fromkeys([*times[:1], *times[-1:]])),
-            "" if entry.certificate is None else str(entry.certificate.get("gap", "")),
-            "predicted" if is_predicted else str(entry.provenance.get("campaign", "")),
+        source = "predicted" if is_predicted else str(entry.provenance.get("campaign", ""))
+        if (entry.measured or {}).get("runner") == SimulatedConfig.name:
+            source = f"{source}, simulated".removeprefix(", ")
+        rows.append(
+            (
+                entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
+                entry.dtype,
+                "all" if entry.group is None else ",".join(map(str, entry.group)),
+                str(SizeRange.of(entry)),
+                _what_runs(table, entry),
+                " to ".join(dict.fromkeys([*times[:1], *times[-1:]])),
+                "" if entry.certificate is None else str(entry.certificate.get("gap", "")),
+                source,
+            )
         )
-    return rows
+    return aligned_rows(title, rows)
 
 
 def _what_runs(table: Table, entry: JobEntry) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import repeat
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -264,7 +266,14 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     table.add_row("id", tables.short_id(schedule["id"]))
     if output:
         table.add_row("written to", output)
-    return tables.Result(document, table)
+    if output is None:
+        method, spec, collective = document["method"], quote(topology["spec"]), document["collective"]
+        step = f"chorale synth {method} {spec} --collective {collective} -o schedule.parquet"
+    elif unit == "link":
+        step = f"chorale run {quote(output)} --runner local, or chorale simulate {quote(output)} --link-gbps 100"
+    else:
+        step = f"chorale lower {quote(output)} --target msccl-xml -o {quote(Path(output).stem)}.xml"
+    return tables.Result(document, table, next_step=step)
 
 
 def _bound_text(bound: Mapping[str, Any], unit: str) -> str:

@@ -8,7 +8,7 @@ import resource
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,7 +25,7 @@ from chorale.runners.api.units import format_size
 from chorale.synth.errors import ChoraleError
 from chorale.synth.identity import rational_text
 
-_BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
+BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
 _SECONDS = ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"), (1e-15, "fs"))
 SHOWN_ID = 16
 _LONGEST = 24
@@ -58,9 +58,9 @@ def bandwidth_time_text(factor: Fraction) -> str:
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
     """Return T_B / M in time: `2.88 ps/byte (3/1040 per GB/s)`; over unit links `0.23 × size / link rate (15/64)`."""
-    if unit not in _BYTES_PER_S:
+    if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(time_per_byte)} × size / link rate", time_per_byte)
-    text = f"{seconds_text(time_per_byte / _BYTES_PER_S[unit])}/byte"
+    text = f"{seconds_text(time_per_byte / BYTES_PER_S[unit])}/byte"
     fraction = rational_text(time_per_byte)
     return text if len(fraction) > _LONGEST else f"{text} ({fraction} per {unit})"
 
@@ -68,7 +68,7 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
     """Return M / T_B: `346.7 GB/s (1040/3)`; over unit links `4.27 × link rate (64/15)`."""
     rate = 1 / time_per_byte
-    if unit not in _BYTES_PER_S:
+    if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(rate)} × link rate", rate)
     return with_fraction(f"{float(rate):.4g} {unit}", rate)
 
@@ -179,12 +179,14 @@ class Result:
     shown:     tables and texts for people, in this order
     exit_code: 0; 1 if the thing asked about is false
     failure:   raised after the result is printed, to say what is false
+    next_step: command that one may want to type next, for people only
     """
 
     document: Mapping[str, Any]
     shown: tuple[Table | Text | str, ...]
     exit_code: int
     failure: ChoraleError | None
+    next_step: str | None
 
     def __init__(
         self,
@@ -192,11 +194,13 @@ class Result:
         *shown: Table | Text | str,
         exit_code: int = 0,
         failure: ChoraleError | None = None,
+        next_step: str | None = None,
     ) -> None:
         object.__setattr__(self, "document", document)
         object.__setattr__(self, "shown", shown)
         object.__setattr__(self, "exit_code", exit_code)
         object.__setattr__(self, "failure", failure)
+        object.__setattr__(self, "next_step", next_step)
 
 
 def facts_table(title: str, rows: Iterable[tuple[str, str]] = ()) -> Table:
@@ -219,6 +223,13 @@ def numbers_table(title: str, first: str, *headings: str, **options: Any) -> Tab
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
+    """Return rows, of which the first are headings, as lines that look the same on terminals of any width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return long_line("\n".join([title, *lines]))
 
 
 def long_line(text: str) -> Text:

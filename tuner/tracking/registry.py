@@ -271,6 +271,14 @@ class RegistryEntry:
     library: str | None
     registered: RegisteredProgram | None
 
+    def __repr__(self) -> str:
+        what = (
+            f"the library's {self.library}"
+            if self.library
+            else self.manifest.get("parameters", {}).get("method", "a program")
+        )
+        return f"<{self.version.name} version {self.version.version}: {what}>"
+
     @property
     def program(self) -> RegisteredProgram:
         """The program to run; CheckFailed where an algorithm of the library is faster than any program."""

@@ -197,6 +197,19 @@ int fail(const Call& call, const std::string& message, int code) {
     return code;
 }
 
+int refuse(const Call& call, const char* reason) {
+    static int code = 0;
+    if (code == 0) {
+        int error_class = 0;
+        if (PMPI_Add_error_class(&error_class) != MPI_SUCCESS || PMPI_Add_error_code(error_class, &code) != MPI_SUCCESS)
+            code = MPI_ERR_OTHER;
+    }
+    const std::string text = std::string("CHORALE_STRICT refuses it: ") + reason;
+    const std::string shown = "Chorale: " + std::string(call.collective) + ": " + text;
+    if (code != MPI_ERR_OTHER) PMPI_Add_error_string(code, shown.substr(0, MPI_MAX_ERROR_STRING - 1).c_str());
+    return fail(call, text, code);
+}
+
 bool may_fall_back(const Call& call, const char* reason) {
     if (current->settings.strict && reason != LIBRARY) return false;
     current->counts.fallback(reason, call.collective, int64_t(call.size_bytes));

@@ -98,6 +98,9 @@ Group* group_of(MPI_Comm comm);
 // Says on stderr what went wrong, and has the communicator's error handler decide; returns `code` if that returns.
 int fail(const Call& call, const std::string& message, int code);
 
+// As `fail`, with an error class of our own whose text says what CHORALE_STRICT refuses.
+int refuse(const Call& call, const char* reason);
+
 // Counts a call that the library serves; false where CHORALE_STRICT refuses it.
 bool may_fall_back(const Call& call, const char* reason);
 
@@ -114,8 +117,7 @@ int serve(Group& group, const Call& call, const Side& input, const Side& output,
         status = group.execute(*decision.entry, call, input, output);
     } else {
         if (!may_fall_back(call, decision.reason))
-            return fail(call, std::string("CHORALE_STRICT refuses it: ") + decision.reason,
-                        MPI_ERR_UNSUPPORTED_OPERATION);
+            return refuse(call, decision.reason);
         status = library();
     }
     if (job()->records() && call.dtype != nullptr)

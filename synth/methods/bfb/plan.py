@@ -196,7 +196,7 @@ def _require_direct(topology: Topology) -> None:
     if topology.switch_count:
         rule = "bfb needs a direct-connect topology"
         raise InvalidInput(
-            rule, f"{topology.spec} with {topology.switch_count} switches", "use a topology without switches"
+            rule, f"{topology.spec} with {topology.switch_count} switches", "use the method forest, or auto"
         )
 
 

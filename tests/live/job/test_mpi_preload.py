@@ -91,6 +91,7 @@ def test_strict_names_what_it_refuses(program: Path, tmp_path: Path) -> None:
     done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1"})
     assert done.returncode != 0
     assert "allreduce of 4 bytes: CHORALE_STRICT refuses it: size not in the table" in done.stderr
+    assert "Chorale: allreduce: CHORALE_STRICT refuses it" in done.stderr  # as the text of an error class of its own
 
 
 def test_ranks_with_different_tables_are_named(program: Path, table: Path, tmp_path: Path) -> None:

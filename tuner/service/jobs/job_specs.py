@@ -210,7 +210,7 @@ class CollectiveSpec(JobSpec):
     """A job about a collective on a network."""
 
     topology: Network
-    collective: CollectiveText = "allgather"
+    collective: CollectiveText = "allreduce"
     root: int = Field(default=0, ge=0, le=MAX_COUNT)
 
     def parsed_collective(self) -> Collective:

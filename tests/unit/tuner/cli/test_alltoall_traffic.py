@@ -106,7 +106,7 @@ def test_a_program_is_written_with_what_it_must_do(capsys, tmp_path):
 def test_shards_of_given_sizes(capsys, tmp_path):
     sizes, path = tmp_path / "sizes.json", tmp_path / "scatter.json"
     sizes.write_text("[30, 0, 10, 20]")
-    bound = chorale(capsys, "bound", "ring:4", "--shards", sizes, "--json").document
+    bound = chorale(capsys, "bound", "ring:4", "--collective", "allgather", "--shards", sizes, "--json").document
     assert (bound["time_per_byte"], bound["shards"]["units"]) == ("1/2", [3, 0, 1, 2])  # into rank 1
     for collective in ("allgather", "reduce_scatter"):
         options = ("--collective", collective, "--shards", sizes, "-o", path, "--json")

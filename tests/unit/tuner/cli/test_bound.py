@@ -10,7 +10,7 @@ from tests.command import chorale
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    done = chorale(capsys, "bound", "a100:4", "--json")
+    done = chorale(capsys, "bound", "a100:4", "--collective", "allgather", "--json")
     assert done.code == 0
     document = done.document
     assert document["time_per_byte"] == "3/800"
@@ -22,7 +22,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_given_k(capsys: pytest.CaptureFixture[str]) -> None:
-    document = chorale(capsys, "bound", "mi250:2", "--k", 2, "--json").document
+    document = chorale(capsys, "bound", "mi250:2", "--collective", "allgather", "--k", 2, "--json").document
     assert (document["time_per_byte"], document["k"], document["k_optimal"]) == ("3/1024", 2, 83)
     assert document["gap_to_any_k"] == "3/80"
     assert document["certificate"]["k"] == 2
@@ -38,11 +38,12 @@ def test_other_collectives(capsys: pytest.CaptureFixture[str], collective: str, 
 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    done = chorale(capsys, "bound", "a100:4", "--quiet")
+    done = chorale(capsys, "bound", "a100:4", "--collective", "allgather", "--quiet")
     assert (done.code, done.stderr) == (0, "")
     assert "8 ranks and 1 switch inside" in done.stdout
     assert "0.75 × size (3/4) must get in, over 200 GB/s" in done.stdout
-    given = " ".join(chorale(capsys, "bound", "mi250:2", "--k", "2").stdout.replace("│", " ").split())
+    given = chorale(capsys, "bound", "mi250:2", "--collective", "allgather", "--k", "2").stdout
+    given = " ".join(given.replace("│", " ").split())
     assert "60 trees must get in" in given
     assert "with k = 83; the given k takes 3.75% longer" in given
     assert "4 groups of ranks must have received 6 × size" in chorale(
@@ -63,8 +64,8 @@ def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ring:4", "--k", "0"), "at least one tree per shard"),
-        (("ring:4", "--collective", "allreduce", "--k", "2"), "--k is for"),
+        (("ring:4", "--k", "0", "--collective", "allgather"), "at least one tree per shard"),
+        (("ring:4", "--k", "2"), "got allreduce; add --collective allgather"),
         (("ring:4", "--collective", "broadcast", "--root", "4"), "a root must be a rank"),
         (("ring:4", "--collective", "gossip"), "unknown collective 'gossip'"),
     ],

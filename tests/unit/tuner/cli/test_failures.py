@@ -16,7 +16,7 @@ def document(capsys, *arguments):
 
 
 def test_every_failure_of_a_gpu_fabric_has_an_optimal_plan(capsys):
-    found = document(capsys, "a100:2", "--executor", "serial")
+    found = document(capsys, "a100:2", "--collective", "allgather", "--executor", "serial")
     assert found["intact"]["algbw"] > 346.6
     assert sum(row["alike"] for row in found["failures"] if row["failure"].startswith("node")) == 16
     assert {row["gap"] for row in found["failures"]} == {"0"}
@@ -38,7 +38,9 @@ def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys):
 
 
 def test_parts_of_links_are_planned_and_priced(capsys):
-    document = chorale(capsys, "failures", "h100:1", "--part", "nvlink", "--part", "1/4", "--json").document
+    document = chorale(
+        capsys, "failures", "h100:1", "--collective", "allgather", "--part", "nvlink", "--part", "1/4", "--json"
+    ).document
     costs = {row["failure"]: row["slowdown"] for row in document["failures"]}
     assert costs["link=0.0-nvswitch:0;part=1/18"] == "18/17"
     assert costs["link=0.0-nvswitch:0;part=1/4"] == "4/3"
@@ -47,7 +49,7 @@ def test_parts_of_links_are_planned_and_priced(capsys):
 def test_the_table_names_the_fabric_as_it_is_first(capsys):
     done = chorale(capsys, "failures", "torus:3x3", "--method", "bfb", "--executor", "serial")
     assert done.code == 0
-    assert "3 different failures, 0 without a plan" in done.stdout
+    assert "27 single failures, none without a plan" in done.stdout
     assert done.stdout.index("none") < done.stdout.index("node=0")
 
 

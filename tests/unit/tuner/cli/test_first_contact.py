@@ -130,7 +130,7 @@ RESULTS = [
 @pytest.fixture
 def made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A schedule and a program."""
-    chorale(capsys, "synth", "bfb", "torus:4x4", "-o", "made.parquet")
+    chorale(capsys, "synth", "bfb", "torus:4x4", "--collective", "allgather", "-o", "made.parquet")
     chorale(capsys, "lower", "made.parquet", "-o", "made.xml")
 
 
@@ -169,10 +169,10 @@ def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.Captu
 
 
 def test_costs_are_told_in_units_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
-    fabric = chorale(capsys, "synth", "a100:2", "--quiet").stdout
+    fabric = chorale(capsys, "synth", "a100:2", "--collective", "allgather", "--quiet").stdout
     assert "2.88 ps/byte (3/1040 per GB/s)" in fabric
     assert "346.7 GB/s (1040/3)" in fabric
-    torus = chorale(capsys, "synth", "torus:4x4", "--quiet").stdout
+    torus = chorale(capsys, "synth", "torus:4x4", "--collective", "allgather", "--quiet").stdout
     assert "0.94 × size / node bandwidth (15/16)" in torus
     assert "4.27 × link rate (64/15)" in torus
 

@@ -54,7 +54,7 @@ def test_both_models_and_latencies(capsys):
 
 def test_a_schedule_file(capsys, tmp_path):
     path = tmp_path / "gather.json"
-    made = chorale(capsys, "synth", "bfb", "ring:5", "-o", path, "--json").document
+    made = chorale(capsys, "synth", "bfb", "ring:5", "--collective", "allgather", "-o", path, "--json").document
     document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
     assert (document["collective"], document["method"]) == ("allgather", "bfb")
     assert document["schedule"]["id"] == made["schedule"]["id"]

@@ -20,7 +20,9 @@ from tests.command import chorale
 
 def test_a_large_torus_is_designed_written_and_verified(capsys, tmp_path):
     output = tmp_path / "torus.parquet"
-    document = chorale(capsys, "synth", "bfb", "torus:66x66", "--json", "-o", output).document
+    document = chorale(
+        capsys, "synth", "bfb", "torus:66x66", "--collective", "allgather", "--json", "-o", output
+    ).document
     schedule = document["schedule"]
     assert (schedule["form"], schedule["kind"], schedule["steps"]) == ("symmetric", "stepped", 66)
     assert schedule["transfers"] % 66**2 == 0
@@ -103,5 +105,5 @@ def test_small_trees_in_symmetric_form_are_lowered(capsys, tmp_path):
 
 def test_small_trees_in_symmetric_form_are_written_as_json(capsys, tmp_path):
     output = tmp_path / "torus.json"
-    assert chorale(capsys, "synth", "forest", "torus:16x32", "-o", output).code == 0
+    assert chorale(capsys, "synth", "forest", "torus:16x32", "--collective", "allgather", "-o", output).code == 0
     assert verify(load_schedule(output)).cost.steps == 24

@@ -68,8 +68,9 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ),
         (
             "search.channels={from: 1, too: 3}",
-            "a campaign file must use known keys only; got unknown key `search.channels.too` (and 1 more); "
-            "did you mean `to`? known here: from, to, step, factor",
+            "a campaign file must use known keys only; got unknown key `search.channels.too`; "
+            "did you mean `to`? known here: from, to, step, factor; "
+            "also a campaign file needs the key `search.channels.to`; got no such key",
         ),
         (
             "search.channels={from: 3, to: 1}",

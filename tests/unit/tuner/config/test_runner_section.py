@@ -65,7 +65,8 @@ def test_what_the_flat_section_took_is_refused_by_name() -> None:
         parse_campaign(TEXT + "runner: {kind: local, alpha_us: 5, hop_us: 1}")
     assert str(caught.value) == (
         "the section `runner` must use keys of its runner only, which is local; got `runner.alpha_us`, a key of "
-        "simulated (and 1 more); known here: kind, timeout_s, needs, at_once, where, fabric, link_mbps, probe"
+        "simulated; known here: kind, timeout_s, needs, at_once, where, fabric, link_mbps, probe; also the section "
+        "`runner` must use keys of its runner only, which is local; got `runner.hop_us`, a key of simulated"
     )
 
 

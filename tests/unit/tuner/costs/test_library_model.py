@@ -111,5 +111,5 @@ def test_the_table_is_written(capsys, tmp_path) -> None:  # type: ignore[no-unty
     rows = table.read_text().splitlines()[1:]
     assert rows[-1].startswith("allreduce,")
     assert ",nvls,simple,0,-1,8,-1,-1" in rows[-1]
-    refused = chorale(capsys, "bound", "h100:1", "--nccl-tuner-csv", table)
+    refused = chorale(capsys, "bound", "h100:1", "--collective", "allgather", "--nccl-tuner-csv", table)
     assert refused.code == 2

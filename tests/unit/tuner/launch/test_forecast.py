@@ -89,7 +89,7 @@ def test_minutes_may_end_it(home: Home) -> None:
     assert (after["trial_seconds"], after["seconds"], after["stopped_by"]) == (10.0, None, "budget.minutes")
     assert (after["phases_s"]["search"], after["unknown"]) == (70.0, [phase for phase in PHASES if phase != "search"])
     assert "final, promotion, reporting come on top and are not known" in lines_of(campaign, after)
-    assert "begin nothing new after 4:00 min by budget.minutes" in lines_of(campaign, after)
+    assert "of search (budget.minutes), then" in lines_of(campaign, after)
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_minutes_are_a_limit_that_is_always_known(home: Home) -> None:
     campaign = small_campaign(budget={"trials": 8, "minutes": 1}, final={"minutes": 0.5})
     estimate = forecast(campaign, load_topology("ring:4"), home)
     assert (estimate["seconds"], estimate["at_most_seconds"]) == (None, 90.0)
-    assert "begin nothing new after 90 s" in lines_of(campaign, estimate)
+    assert "of comparing the best (final.minutes)" in lines_of(campaign, estimate)

@@ -110,7 +110,7 @@ def test_the_torus_has_lowest_trees():
 
 
 def test_no_trees_at_all_are_refused():
-    with pytest.raises(InvalidInput, match="at least one tree"):
+    with pytest.raises(InvalidInput, match="k must be at least 1"):
         made("a100:2", k=0)
 
 

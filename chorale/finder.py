@@ -1,0 +1,79 @@
+"""Networks of a number of nodes and a degree, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from chorale.design import NetworkTopology, topology
+from chorale.inputs import in_words_of_arguments
+from chorale.synth.executor.base import Executor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.query import FinderQuery
+from chorale.tuner.plots.picture import Picture
+from chorale.tuner.reports.finder import find_document, search_bases
+
+_SEEDS = 16
+
+
+@in_words_of_arguments
+def find(
+    nodes: int,
+    degree: int,
+    *,
+    bidirectional: bool = False,
+    bases: str = "all",
+    search: int = _SEEDS,
+    executor: Executor | None = None,
+) -> FoundNetworks:
+    """Return the networks that no other beats in both steps and bandwidth time, by rising steps.
+
+    Args:
+        nodes: Number of nodes.
+        degree: Links out of and into every node.
+        bidirectional: Whether every link must have its reverse.
+        bases: Bases to expand: all, or paper.
+        search: Seeds of the search for Cayley digraphs; 0 for no search.
+        executor: Where to compute; this process unless another is given.
+
+    Raises:
+        InvalidInput: There is no such network.
+
+    >>> [row["spec"] for row in find(8, 3, bidirectional=True, search=0)][:1]
+    ['circulant:8,1,4']
+    """
+    query = FinderQuery(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
+    running = executor or SerialExecutor()
+    searched = search_bases(query, search, running, lambda _: None, None) if bases == "all" else {}
+    found = find_topologies(query, running, extra_bases=searched)
+    return FoundNetworks(find_document(found, None))
+
+
+class FoundNetworks(list[Mapping[str, Any]]):
+    """Rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(document["frontier"])
+        self.document = document
+
+    def topology(self, row: int = 0) -> NetworkTopology:
+        """Return the network of a row."""
+        return topology(self[row]["spec"])
+
+    def plot(self, row: int = 0) -> Picture:
+        """Return a drawing of the network of a row."""
+        return self.topology(row).plot()
+
+    def __repr__(self) -> str:
+        rows = "; ".join(f"{row['spec']}: {row['steps']} steps, {row['bandwidth_factor']}" for row in self)
+        return f"<{self.document['nodes']} nodes of degree {self.document['degree']}: {rows}>"
+
+    def _repr_html_(self) -> str:
+        names = ("spec", "method", "steps", "bandwidth_factor", "diameter")
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(row[name]))}</td>" for name in names) + "</tr>" for row in self
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"

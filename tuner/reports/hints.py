@@ -1,0 +1,123 @@
+"""What to do about an error: a name that is something else than what was wanted, and flags in the words of Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from chorale.runners.api.registry import RUNNERS
+from chorale.synth.collective import COLLECTIVE_ALIASES, STANDARD
+from chorale.synth.errors import ChoraleError, UnknownName
+from chorale.synth.methods.catalog import METHOD_ALIASES, METHODS
+from chorale.synth.names import plain
+from chorale.synth.targets.registry import TARGETS
+from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
+
+_BEST = frozenset({"fastest", "best", "optimal", "optimum", "any", "default", "automatic"})
+_FILE_SUFFIXES = (".json", ".xml", ".graphml", ".txt", ".csv", ".log", ".parquet", ".yaml", ".gz")
+_WANTED: Mapping[str, str] = {
+    "unknown method": "method",
+    "unknown collective": "collective",
+    "unknown topology family": "topology",
+    "unknown topology function": "topology",
+    "unknown runner": "runner",
+    "unknown target": "target",
+    "a family or function must be named": "topology",
+    "a topology spec must begin": "topology",
+    "a schedule file must end": "schedule",
+    "an input file must be readable": "schedule",
+    "takes fewer arguments": "nothing more",
+}
+"""What a rule says -> what it wanted."""
+_FOUND: Mapping[tuple[str, str], str] = {
+    ("collective", ""): "{0} is a collective: write --collective {0}",
+    ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
+    ("target", ""): "{0} is a dialect of programs, for `chorale lower --target {0}`",
+    ("method", "topology"): "{0} is a method: a topology is wanted, such as torus:4x4",
+    ("method", "schedule"): "{0} is a method: `chorale synth {0} SPEC -o schedule.parquet` makes a schedule for here",
+    ("method", ""): "{0} is a method: it stands before the topology, as in `chorale synth {0} torus:4x4`",
+    ("topology", "method"): "{0} is a topology: write it after the method, or alone",
+    ("topology", "schedule"): "{0} is a topology: `chorale synth {0} -o schedule.parquet` makes a schedule for here",
+    ("topology", ""): "{0} is a topology: it is an argument of its own",
+    ("schedule", "topology"): "{0} is a schedule: `chorale verify {0}` says which topology it is for",
+    ("file", "topology"): "write file:{0} if it is JSON, GraphML or a dump of NCCL; `chorale topology import {0} -o "
+    "network.json` reads outputs of nvidia-smi, rocm-smi, ibnetdiscover and others",
+}  # fmt: skip
+"""(what the word is, what was wanted, "" for anything) -> what to do, with {0} for the word."""
+
+
+def explained(error: ChoraleError) -> ChoraleError:
+    """Return `error` with the fix for a word that is something else than what was wanted there, if it is.
+
+    A method may be named where a topology is wanted, a topology where a file is wanted, and so on.
+    """
+    wanted = next((kind for rule, kind in _WANTED.items() if rule in error.rule), None)
+    if wanted is None:
+        return error
+    word = str(error.value).partition(": ")[0]
+    fix = _fix(word, wanted)
+    if fix is not None:
+        error.way_out = fix
+    return error
+
+
+def _fix(word: str, wanted: str) -> str | None:
+    if wanted == "topology" and word in FUNCTIONS:
+        return f"{word} is a function: write {FUNCTIONS[word].syntax}, such as '{FUNCTIONS[word].example}'"
+    if wanted == "topology" and word in FAMILIES:
+        return f"{word} is a family: write {FAMILIES[word].syntax}, such as {FAMILIES[word].example}"
+    if wanted == "method" and word.lower() in _BEST:
+        return "did you mean 'auto'? It takes the best of all methods"
+    found = kind_of(word)
+    if found in (None, wanted):
+        return None
+    text = _FOUND.get((str(found), wanted)) or _FOUND.get((str(found), ""))
+    return None if text is None else text.format(word)
+
+
+def kind_of(word: str) -> str | None:
+    """Return what a word names: a collective, method, topology, schedule, file, runner or target; None if nothing."""
+    if plain(word) in {plain(name) for name in (*STANDARD, *COLLECTIVE_ALIASES)} and word not in METHODS:
+        return "collective"
+    if word in METHODS or plain(word) in METHOD_ALIASES or word.lower() in _BEST:
+        return "method"
+    if word.endswith(".parquet"):
+        return "schedule"
+    if word.startswith("file:") or re.split("[:(]", word, maxsplit=1)[0] in {*FAMILIES, *FUNCTIONS}:
+        return "topology"
+    if word.lower().endswith(_FILE_SUFFIXES) or Path(word).is_file():
+        return "file"
+    return next((kind for kind, names in (("runner", RUNNERS), ("target", TARGETS)) if word in names), None)
+
+
+_CODE = re.compile(r"(`chorale [^`]*`|run: chorale [^;]*)")
+_DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes a schedule.*")
+_FLAG_WITH_VALUE = re.compile(r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )\w+)")
+_FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
+_ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
+
+
+def for_python(error: ChoraleError) -> ChoraleError:
+    """Return `error` in words of arguments: `--link-gbps 400` as `link_gbps=400`; commands stay as they are."""
+    error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
+    if not isinstance(error, UnknownName):
+        error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value
+    return error
+
+
+def _with_arguments(text: str) -> str:
+    text = _DESIGN.sub(r'chorale.synthesize("\2") returns one', text)
+    pieces = _CODE.split(text)
+    for index in range(0, len(pieces), 2):  # those between are commands
+        assigned = _FLAG_WITH_VALUE.sub(lambda match: f"{_argument(match[1])}={_literal(match[2])}", pieces[index])
+        pieces[index] = _FLAG.sub(lambda match: _argument(match[1]), assigned)
+    return "".join(pieces)
+
+
+def _argument(flag: str) -> str:
+    return _ARGUMENTS.get(flag, flag.replace("-", "_"))
+
+
+def _literal(value: str) -> str:
+    return value if value.replace(".", "", 1).isdecimal() or value.isupper() else f'"{value}"'
