@@ -14,9 +14,8 @@ from pathlib import Path
 from PIL import Image
 
 IMAGES = Path(__file__).parents[1] / "images"
-VIEWS = ("design", "bound", "find", "compare", "launch", "campaign", "jobs", "api")
-LIVE_VIEWS = ("fabric-loaded", "fabric-cut", "fabric")
-"""Of a watch of an emulated fabric whose links carry something, one of which is cut; in this order, of one run."""
+VIEWS = ("design", "bound", "campaign", "fabric")
+"""The screenshots that pages show; `fabric` is a watched fabric after a cable was cut."""
 WIDTH, COLOURS = 900, 96
 
 
@@ -38,5 +37,5 @@ def shrink(source: Path, target: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         take(Path(scratch))
-        for view in (*VIEWS, *LIVE_VIEWS):
+        for view in VIEWS:
             shrink(Path(scratch) / f"{view}.png", IMAGES / f"page-{view}.png")
