@@ -12,7 +12,7 @@ root to root.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,13 +30,15 @@ from chorale.synth.bounds.optimum import (
     improving_cuts,
     node_set,
     optima,
+    optimum,
 )
 from chorale.synth.collective import Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.methods.forest.network import forest_network, trees_on_links
+from chorale.synth.methods.forest.network import network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import best_trees, pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.switch_limits import within_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
@@ -58,9 +60,11 @@ def tree_schedule(
     method: str,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
+    carried: NDArray[np.int64] | None = None,
 ) -> Schedule:
     """Return the pipelined allgather, or broadcast, that sends along `trees`.
 
+    carried: trees on each link, where that is less than its bandwidth allows
     split: `forest_network(topology, trees_per_bandwidth, ...)` without its switches; `trees` are trees of
     `split.network`. With k trees per root (weights added up), a shard is cut into k parts, one for each; the trees
     of one root take them in their order. An arc hands out its paths in their order, so that a transfer of
@@ -69,7 +73,7 @@ def tree_schedule(
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
         possible = "allgather or broadcast"
         raise InvalidInput(f"trees spread data: they make {possible}", collective.name.value, f"choose {possible}")
-    carried = trees_on_links(topology, trees_per_bandwidth)
+    carried = trees_on_links(topology, trees_per_bandwidth) if carried is None else carried
     rows = tree_transfers(topology, carried, split, trees)
     k = rows.units
     columns: tuple[NDArray[np.integer], ...]
@@ -94,12 +98,13 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
              start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where no
              other is faster.
     method:  the name that the schedule carries
-    The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
-    a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
+    The certificate is the cut that allows no less. Where a switch with more bandwidth out than in, which cannot copy,
+    stands in the way of trees as fast as that, they are as fast as it lets them. Raises InvalidInput where amounts
+    would leave 64 bits.
     """
     topology, collective, options = task.topology, task.collective, task.options
     warm_start, k = options.warm_start, options.k
-    best, split = _optimum_without_switches(task)
+    best, split, carried = _optimum_without_switches(task)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
     trees = best_trees(task, split.network, _symmetries(topology), first)
     parameters: dict[str, Parameter] = {
@@ -112,26 +117,51 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
     certificate = best.bound.to_json(topology)
     return tree_schedule(
         topology, collective, best.trees_per_bandwidth, split, trees,
-        method=method, parameters=parameters, certificate=certificate,
+        method=method, parameters=parameters, certificate=certificate, carried=carried,
     )  # fmt: skip
 
 
-def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork]:
-    """Return the optimum for k trees per root and its network without switches, for the first k where that succeeds."""
-    topology, collective, options = task.topology, task.collective, task.options
+def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
+    """Return the optimum for k trees per root, its network without switches for the first k where that succeeds, and
+    the trees on each link.
+
+    If it succeeds for none, a switch sends more than it receives: then its links are used less (`within_switches`).
+    """
+    topology, collective = task.topology, task.collective
+    weights = np.zeros(topology.compute_count, dtype=np.int64)
+    weights[slice(None) if collective.root is None else collective.root] = 1
+    found, refusal = _removed(task, topology, np.arange(len(topology.links)), weights)
+    if found is None and topology.switch_count:
+        exact = optimum(topology, collective)
+        found, refusal = _removed(task, *within_switches(topology, weights), weights)
+        if found is not None:
+            bound = replace(found[0], cut=exact.cut, least_time=exact.time_per_shard, is_fewest=False)
+            return bound, *found[1:]
+    if found is None:
+        raise refusal or CheckFailed("some number of trees must be as fast as asked", str(task.options.gap), "raise it")
+    return found
+
+
+def _removed(
+    task: SynthesisTask, network: Topology, kept: NDArray[np.int64], weights: NDArray[np.int64]
+) -> tuple[tuple[Optimum, SplitNetwork, NDArray[np.int64]] | None, InvalidInput | None]:
+    """Return an optimum of `network` without its switches, or why not; `kept` are its links in the topology."""
     refusal: InvalidInput | None = None
     least_k = 1
-    for best in _optima(task):
+    for best in _optima(replace(task, topology=network)):
         if best.k < least_k and best.least_time is not None:
             continue
-        supply = np.zeros(topology.compute_count, dtype=np.int64)
-        supply[slice(None) if collective.root is None else collective.root] = best.k
-        network = forest_network(topology, best.trees_per_bandwidth, supply)
+        carried = np.zeros(len(task.topology.links), dtype=np.int64)
+        carried[kept] = trees_on_links(network, best.trees_per_bandwidth)
         try:
-            return best, remove_switches(network, names=topology.node_ids)
+            split = remove_switches(
+                network_of_links(task.topology, carried, best.k * weights), names=task.topology.node_ids
+            )
         except InvalidInput as error:
             refusal, least_k = refusal or error, 2 * best.k  # rounding down weighs less, also at switches
-    raise refusal or CheckFailed("some number of trees per root must be as fast as asked", str(options.gap), "raise it")
+        else:
+            return (best, split, carried), None
+    return None, refusal
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
@@ -239,26 +269,36 @@ def uneven_forest(
 ) -> Schedule:
     """Return the pipelined schedule of trees that takes the optimum, or at most `gap` longer; not verified.
 
-    The certificate is the cut that allows no less. Raises InvalidInput as `uneven_optimum` does, and where a switch
-    with more bandwidth out than in stands in the way of trees as fast as that.
+    The certificate is the cut that allows no less; switches that send more than they receive may, too, as in `forest`.
+    Raises InvalidInput as `uneven_optimum` does.
     """
     best = uneven_optimum(topology, name, counts, gap)
     if name == CollectiveName.ALLGATHER:
-        return _gather(topology, best, counts, objective, seed)
+        return _gather(topology, best, counts, objective, seed, gap)
     transposed, original_link = transpose_with_links(topology)
     turned = uneven_optimum(transposed, CollectiveName.ALLGATHER, counts, gap)
-    gather = _gather(transposed, turned, counts, objective, seed)
+    gather = _gather(transposed, turned, counts, objective, seed, gap)
     return reverse_allgather(gather, topology, original_link)
 
 
 def _gather(
-    topology: Topology, best: UnevenOptimum, counts: Sequence[int], objective: Objective, seed: int
+    topology: Topology, best: UnevenOptimum, counts: Sequence[int], objective: Objective, seed: int, gap: Fraction
 ) -> Schedule:
-    scale, sizes = best.trees_per_bandwidth, [count * best.trees for count in counts]
-    network = forest_network(topology, scale, np.array(sizes, dtype=np.int64))
-    split = remove_switches(network, names=topology.node_ids)
+    certificate = best.bound.to_json(topology)
+    carried = trees_on_links(topology, best.trees_per_bandwidth)
+    try:
+        sizes = [count * best.trees for count in counts]
+        split = remove_switches(network_of_links(topology, carried, np.array(sizes)), names=topology.node_ids)
+    except InvalidInput:
+        if not topology.switch_count:
+            raise
+        network, kept = within_switches(topology, np.array(counts))
+        best = uneven_optimum(network, CollectiveName.ALLGATHER, counts, gap)
+        sizes, carried = [count * best.trees for count in counts], np.zeros_like(carried)
+        carried[kept] = trees_on_links(network, best.trees_per_bandwidth)
+        split = remove_switches(network_of_links(topology, carried, np.array(sizes)), names=topology.node_ids)
     return tree_schedule(
-        topology, uneven_collective(CollectiveName.ALLGATHERV, sizes), scale, split,
+        topology, uneven_collective(CollectiveName.ALLGATHERV, sizes), best.trees_per_bandwidth, split,
         pack_trees(split.network, objective, seed), method="forest", parameters={"objective": objective, "seed": seed},
-        certificate=best.bound.to_json(topology),
+        certificate=certificate, carried=carried,
     )  # fmt: skip

@@ -54,16 +54,13 @@ def check(topology: Topology, collective: Collective) -> Fraction:
     return time / bound_of_ranks(topology, collective, time).value - 1
 
 
-def check_all(seed: int) -> None:
-    topology = measured(seed)
+def check_all(seed: int, ranks: int | None = None) -> None:
+    """A switch that sends more than it receives, and cannot copy, may keep trees from the bound of cuts."""
+    topology = measured(seed, ranks)
     for collective in (ALLGATHER, REDUCE_SCATTER, *ROOTED):
-        try:
-            gap = check(topology, collective)
-        except InvalidInput:  # of a switch with more out than in, at the exact optimum too
-            with pytest.raises(InvalidInput, match="a switch that cannot copy data"):
-                synthesize("forest", topology, collective, Options(gap=Fraction(0)), SerialExecutor())
-            continue
-        assert 0 <= gap <= DEFAULT_GAP, (seed, collective)
+        gap = check(topology, collective)
+        assert gap >= 0
+        assert gap <= DEFAULT_GAP or (topology.switch_count and not topology.is_eulerian), (seed, collective)
     if seed % 10 == 0:
         check(topology, ALLREDUCE)  # two phases and pairs of trees may both be above what is proven
 
@@ -77,14 +74,24 @@ def test_few_trees_are_within_half_a_percent_of_the_exact_bound(first: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 10_000, 500))
 def test_ten_thousand_networks(first: int) -> None:
+    """Of 2 to 12 ranks, and one in forty of up to 64."""
     for seed in range(first, first + 500):
-        check_all(seed)
+        check_all(seed, random.Random(seed).randint(13, 64) if seed % 40 == 39 else 2 + seed % 11)
 
 
 def test_large_networks_take_a_few_dozen_trees() -> None:
     topology = measured(3, ranks=512, decimals=8)
     verified = synthesize("forest", topology, ALLGATHER, None, SerialExecutor())
     assert verified.schedule.trees_per_root <= 64
+
+
+@pytest.mark.parametrize("seed", [145, 166, 169])
+def test_a_switch_that_sends_more_than_it_receives_sends_less(seed: int) -> None:
+    """Trees as fast as the cuts do not exist: before, there was no schedule at all."""
+    check_all(seed)
+    topology = measured(seed)
+    for name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
+        assert verify(uneven_forest(topology, name, [1 + rank % 3 for rank in range(topology.compute_count)]))
 
 
 def test_the_gap_is_what_is_asked_for() -> None:

@@ -52,12 +52,9 @@ def test_schedules_take_what_the_narrowest_cut_needs(topology, data):
         best = uneven_optimum(topology, name, sizes)
         assert best.bound.value == least_by_cuts(topology, sizes, outward)
         assert check_certificate(topology, best.collective, best.bound.to_json(topology)) == best.bound.value
-        try:
-            schedule = uneven_forest(topology, name, sizes)
-        except InvalidInput:
-            assert topology.switch_count  # one with more bandwidth out than in
-            continue
-        assert verify(schedule).cost.time_per_byte == best.bound.value
+        time = verify(uneven_forest(topology, name, sizes)).cost.time_per_byte
+        assert time >= best.bound.value
+        assert time == best.bound.value or (topology.switch_count and not topology.is_eulerian)  # it cannot copy
 
 
 @pytest.mark.parametrize("spec", ["ring:4", "a100:2", "mesh:2x3"])
