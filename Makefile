@@ -7,8 +7,8 @@ NEEDS_PYTHON = @test -n '$(PYTHON)' || { echo 'Python 3.11, 3.12 or 3.13 with th
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-KERNELS := synth/kernels/native/kernels.so
-KERNEL_SOURCES := $(shell grep -rl --include=*.py kernels.compiled synth) $(wildcard synth/kernels/*.py synth/kernels/translation/*.py synth/kernels/native/*.hpp)
+KERNELS := $(VENV)/.kernels
+KERNEL_SOURCES := setup.py $(wildcard synth/kernels/cpp/*)
 
 # Without bytecode on disk every process would compile the package anew, and every worker of tests its tests.
 export PYTHONDONTWRITEBYTECODE :=
@@ -38,9 +38,10 @@ $(INSTALLED): pyproject.toml constraints.txt hashes.txt
 	$(BIN)/python -c 'import numpy, pydantic, rich.table, typer'
 	touch $(INSTALLED)
 
-# Without a compiler there is a warning, and kernels run as Python.
+# The installation built them once; this does it again after a change.
 $(KERNELS): $(KERNEL_SOURCES) | $(INSTALLED)
-	$(BIN)/python -m chorale.runners.engine.kernels
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $(KERNELS)
 
 quickstart: setup
 	$(BIN)/chorale tune examples/quickstart.yaml
@@ -83,9 +84,13 @@ test-slow: setup
 properties: setup
 	CHORALE_EXAMPLES=800 $(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile tests/unit
 
-# The engine under sanitizers: random programs of eight ranks, and words that are no programs.
+# The engine under sanitizers: random programs of eight ranks, and words that are no programs. Then the kernels with checked
+# indices; the extension is built anew for that, and back again.
 sanitizers: setup
 	$(BIN)/python -m pytest tests/native
+	CXXFLAGS=-DCHORALE_CHECK_BOUNDS $(BIN)/python setup.py --quiet build_ext --force --inplace
+	$(BIN)/python -m pytest -m 'not slow' -n logical --maxprocesses 4 --dist loadfile tests/unit/synth
+	$(BIN)/python setup.py --quiet build_ext --force --inplace
 
 # Random collectives of jobs in torch against gloo, and jobs of which a rank is killed.
 random-collectives: setup

@@ -1,44 +1,83 @@
-"""What pyproject.toml cannot say: machine code in the wheel, for any Python, and manual pages."""
+"""What pyproject.toml cannot say: the native kernels, what else is compiled, and manual pages."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from sysconfig import get_path
 
-from setuptools import Distribution, setup  # before distutils, which it provides
-from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools import Extension, setup  # before distutils, which it provides
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py  # isort: split
 
 from distutils.command.install_data import install_data
+from distutils.errors import CompileError
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))
 
-LIBRARY = "chorale/synth/kernels/native/kernels.so"
+KERNELS = "chorale/synth/kernels/cpp"
+ABI3 = sys.version_info >= (3, 12)
+"""Whether one build does for all later versions of Python: nanobind needs the stable ABI of 3.12."""
 SHIPPED_CODE = "chorale/runners/engine/shipped"
 SHARED = "build/shared"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
-class BuildWithKernels(build_py):
-    """Builds the library of kernels beside its sources, where an editable install looks, and into the wheel, which also
-    gets what the local runner executes: without it the first run would wait for a compiler, or lack one."""
+def kernels() -> Extension:
+    files = sorted((ROOT / KERNELS).iterdir())
+    sources = [f"{KERNELS}/{file.name}" for file in files if file.suffix == ".cpp"]
+    headers = [f"{KERNELS}/{file.name}" for file in files if file.suffix == ".hpp"]
+    return Extension("chorale.synth.kernels.native", sources, depends=headers, py_limited_api=ABI3)
+
+
+class BuildKernels(build_ext):
+    """Builds the kernels with the compiler that also builds the engine, on all cores; CXXFLAGS adds flags."""
+
+    def build_extension(self, ext: Extension) -> None:
+        import nanobind  # noqa: PLC0415 - only who builds needs it
+
+        from chorale.runners.engine.build import NativeTarget, compile_native  # noqa: PLC0415 - from the folder above
+        from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
+
+        binding = Path(nanobind.source_dir())
+        includes = (Path(nanobind.include_dir()), binding.parent / "ext/robin_map/include", Path(get_path("include")))
+        # Numbers wrap, and what is added up is rounded in the order of the text, whatever the processor has to offer.
+        flags = ["-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
+        flags += [
+            "-DNDEBUG",
+            *(["-DPy_LIMITED_API=0x030C0000"] if ABI3 else []),
+            *os.environ.get("CXXFLAGS", "").split(),
+        ]
+        flags += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+        path = Path(self.get_ext_fullpath(ext.name)).absolute()
+        files = [*(ROOT / file for file in (*ext.sources, *ext.depends)), Path(__file__)]
+        if path.exists() and not self.force and path.stat().st_mtime > max(file.stat().st_mtime for file in files):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sources = (*(ROOT / source for source in ext.sources), binding / "nb_combined.cpp")
+        try:
+            compile_native(NativeTarget(path.name, sources, tuple(flags), includes), path)
+        except Unavailable as error:
+            raise CompileError(f"Chorale's kernels were not built: {error}") from error
+
+
+class BuildWithCode(build_py):
+    """Builds what the local runner executes into the wheel: the first run would wait for a compiler, or lack one."""
 
     def run(self) -> None:
-        from chorale.runners.engine.kernels import build_or_warn  # noqa: PLC0415 - needs NumPy, which other commands do not
-
         super().run()
-        target = ROOT if self.editable_mode else Path(self.build_lib)
-        if "sdist" not in sys.argv:
-            build_or_warn((target / LIBRARY).absolute())
         if not self.editable_mode and "sdist" not in sys.argv:
-            _ship_native_code(target / SHIPPED_CODE)
+            _ship_native_code(Path(self.build_lib) / SHIPPED_CODE)
         if not self.editable_mode:
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / "examples", target / "chorale/examples", ignore=ignored, dirs_exist_ok=True)
+            shutil.copytree(
+                ROOT / "examples", Path(self.build_lib) / "chorale/examples", ignore=ignored, dirs_exist_ok=True
+            )
 
 
 def _ship_native_code(folder: Path) -> None:
@@ -58,20 +97,6 @@ def _ship_native_code(folder: Path) -> None:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(built, path)
-
-
-class NativeDistribution(Distribution):
-    """What belongs to one platform."""
-
-    def has_ext_modules(self) -> bool:
-        return True
-
-
-class PlatformWheel(bdist_wheel):
-    """The library knows a platform, and no Python."""
-
-    def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
 
 
 def _compiler_needed() -> list[str]:
@@ -97,8 +122,9 @@ class InstallManual(install_data):
 
 
 setup(
-    distclass=NativeDistribution,
-    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel, "install_data": InstallManual},
+    ext_modules=[kernels()],
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildWithCode, "install_data": InstallManual},
+    options={"bdist_wheel": {"py_limited_api": "cp312"}} if ABI3 else {},
     setup_requires=_compiler_needed(),
     data_files=[("share/man/man1", [])],  # written by `install_data`
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels import native
 
 Column = NDArray[np.int64]
 MAX_KEY_BITS = 62
@@ -32,29 +32,4 @@ def sorted_order(columns: Sequence[NDArray[Any]]) -> Column:
         key <<= width
         key += column
         key -= low
-    return _order_of_keys(key, bits)
-
-
-@compiled
-def _order_of_keys(key: Column, bits: int) -> Column:
-    """Return the order of keys from 0 to 2^bits - 1, digit by digit, the last digit first."""
-    total = len(key)
-    order, other = np.arange(total), np.empty(total, dtype=np.int64)
-    digit_bits = 16 if total > 65536 else 8
-    mask = (1 << digit_bits) - 1
-    shift = 0
-    while shift < bits:
-        first = np.zeros(mask + 2, dtype=np.int64)
-        for index in range(total):
-            first[((key[index] >> shift) & mask) + 1] += 1
-        if first.max() < total:  # else all digits are equal
-            for digit in range(mask + 1):
-                first[digit + 1] += first[digit]
-            for index in range(total):
-                row = order[index]
-                digit = (key[row] >> shift) & mask
-                other[first[digit]] = row
-                first[digit] += 1
-            order, other = other, order
-        shift += digit_bits
-    return order
+    return native.order_of_keys(key, bits)

@@ -28,10 +28,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
+from chorale.synth.bounds.residual_graph import (
+    LARGEST_AMOUNT,
+    Flags,
+    Integers,
+    ResidualGraph,
+    amounts_on,
+    residual_graph,
+)
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology, transpose
 
@@ -121,7 +128,7 @@ class CutSearch:
         is_sink = np.zeros(self.topology.node_count, dtype=np.bool_)
         is_sink[: self.topology.compute_count] = True if sinks is None else sinks
         cuts = np.zeros((1, self.topology.node_count), dtype=np.bool_)
-        found = violated_cuts(self.graph, capacity, self.weights * k, is_sink, self.settled, cuts)
+        found = native.violated_cuts(self.graph, capacity, self.weights * k, is_sink, self.settled, cuts)
         return np.flatnonzero(cuts[0]) if found else None
 
     def outside_weight(self, cut: Nodes) -> int:

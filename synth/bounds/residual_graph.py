@@ -1,4 +1,4 @@
-"""A digraph for flow kernels: every arc beside its reverse, so that flow can be pushed back."""
+"""A digraph for flows: every arc beside its reverse, so that flow can be pushed back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.distinct import distinct
 
+Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
@@ -42,47 +43,14 @@ class ResidualGraph(NamedTuple):
 def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
     """Return (graph, half-arc of each given arc) for arcs from `src[i]` to `dst[i]`; parallel arcs share a half-arc.
 
-    Self-loops are not allowed: no flow needs them. O(arcs + nodes).
+    Self-loops are not allowed: no flow needs them. O(arcs * log(arcs)).
     """
-    heads = np.concatenate([dst, src]).astype(np.int32)
-    tails = np.concatenate([src, dst]).astype(np.int32)
-    by_head = _stably_sorted(heads, _stably_sorted(tails, np.arange(len(heads)), nodes), nodes)
-    offsets, row_tails, half_of = _rows(heads, tails, by_head, nodes)
-    forward, backward = half_of[: len(src)], half_of[len(src) :]
-    mates = np.empty(len(row_tails), dtype=np.int64)
-    mates[forward], mates[backward] = backward, forward
-    return ResidualGraph(offsets, row_tails, mates), forward
-
-
-@compiled
-def _stably_sorted(keys: Ranks, entries: Integers, count: int) -> Integers:
-    """Return `entries` sorted by `keys[entry]`, which are 0 to `count - 1`; equal keys keep their order."""
-    starts = np.zeros(count + 1, dtype=np.int64)
-    for key in keys:
-        starts[key + 1] += 1
-    starts = np.cumsum(starts)
-    result = np.empty_like(entries)
-    for entry in entries:
-        key = keys[entry]
-        result[starts[key]] = entry
-        starts[key] += 1
-    return result
-
-
-@compiled
-def _rows(heads: Ranks, tails: Ranks, ordered: Integers, nodes: int) -> tuple[Integers, Ranks, Integers]:
-    """Return (offsets, tails per half-arc, half-arc of each entry) for entries ordered by head, then by tail."""
-    offsets = np.zeros(nodes + 1, dtype=np.int64)
-    row_tails, half_of = np.empty(len(ordered), dtype=np.int32), np.empty(len(ordered), dtype=np.int64)
-    rows, head, tail = 0, -1, -1
-    for entry in ordered:
-        if heads[entry] != head or tails[entry] != tail:
-            head, tail = heads[entry], tails[entry]
-            row_tails[rows] = tail
-            offsets[head + 1] += 1
-            rows += 1
-        half_of[entry] = rows - 1
-    return np.cumsum(offsets), row_tails[:rows].copy(), half_of
+    into, out_of = (np.multiply(head, nodes, dtype=np.int64) + tail for head, tail in ((dst, src), (src, dst)))
+    keys = distinct(np.concatenate([into, out_of]))
+    heads, tails = np.divmod(keys, nodes)
+    offsets = np.searchsorted(heads, np.arange(nodes + 1)).astype(np.int64)
+    mates = np.searchsorted(keys, tails * nodes + heads)
+    return ResidualGraph(offsets, tails.astype(np.int32), mates), np.searchsorted(keys, into)
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.certificate import proven_time
-from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.optimum import CutSearch, improving_cuts
-from chorale.synth.bounds.residual_graph import Integers, amounts_on, residual_graph
+from chorale.synth.bounds.residual_graph import Flags, Integers, amounts_on, residual_graph
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
+from chorale.synth.kernels import native
 from chorale.synth.linear_program import GrowingProgram
 from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 from chorale.synth.topology.links import Link, Links
@@ -197,7 +197,7 @@ class PairProgram:
         supply[: self.ranks] = np.floor(roots * unit * (1 - _SLACK))
         sinks, settled = np.arange(self.nodes) < self.ranks, np.zeros(self.nodes, dtype=np.bool_)
         cuts = np.zeros((self.ranks + 1, self.nodes), dtype=np.bool_)
-        return list(cuts[: violated_cuts(graph, capacity, supply, sinks, settled, cuts)])
+        return list(cuts[: native.violated_cuts(graph, capacity, supply, sinks, settled, cuts)])
 
     def _capacity(self) -> SparseMatrix:
         arcs = np.arange(len(self.src))

@@ -21,9 +21,9 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import traits_of
 from chorale.synth.finder.bfb_score import MAX_DEGREE, bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, frontier, least_steps
-from chorale.synth.finder.cayley_trials import LOAD_UNIT, NO_LOAD, best_generators
 from chorale.synth.finder.constructions import divisors
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology
 
@@ -124,14 +124,20 @@ def search_cayley_graphs(
     return tuple(group[0] for group in frontier(candidates_of_all))
 
 
+LOAD_UNIT = 840
+"""Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
+
+NO_LOAD = np.iinfo(np.int64).max
+
+
 def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:
     search, seed = task
     groups = _groups(search.nodes)
     group = groups[seed % len(groups)]
     most_steps = least_steps(search.nodes, search.degree, search.bidirectional) + _EXTRA_STEPS
-    # A table that comes from another process may be read-only; this one is made here and remembered.
     table = multiplication_table(group)
-    loads, generators = best_generators(table, search.degree, search.bidirectional, most_steps, search.trials, seed)
+    kind = (search.degree, search.bidirectional, most_steps)
+    loads, generators = native.best_generators(table, *kind, search.trials, seed)
     return [
         _candidate(search, group, sorted(map(int, generators[steps])), steps, int(loads[steps]))
         for steps in np.flatnonzero(loads != NO_LOAD).tolist()

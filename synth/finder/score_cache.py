@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, TooLargeToScore, bfb_score
-from chorale.synth.finder.kautz_kernels import kautz_loads
 from chorale.synth.finder.views.expansion_tree import expansion_of
 from chorale.synth.finder.views.view_scores import NotFromPartsError, loads_from_parts
+from chorale.synth.kernels import native
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 
@@ -27,7 +27,7 @@ def kautz_score(degree: int, nodes: int) -> BfbScore:
     """
     if degree > MAX_DEGREE:
         return bfb_score(parse_topology(f"genkautz:{degree},{nodes}"))
-    top, bottom = kautz_loads(degree, nodes, math.gcd(degree, nodes))
+    top, bottom = native.kautz_loads(degree, nodes, math.gcd(degree, nodes))
     loads = [Fraction(int(p), int(q)) for p, q in zip(top, bottom, strict=True)]
     return BfbScore(len(loads), Fraction(degree, nodes) * sum(loads))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import inlined
-
 STEP = np.uint64(0x9E3779B97F4A7C15)
 """What the generator adds to its state; odd, so multiples of it are different."""
 
@@ -14,15 +12,9 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
-@inlined
-def mix(value: np.uint64) -> np.uint64:
-    """Return the number for one uint64."""
-    value = (value ^ (value >> np.uint64(30))) * FIRST
-    value = (value ^ (value >> np.uint64(27))) * SECOND
-    return value ^ (value >> np.uint64(31))
-
-
 def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
     """Return a number for each, different for different ones."""
-    mixed: NDArray[np.uint64] = mix(numbers.astype(np.uint64))  # type: ignore[arg-type, assignment]
-    return mixed
+    values = numbers.astype(np.uint64)
+    values = (values ^ (values >> np.uint64(30))) * FIRST
+    values = (values ^ (values >> np.uint64(27))) * SECOND
+    return values ^ (values >> np.uint64(31))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.lowering.fragment_kernels import Messages, is_exchange, marks_for, step_fragments
+from chorale.synth.kernels import native
+from chorale.synth.lowering.fragment_kernels import Messages, StepFragments, marks_for
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.placement import Codes, Placement, step_slices
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
@@ -79,9 +80,9 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     rows, cells = Messages(*(getattr(messages, name) for name in Messages._fields)), placement.cells
     marks = marks_for(placement.shape.ranks, cells)
-    exchanged = is_exchange(rows, cells, marks)
+    exchanged = native.is_exchange(rows, cells, marks)
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
-    made = step_fragments(rows, cells, marks, longest, limits.across)
+    made = StepFragments(*native.step_fragments(rows, cells, marks, longest, limits.across))
     columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
     step, sender, receiver, channel, reduces = (column[made.row] for column in columns)
     turn = np.zeros(len(made.row), dtype=np.int32)

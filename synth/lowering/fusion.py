@@ -11,8 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.lowering.dependences import dependences
+from chorale.synth.kernels import native
 from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
@@ -66,7 +65,7 @@ def fuse_ops(
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
     remaining = UnscheduledOps(*(getattr(replace(unfused, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
-    needless = ~is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
+    needless = ~native.is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
     remaining = replace(
         remaining, op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
     )
@@ -75,7 +74,7 @@ def fuse_ops(
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
     """Return the receives and sends that could be one instruction each, by the order of the receives."""
-    offsets, earlier = dependences(src, dst, unfused.count, cells)
+    offsets, earlier = native.dependences(src, dst, unfused.count, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
     fits = (unfused.role[receives] == Role.RECEIVE) & (unfused.channel[receives] == unfused.channel[sends])
@@ -109,21 +108,6 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
             found.append((receive, send))
             last = number
     return found
-
-
-@compiled
-def is_needed(src: Column, dst: Column, count: Column, needed_cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether anything that each instruction writes is read later or kept."""
-    needed = needed_cells.copy()
-    result = np.zeros(len(src), dtype=np.bool_)
-    for index in range(len(src) - 1, -1, -1):
-        if dst[index] >= 0:
-            cells = needed[dst[index] : dst[index] + count[index]]
-            result[index] = cells.any()
-            cells[:] = False
-        if src[index] >= 0:
-            needed[src[index] : src[index] + count[index]] = True
-    return result
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:

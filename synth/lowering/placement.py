@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.fragment_kernels import NOWHERE, OFFSET_MASK, SHIFT, Cells, moments
+from chorale.synth.kernels import native
+from chorale.synth.lowering.fragment_kernels import NOWHERE, OFFSET_MASK, SHIFT, Cells
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
@@ -130,7 +131,7 @@ def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, 
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     columns = (rank, messages.step, messages.first, messages.end)
     ends, step, first, end = (np.ascontiguousarray(column if latest else column[::-1]) for column in columns)
-    moments(ends, step, first, end, steps)
+    native.moments(ends, step, first, end, steps)
     return steps
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from chorale.synth.kernels import native
 from chorale.synth.lowering.fusion import Joins, fuse_ops
 from chorale.synth.lowering.placement import Placement
-from chorale.synth.lowering.rank_kernels import MemoryBases, OpColumns, columns_of_ops
+from chorale.synth.lowering.rank_kernels import MemoryBases, OpColumns
 from chorale.synth.lowering.thread_blocks import BlockAssignment, assign_blocks
 from chorale.synth.lowering.unscheduled_ops import UnscheduledOps, operand_cells, with_dense_scratch
 from chorale.synth.programs.memory import Layout
@@ -22,7 +23,7 @@ def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layo
     others. `ops` are in a valid sequential order."""
     memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
     record = OpColumns(*(getattr(ops, item.name) for item in fields(UnscheduledOps)))
-    first, rows, *waits = columns_of_ops(record, blocks.of_op, len(blocks.channel), memory)
+    first, rows, *waits = native.columns_of_ops(record, blocks.of_op, len(blocks.channel), memory)
     columns = [blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits]
     return RankColumns(*columns)
 

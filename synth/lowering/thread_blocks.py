@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from chorale.synth.kernels import native
 from chorale.synth.lowering.fusion import Joins
-from chorale.synth.lowering.rank_kernels import NO_PEER, directions_of
+from chorale.synth.lowering.rank_kernels import NO_PEER, Directions
 from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
 
@@ -37,7 +38,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
     block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
     O(instructions * log(directions) + directions^2).
     """
-    directions = directions_of(ops.channel, ops.role, ops.peer, ops.count)
+    directions = Directions(*native.directions_of(ops.channel, ops.role, ops.peer, ops.count))
     channel, role, peer = directions.channel, directions.role, directions.peer
     send, recv = np.where(role == Role.SEND, peer, NO_PEER), np.where(role == Role.RECEIVE, peer, NO_PEER)
     if not joins and len(peer) <= max_blocks:

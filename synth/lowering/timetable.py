@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chorale.synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
+from chorale.synth.kernels import native
+from chorale.synth.lowering.timetable_kernel import Moves, Visits
 from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
 from chorale.synth.topology.topology import Topology
@@ -55,15 +56,15 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     routes = schedule.routes
     weight = _weights(schedule.topology)
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
-    tail = remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
+    tail = native.remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
     row_at = np.argsort(-tail, kind="stable")
     if isinstance(schedule, ProcessSchedule):
         # Sums that go up must not hold results back: what comes first in the vector goes first.
         row_at = row_at[np.argsort(transfers.lo[row_at], kind="stable")]
     rank = np.empty_like(row_at)
     rank[row_at] = np.arange(len(row_at))
-    start, before = start_times(moves, visits, row_at, rank)
-    step = time_stretches(start, before, row_at[np.argsort(start[row_at], kind="stable")])
+    start, before = native.start_times(moves, visits, row_at, rank)
+    step = native.time_stretches(start, before, row_at[np.argsort(start[row_at], kind="stable")])
     return Timetable(start, step, *_totals(moves, start))
 
 

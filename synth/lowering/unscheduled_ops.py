@@ -11,6 +11,7 @@ from enum import IntEnum
 import numpy as np
 
 from chorale.synth.distinct import distinct
+from chorale.synth.kernels import native
 from chorale.synth.lowering.fragment_kernels import SHIFT
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
 from chorale.synth.lowering.placement import Placement
@@ -21,7 +22,7 @@ from chorale.synth.lowering.rank_kernels import (
     RECEIVE_ROLE,
     SEND_ROLE,
     FragmentColumns,
-    ordered_ops,
+    OpColumns,
 )
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.ordering import sorted_order
@@ -82,7 +83,7 @@ class OpGenerator:
         )
         source, target = self._placement.misplaced(rank)
         first, count = contiguous_runs((source, target), self._longest)
-        columns = ordered_ops(self._columns, sent, received, self._sends_first, len(first))
+        columns = OpColumns(*native.ordered_ops(self._columns, sent, received, self._sends_first, len(first)))
         if len(first):
             # The copies of what is not in its place at the end.
             places = source[first], target[first], count

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.kernels import native
 from chorale.synth.programs.flat_program import (
     BASE,
     COUNT,
@@ -39,7 +40,6 @@ from chorale.synth.programs.interpreter import (
     SPARE_CELLS,
     ExecutionState,
     RunConditions,
-    execute,
 )
 from chorale.synth.programs.limits import MOST_CHUNKS, MessageBuffer
 from chorale.synth.programs.memory import BufferShape, cell_name, layout_of
@@ -150,7 +150,7 @@ class ExecutionRuns:
             alone[:, BASE] = 0
             code = code._replace(blocks=alone)
         state = self._initial_state(message_chunks, clocks)
-        execute(code, state, conditions, flat.first_cell[-1])
+        native.execute(code, state, conditions, flat.first_cell[-1])
         return state
 
     def _result(self, state: ExecutionState) -> list[ProgramViolation]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.kernels.types import Matrix
+from chorale.synth.kernels import native
 from chorale.synth.schedule.traffic import Traffic, TrafficStep
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
@@ -146,7 +145,7 @@ def _loads(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> L
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(distances.kinds)), dtype=np.int64)
     loads = np.zeros(len(links), dtype=np.int64)
-    _largest_loads(
+    native.largest_loads(
         step.route,
         step.amount,
         routes.offsets,
@@ -188,25 +187,3 @@ def _undominated(loads: list[LinkLoad]) -> LinkLoads:
         if not any(other.hops >= load.hops and other.latency_s >= load.latency_s for other in undominated):
             undominated.append(load)
     return frozenset(undominated)
-
-
-@compiled
-def _largest_loads(
-    route: NDArray[np.int32],
-    amount: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    link_ids: NDArray[np.int32],
-    link_class: NDArray[np.int32],
-    kind_of_route: NDArray[np.int64],
-    loads: NDArray[np.int64],
-    worst: Matrix[np.int64],
-) -> None:
-    """Add up the loads of links, then store the largest that a message meets for each (bandwidth class, kind)."""
-    for index in range(len(route)):
-        for position in range(offsets[route[index]], offsets[route[index] + 1]):
-            loads[link_ids[position]] += amount[index]
-    for index in range(len(route)):
-        kind = kind_of_route[route[index]]
-        for position in range(offsets[route[index]], offsets[route[index] + 1]):
-            link = link_ids[position]
-            worst[link_class[link], kind] = max(worst[link_class[link], kind], loads[link])

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.heap import EventHeap
+from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.flow_kernel import FlowDependencies, FlowMessages, FlowRun, Timeline, advance
-from chorale.synth.simulation.max_min_fairness import FairShares, MessagePaths, Scratch
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 
@@ -176,34 +174,30 @@ def simulate_flows(
     (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`
     links of routes.
     """
-    paths, conditions, count = _paths(graph, topology, model, max_route_links), _conditions(graph), graph.messages
-    latency_s, alpha_s = _latencies(graph, topology, model), np.array([float(model.alpha_s)])
-    run = FlowRun(
-        FlowMessages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
-        paths,
-        conditions,
-        FairShares.of(len(topology.links), count, int(paths.hops.sum())),
-        Scratch.of(len(topology.links), count),
-        EventHeap.of(count),
-        _initial_timeline(graph, conditions),
+    first, hops, capacity = _paths(graph, topology, model, max_route_links)
+    amount, latency_s = np.asarray(graph.amount * bytes_per_amount, np.float64), _latencies(graph, topology, model)
+    simulation = native.FlowSimulation(
+        amount, latency_s, float(model.alpha_s), graph.routes.link_ids, first, hops, capacity, *_conditions(graph)
     )
-    while advance(run, moments_at_once):
+    while simulation.advance(moments_at_once):
         if progress is not None:
-            progress(int(run.timeline.arrived[0]), count)
-    return FlowTimes(run.timeline.opened_at_s, run.timeline.arrived_at_s - latency_s, run.timeline.arrived_at_s)
+            progress(simulation.arrived, graph.messages)
+    return FlowTimes(simulation.opened_at_s, simulation.arrived_at_s - latency_s, simulation.arrived_at_s)
 
 
-def _paths(graph: MessageGraph, topology: Topology, model: NetworkModel, max_route_links: int) -> MessagePaths:
-    routes = graph.routes
-    first = routes.offsets[graph.route]
-    hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
-    ends = np.cumsum(hops, dtype=np.int64)
-    if len(ends) and ends[-1] > max_route_links:
+def _paths(
+    graph: MessageGraph, topology: Topology, model: NetworkModel, max_route_links: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Return where the links of each message begin in those of routes, how many it has, and the capacity of links."""
+    first = graph.routes.offsets[graph.route]
+    hops = (graph.routes.offsets[graph.route + 1] - first).astype(np.int32)
+    total = int(hops.sum())
+    if total > max_route_links:
         rule = f"a flow-level simulation takes messages over at most {max_route_links} links together"
-        raise InvalidInput(rule, int(ends[-1]), "use the congestion model (--model step) or a smaller topology")
+        raise InvalidInput(rule, total, "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
     capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])
-    return MessagePaths(routes.link_ids, first, hops, ends - hops, capacities[topology.links.bandwidth_class])
+    return first, hops, capacities[topology.links.bandwidth_class]
 
 
 def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> Times:
@@ -222,23 +216,11 @@ def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> 
     return of_message if graph.delay_s is None else of_message + graph.delay_s
 
 
-def _conditions(graph: MessageGraph) -> FlowDependencies:
+def _conditions(graph: MessageGraph) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Return where what waits for each event begins, what that is, and for how many events each gate waits."""
     order = np.argsort(graph.cause, kind="stable")
     events = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)
     effect = graph.effect.astype(np.int32)
     needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
-    return FlowDependencies(offsets, effect[order], needs)
-
-
-def _initial_timeline(graph: MessageGraph, conditions: FlowDependencies) -> Timeline:
-    """Return the state at the start: gates that need nothing are open."""
-    opened_s = np.full(graph.gates, np.nan)
-    first = np.flatnonzero(conditions.needs == 0)
-    opened_s[first] = 0.0
-    events = np.empty(graph.gates + 2 * graph.messages, dtype=np.int32)
-    events[: len(first)] = first
-    return Timeline(
-        np.zeros(graph.messages, np.int8), opened_s, np.full(graph.messages, np.nan), np.zeros(1),
-        np.zeros(1, np.int64), events, np.array([len(first)]), np.empty(graph.messages, np.int32),
-    )  # fmt: skip
+    return offsets, effect[order], needs

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology
@@ -68,7 +68,7 @@ def _is_balanced(topology: Topology) -> bool:
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
     """Return the first node to which no `arcs` lead from node 0, -1 if there is none. O(nodes + links)."""
     hops = np.full((1, topology.node_count), np.uint32(2**32 - 1))
-    search_from(*arcs, np.zeros(1, dtype=np.int64), 2**32 - 1, hops)
+    native.search_from(*arcs, np.zeros(1, dtype=np.int64), 2**32 - 1, hops)
     missing = np.flatnonzero(hops[0] == 2**32 - 1)
     return int(missing[0]) if len(missing) else -1
 
@@ -95,7 +95,7 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)
-    search_from(*arcs, np.asarray(starts, dtype=np.int64), int(unreached), distances)
+    native.search_from(*arcs, np.asarray(starts, dtype=np.int64), int(unreached), distances)
     if np.any(distances == unreached):
         require_strongly_connected(topology)
     return distances
@@ -147,31 +147,5 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
     """
     nodes = len(offsets) - 1
     hops = np.full((nodes, nodes), np.uint16(UNREACHED), dtype=np.uint16)
-    search_from(offsets, neighbours, np.arange(nodes), UNREACHED, hops)
+    native.search_from(offsets, neighbours, np.arange(nodes), UNREACHED, hops)
     return hops
-
-
-@compiled
-def search_from(
-    offsets: NDArray[np.int64],
-    neighbours: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    unreached: int,
-    distances: Matrix[np.uint16] | Matrix[np.uint32],
-) -> None:
-    """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
-    queue = np.empty(distances.shape[1], dtype=np.int32)
-    for row in range(len(starts)):
-        queue[0] = starts[row]
-        distances[row, starts[row]] = 0
-        head, tail = 0, 1
-        while head < tail:
-            node = queue[head]
-            head += 1
-            hops = distances[row, node] + 1
-            for position in range(offsets[node], offsets[node + 1]):
-                neighbour = neighbours[position]
-                if distances[row, neighbour] == unreached:
-                    distances[row, neighbour] = hops
-                    queue[tail] = neighbour
-                    tail += 1

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.distinct import distinct
 from chorale.synth.identity import content_id
+from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.topology.automorphism import (
     automorphisms_are_transitive,
@@ -25,13 +26,7 @@ from chorale.synth.topology.automorphism import (
     link_kinds,
     orbits,
 )
-from chorale.synth.topology.partition_kernels import (
-    MarkedLinks,
-    OrderedCells,
-    refine_cells,
-    set_apart,
-    smallest_shared_cell,
-)
+from chorale.synth.topology.partition_kernels import MarkedLinks, OrderedCells
 from chorale.synth.topology.topology import Topology
 
 MIN_SEARCHED_RANKS = 1024
@@ -220,13 +215,13 @@ class _Search:
         target_links = links if target is source else _marked_links(target)
         turns: list[_Turn] = []
         while len(turns) * source.node_count < _MAX_CELLS_STORED:
-            shared = smallest_shared_cell(cells)
+            shared = cells.smallest_shared()
             if first is not None and not turns and cells.size[cells.cell[first]] > 1:
                 shared = int(cells.cell[first])
             if shared < 0:
                 return _Search(source, target, links, target_links, tuple(turns), cells.order)
             node = int(cells.order[shared : shared + cells.size[shared]].min())
-            cell = set_apart(cells, node)
+            cell = cells.set_apart(node)
             turns.append(_Turn(node, cell, _refined(links, cells, cell)))
         return None
 
@@ -235,7 +230,7 @@ class _Search:
         cells = _copy(start)
         for turn in self.turns:
             yield _copy(cells)
-            _refined(self.links, cells, set_apart(cells, turn.node))
+            _refined(self.links, cells, cells.set_apart(turn.node))
 
     def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
         """Add symmetries that keep the nodes set apart before turn `level` and take its node wherever any do.
@@ -314,11 +309,11 @@ def _copy(cells: OrderedCells) -> OrderedCells:
 def _refined(links: MarkedLinks, cells: OrderedCells, first: int) -> NDArray[np.uint64]:
     """Refine `cells` in place and return the digests of the steps."""
     trace = np.empty(len(cells.order) + 1, dtype=np.uint64)
-    return trace[: refine_cells(links, cells, first, trace, False)].copy()
+    return trace[: native.refine_cells(links, cells, first, trace, False)].copy()
 
 
 def _followed(links: MarkedLinks, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
     """Return `cells` after `node` was set apart, None where they are refined otherwise than `trace` says."""
     copy = _copy(cells)
-    used = refine_cells(links, copy, set_apart(copy, node), trace, True)
+    used = native.refine_cells(links, copy, copy.set_apart(node), trace, True)
     return copy if used == len(trace) else None

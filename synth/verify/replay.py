@@ -1,19 +1,16 @@
-"""Kernels that replay a schedule over all cells at once, in any order of rows (`chorale.synth.verify.verify`).
+"""What a replay of a schedule notes, over all cells at once and in any order of rows (`chorale.synth.verify.verify`).
 
-Copying collectives store for every (rank, cell) the step after which the cell is there. Reducing ones store the step
-in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
-then every contribution reaches the last one exactly once, because times grow along the way.
-
-Times are stored as step + 1, so 0 means "from the start"; `NEVER` means not at all. Tables hold the cells of a
-window of shards, `first` to `last - 1`; shard s has the cells `offsets[s] - offsets[first]` and so on there.
+Tables hold the cells of a window of shards, `first` to `last - 1`; shard s has the cells `offsets[s] - offsets[first]`
+and so on there. Times are stored as step + 1; `NEVER` means not at all.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
 from chorale.synth.kernels.types import Matrix
 
 NEVER = 65535
@@ -24,27 +21,34 @@ Rows = NDArray[np.int32]
 """int32[7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce."""
 
 
-@compiled
+class ActorTables(NamedTuple):
+    """What happens to each cell of a window, per actor, and per switch that acts.
+
+    arrival:    earliest arrival of what is finished;  handed_on: when an actor sent its partial sum
+    fed:        when it last got one;  first_fed: when a switch first got one;  inputs: how many a switch gets
+    goes_to:    the actor to which a switch hands its sum on;  comes_from: the one from which it has the result
+    copies:     how many copies a switch sends
+    """
+
+    arrival: Matrix[np.uint16]
+    handed_on: Matrix[np.uint16]
+    fed: Matrix[np.uint16]
+    first_fed: Matrix[np.uint16]
+    inputs: Matrix[np.int32]
+    goes_to: Matrix[np.int32]
+    comes_from: Matrix[np.int32]
+    copies: Matrix[np.int32]
+
+
 def first_missing(arrival: Matrix[np.uint16], size: Numbers, ends: Ranks) -> tuple[int, int, int]:
     """Return (missing chunks, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1).
 
     size: chunks per cell of the window; empty where all are one
     """
-    missing = 0
-    rank_seen = cell_seen = -1
-    for rank in range(arrival.shape[0]):
-        for cell in range(arrival.shape[1]):
-            if arrival[rank, cell] == np.uint16(NEVER) and (ends[cell] < 0 or ends[cell] == rank):
-                missing += size[cell] if len(size) else 1
-                rank_seen, cell_seen = rank, cell
-    return missing, rank_seen, cell_seen
-
-
-@compiled
-def add_loads(
-    step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Matrix[np.int64]
-) -> None:
-    """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
-    for index in range(len(step)):
-        for hop in range(offsets[route[index]], offsets[route[index] + 1]):
-            loads[step[index], link_ids[hop]] += chunks[index]
+    missing = arrival == NEVER
+    if missing.any():
+        missing &= (ends < 0) | (ends == np.arange(len(arrival))[:, np.newaxis])
+    ranks, cells = np.nonzero(missing)
+    if not len(cells):
+        return 0, -1, -1
+    return int(size[cells].sum()) if len(size) else len(cells), int(ranks[-1]), int(cells[-1])

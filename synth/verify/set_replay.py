@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
-from chorale.synth.kernels.types import Matrix, Table
+from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.conditions import ChunkIntervals, ShardConditions, cell_text, shard_conditions
 from chorale.synth.verify.verified import ScheduleViolation
@@ -101,10 +100,7 @@ def _steps(
 
 
 def _step_violations(numbers: NDArray[np.int64], rows: NDArray[np.int32], held: Sets) -> Iterator[ScheduleViolation]:
-    sent = np.empty((int((rows[:, 3] - rows[:, 2]).sum()), held.shape[2]), dtype=np.uint64)
-    in_kernel = np.insert(rows, 2, 0, axis=1)  # the kernels count from the first cell of a shard
-    early = _read(in_kernel, 0, 0, held, sent)
-    hollow, twice = _write(in_kernel, 0, 0, held, sent)
+    early, hollow, twice = native.replay_step(rows, held)
     if early >= 0:
         yield ScheduleViolation("sent-before-received", f"row {numbers[early]} sends a chunk before it is there")
     if hollow >= 0:
@@ -122,61 +118,3 @@ def _missing(
     for rank, cell in np.argwhere(required & (held != _everyone(ranks)).any(axis=2))[:20].tolist():
         text = cell_text(cells, int(cells.offsets[first]), rank, cell, "is missing")
         yield ScheduleViolation("not-delivered", text)
-
-
-@inlined
-def _is_empty(members: NDArray[np.uint64]) -> bool:
-    union = np.uint64(0)
-    for word in range(len(members)):
-        union |= members[word]
-    return bool(union == 0)
-
-
-@inlined
-def _overlap(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> bool:
-    shared = np.uint64(0)
-    for word in range(len(first)):
-        shared |= first[word] & second[word]
-    return bool(shared != 0)
-
-
-@compiled
-def _read(rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]) -> int:
-    """Copy what each row sends to `sent`, chunk by chunk; return a row that sends nothing or -1."""
-    early = -1
-    position = 0
-    for index in range(len(rows)):
-        base = (rows[index, 2] - first) * chunks
-        for cell in range(base + rows[index, 3], base + rows[index, 4]):
-            contribution = held[rows[index, 0], cell]
-            sent[position] = contribution
-            if _is_empty(contribution):
-                early = index
-            position += 1
-    return early
-
-
-@compiled
-def _write(
-    rows: Matrix[np.int32], first: int, chunks: int, held: Table[np.uint64], sent: Matrix[np.uint64]
-) -> tuple[int, int]:
-    """Add or store what was sent; return (a row that adds where there is nothing, a row that adds twice), or -1."""
-    hollow = twice = -1
-    position = 0
-    for index in range(len(rows)):
-        base = (rows[index, 2] - first) * chunks
-        for cell in range(base + rows[index, 3], base + rows[index, 4]):
-            present, contribution = held[rows[index, 1], cell], sent[position]
-            position += 1
-            if _is_empty(contribution):
-                continue
-            if rows[index, 5] == 0:
-                present[:] = contribution
-                continue
-            if _is_empty(present):
-                hollow = index
-            if _overlap(present, contribution):
-                twice = index
-            for word in range(len(present)):
-                present[word] |= contribution[word]
-    return hollow, twice

@@ -28,15 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import COLUMN_NAMES
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.topology.translations import Translations
-from chorale.synth.verify import in_network_replay as kernels
 from chorale.synth.verify.conditions import structural_violations
-from chorale.synth.verify.replay import NEVER
+from chorale.synth.verify.replay import NEVER, ActorTables
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s
 
 Loads = NDArray[np.int64]
@@ -117,9 +117,9 @@ def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], 
         table = np.array([rows.step, *ends, nothing, rows.lo, rows.hi, nothing], dtype=np.int32)
         arrival = np.full((ranks, part.chunks_per_shard), NEVER, dtype=np.uint16)
         arrival[root] = 0
-        tables = kernels.ActorTables(arrival, times, times, times, numbers, numbers, numbers, numbers)
-        duplicates += kernels.record_rows(table, 0, 1, offsets, ranks, tables)[0]
-        fault, row = kernels.check_actors(table, 0, 1, offsets, ranks, tables)
+        tables = ActorTables(arrival, times, times, times, numbers, numbers, numbers, numbers)
+        duplicates += native.record_rows(table, 0, 1, offsets, ranks, tables)[0]
+        fault, row = native.check_actors(table, 0, 1, offsets, ranks, tables)
         if fault:
             text = f"row {int(order[bounds[index] + row])} sends a chunk before it is there"
             return [ScheduleViolation("sent-before-received", text)], duplicates

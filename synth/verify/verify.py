@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
+from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.topology.topology import bytes_per_second
-from chorale.synth.verify import in_network_replay as kernels
 from chorale.synth.verify import set_replay
 from chorale.synth.verify.conditions import (
     ROWS_AT_ONCE,
@@ -33,7 +33,7 @@ from chorale.synth.verify.conditions import (
     shard_conditions,
     structural_violations,
 )
-from chorale.synth.verify.replay import NEVER, add_loads, first_missing
+from chorale.synth.verify.replay import NEVER, ActorTables, first_missing
 from chorale.synth.verify.verified import (
     Cost,
     Loads,
@@ -50,25 +50,23 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 2**29
 """Tables are cut into windows of shards of at most about this size."""
 
-_ROW_FAULTS = {
-    kernels.HANDED_ON_TWICE: ("reduced-twice", "hands on a partial sum for the second time"),
-    kernels.RESULT_TWICE: ("switch-two-parents", "sends a result to a switch that has it already"),
-}
-_TIME_FAULTS = {
-    kernels.TOO_EARLY: ("sent-before-received", "sends a chunk before it is there"),
-    kernels.TOO_LATE: ("reduced-too-late", "adds to a partial sum already handed on"),
-    kernels.SENT_ANOTHER_TIME: ("switch-stores", "sends from a switch what it does not get in that step"),
-}
-_CELL_FAULTS = {
-    kernels.INCOMPLETE: ("sum-incomplete", "is not summed up in one place"),
-    kernels.STORED: ("switch-stores", "would have to wait at a switch"),
-    kernels.EMPTY: ("switch-empty", "is handed on by a switch that gets nothing of it"),
-    kernels.CANNOT_ADD: ("switch-cannot-add", "is added by a switch that cannot add"),
-    kernels.IN_A_CIRCLE: ("switch-circle", "goes around switches in a circle"),
-    kernels.TURNED_TWICE: ("switch-two-parents", "is sent to the switch that sums it up"),
-    kernels.LEADS_NOWHERE: ("switch-leaf", "ends at a switch"),
-    kernels.CANNOT_COPY: ("switch-cannot-multicast", "is copied by a switch that cannot multicast"),
-}
+# In the order of `Fault` in kernels/cpp/verify.cpp.
+_FAULTS = (
+    ("", ""),
+    ("reduced-twice", "hands on a partial sum for the second time"),
+    ("switch-two-parents", "sends a result to a switch that has it already"),
+    ("sent-before-received", "sends a chunk before it is there"),
+    ("reduced-too-late", "adds to a partial sum already handed on"),
+    ("switch-stores", "sends from a switch what it does not get in that step"),
+    ("sum-incomplete", "is not summed up in one place"),
+    ("switch-stores", "would have to wait at a switch"),
+    ("switch-empty", "is handed on by a switch that gets nothing of it"),
+    ("switch-cannot-add", "is added by a switch that cannot add"),
+    ("switch-circle", "goes around switches in a circle"),
+    ("switch-two-parents", "is sent to the switch that sums it up"),
+    ("switch-leaf", "ends at a switch"),
+    ("switch-cannot-multicast", "is copied by a switch that cannot multicast"),
+)
 
 
 def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
@@ -213,23 +211,23 @@ class _Replay:
         faults: list[ScheduleViolation] = []
         repeated = 0
         for start, rows in self._blocks():
-            again, fault, row = kernels.record_rows(rows, first, last, offsets, ranks, tables)
+            again, fault, row = native.record_rows(rows, first, last, offsets, ranks, tables)
             repeated += again
-            faults += _row_fault(_ROW_FAULTS, fault, start + row)
+            faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and not faults:
             faults = self._cell_fault(
-                kernels.settle_actors(sum_ends, size, ranks, self.actors.can_add, self.sums, tables), begin
+                native.settle_actors(sum_ends, size, ranks, self.actors.can_add, self.sums, tables), begin
             )
         for start, rows in self._blocks() if not faults else ():
-            fault, row = kernels.check_actors(rows, first, last, offsets, ranks, tables)
-            faults += _row_fault(_TIME_FAULTS, fault, start + row)
+            fault, row = native.check_actors(rows, first, last, offsets, ranks, tables)
+            faults += _row_fault(fault, start + row)
         if conditions.copies and not faults:
-            faults = self._cell_fault(kernels.check_copies(ranks, self.actors.can_copy, tables), begin)
+            faults = self._cell_fault(native.check_copies(ranks, self.actors.can_copy, tables), begin)
         if faults:
             return faults
         ends[nowhere] = ranks  # no rank
-        missing, rank, cell = first_missing(np.ascontiguousarray(tables.arrival[:ranks]), size, ends)
+        missing, rank, cell = first_missing(tables.arrival[:ranks], size, ends)
         if missing:
             text = cell_text(self.cells, begin, rank, cell, f"is missing ({missing} in all)")
             return [ScheduleViolation("not-delivered", text)]
@@ -237,7 +235,7 @@ class _Replay:
             self._add_latencies(first, last, end - begin)
         return []
 
-    def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: kernels.ActorTables) -> int:
+    def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: ActorTables) -> int:
         """Return how many chunks of the window ranks get that they have: those that come less those that are new."""
         rows, ranks = self.schedule.transfers, self.actors.ranks
         comes = (rows.shard >= first) & (rows.shard < last) & (rows.reduce == 0) & (self.schedule.dst < ranks)
@@ -246,11 +244,11 @@ class _Replay:
         arrived = int((rows.hi[comes].astype(np.int64) - rows.lo[comes]).sum())
         return arrived - (held - int(starts))
 
-    def _tables(self, cells: int) -> kernels.ActorTables:
+    def _tables(self, cells: int) -> ActorTables:
         """Return empty tables for so many cells."""
         actors, switches = self.actors.ranks + len(self.actors.node), len(self.actors.node)
         summed = (actors, cells) if self.conditions.reduces else (1, 1)
-        return kernels.ActorTables(
+        return ActorTables(
             arrival=np.full((actors, cells), NEVER, dtype=np.uint16),
             handed_on=np.zeros(summed, dtype=np.uint16),
             fed=np.zeros(summed, dtype=np.uint16),
@@ -272,7 +270,7 @@ class _Replay:
         fault, actor, cell = result
         if not fault:
             return []
-        rule, what = _CELL_FAULTS[fault]
+        rule, what = _FAULTS[fault]
         names, ranks = self.schedule.topology.node_ids, self.actors.ranks
         where = "" if actor < ranks else f", at {names[self.actors.node[actor - ranks]]}"
         text = cell_text(self.cells, begin, actor if actor < ranks else -1, cell, what) + where
@@ -290,7 +288,7 @@ class _Replay:
             is_longer = False
             for start, rows in self._blocks():
                 latency = of_route[self.schedule.transfers.route[start : start + rows.shape[1]]]
-                is_longer |= kernels.longest_paths(rows, latency, *span, upward, downward, self.path)
+                is_longer |= native.longest_paths(rows, latency, *span, upward, downward, self.path)
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
@@ -311,10 +309,10 @@ class _Replay:
         return replace(cost, time_per_byte=time, latency_s=latency_s, time_s=time_s)
 
 
-def _row_fault(faults: dict[int, tuple[str, str]], fault: int, row: int) -> list[ScheduleViolation]:
+def _row_fault(fault: int, row: int) -> list[ScheduleViolation]:
     if not fault:
         return []
-    rule, what = faults[fault]
+    rule, what = _FAULTS[fault]
     return [ScheduleViolation(rule, f"row {row} {what}")]
 
 
@@ -325,5 +323,5 @@ def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
     for start in range(0, len(rows), ROWS_AT_ONCE):
         block = rows.select(slice(start, start + ROWS_AT_ONCE))
         step, route, lo, hi = (column.astype(np.int32) for column in (block.step, block.route, block.lo, block.hi))
-        add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
+        native.add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
     return loads

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,11 @@ def build_wheel(folder: Path, python: Path | None = None) -> Path:
     build = [python or sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(source)]
     environment = dict(os.environ)
     if python is None:
-        native = Path("synth", "kernels", "native", "kernels.so")
-        shutil.copyfile(ROOT / native, source / native)  # built for these sources by `make setup`: no second time
+        (built,) = ROOT.glob(f"synth/kernels/native{sysconfig.get_config_var('EXT_SUFFIX')}")
+        platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        target = source / f"build/lib.{platform}/chorale/synth/kernels" / built.name
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(built, target)  # built for these sources by `make setup`: no second time
         build.append("--no-build-isolation")
     else:
         environment["XDG_CACHE_HOME"] = str(folder / "cache")

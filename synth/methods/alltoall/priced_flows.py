@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.kernels import native
 from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.price_kernels import BUCKETS, Floats, PricedNetwork, add_priced_loads
+from chorale.synth.methods.alltoall.price_kernels import BUCKETS, Floats, PricedNetwork
 from chorale.synth.methods.alltoall.routing import fine_units
 
 WholeLoads = NDArray[np.int64]
@@ -48,7 +49,9 @@ class PricedFlows:
             loads = np.zeros(problem.link_count, dtype=np.int64)
             rows = network._replace(demand=problem.demand_of(block))
             sources, weights = problem.sources[block], problem.weights[block]
-            return loads, *add_priced_loads(rows, sources, weights, prices, width, self.temperature, units, loads)
+            return loads, *native.add_priced_loads(
+                rows, sources, weights, prices, width, self.temperature, units, loads
+            )
 
         parts = in_threads(part, blocks(len(problem.sources), _SOURCES_AT_ONCE))
         of_class = np.zeros(len(problem.class_size), dtype=np.int64)
@@ -65,7 +68,7 @@ class PricedFlows:
         for index, row in enumerate(flows):
             block, whole = slice(index, index + 1), np.zeros(problem.link_count, dtype=np.int64)
             rows = network._replace(demand=problem.demand_of(block))
-            add_priced_loads(rows, problem.sources[block], once, prices, width, self.temperature, units, whole)
+            native.add_priced_loads(rows, problem.sources[block], once, prices, width, self.temperature, units, whole)
             row[:] = whole / units
         return flows
 

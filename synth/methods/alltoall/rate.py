@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import common_denominator
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.kernels import native
 from chorale.synth.kernels.threads import blocks, in_threads
-from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
 
 RateMethod = Literal["lp", "prices"]
@@ -107,35 +105,5 @@ def distances_by(
     sources = problem.sources[block]
     distances = np.empty((len(sources), problem.node_count))
     of_link = prices.astype(np.float64)
-    _distances(problem.outgoing, problem.outgoing_links, problem.dst, of_link, sources, distances)
+    native.price_distances(problem.outgoing, problem.outgoing_links, problem.dst, of_link, sources, distances)
     return distances
-
-
-@compiled
-def _distances(
-    outgoing: NDArray[np.int64],
-    outgoing_links: NDArray[np.int32],
-    dst: NDArray[np.int32],
-    prices: NDArray[np.float64],
-    sources: NDArray[np.int32],
-    distances: Matrix[np.float64],
-) -> None:
-    """Dijkstra's search from each source."""
-    keys = np.empty(len(dst) + 1, dtype=np.float64)
-    nodes = np.empty(len(dst) + 1, dtype=np.int32)
-    for index in range(len(sources)):
-        distance = distances[index]
-        distance[:] = np.inf
-        distance[sources[index]] = 0.0
-        size = push(keys, nodes, 0, 0.0, sources[index])
-        while size > 0:
-            reached, node = keys[0], nodes[0]
-            size = drop_first(keys, nodes, size)
-            if reached > distance[node]:
-                continue
-            for position in range(outgoing[node], outgoing[node + 1]):
-                link = outgoing_links[position]
-                candidate = reached + prices[link]
-                if candidate < distance[dst[link]]:
-                    distance[dst[link]] = candidate
-                    size = push(keys, nodes, size, candidate, dst[link])

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.kernels.types import Matrix
+from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
 from chorale.synth.methods.alltoall.balance import SharedFlows, best_of, chosen_flows
@@ -80,48 +79,8 @@ def _of_source(
     leaving = problem.outgoing_links[problem.outgoing[source] : problem.outgoing[source + 1]]
     wanted[source] = 0
     units = int(flow[leaving].sum()) // max(1, int(wanted.sum()))
-    count, used = _peel(problem.incoming, problem.src, wanted, source, units, flow, rows, links)
+    count, used = native.peel(problem.incoming, problem.src, wanted, source, units, flow, rows, links)
     return rows[:count].copy(), links[:used].copy()
-
-
-@compiled
-def _peel(
-    incoming: NDArray[np.int64],
-    src: NDArray[np.int32],
-    demand: NDArray[np.int64],
-    source: int,
-    units: int,
-    flow: NDArray[np.int64],
-    rows: Matrix[np.int64],
-    links: NDArray[np.int32],
-) -> tuple[int, int]:
-    """Walk back from every rank along the widest links that are left, until its `units` are all explained.
-
-    Fills `rows` (start in `links`, target, first chunk, chunks) and `links`; returns how much of both.
-    """
-    count = used = 0
-    for target in range(len(demand)):
-        missing = units * demand[target]
-        first = 0
-        while missing > 0:
-            node, start, amount = target, used, missing
-            while node != source:
-                widest = incoming[node]
-                for link in range(incoming[node], incoming[node + 1]):
-                    if flow[link] > flow[widest]:
-                        widest = link
-                amount = min(amount, flow[widest])
-                links[used] = widest
-                used += 1
-                node = src[widest]
-            links[start:used] = links[start:used][::-1].copy()
-            for link in links[start:used]:
-                flow[link] -= amount
-            rows[count] = np.array([start, target, first, amount])
-            count += 1
-            first += amount
-            missing -= amount
-    return count, used
 
 
 MAX_RANKS = 512

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 from math import gcd, lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.bfb.balance_solver import Problems
-from chorale.synth.methods.bfb.node_batches import assign_chunks, integral_chunk_times, least_loads
+from chorale.synth.kernels import native
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.topology.distance import distances_to, hops_between_all
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
@@ -225,6 +225,22 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
         raise InvalidInput(rule, f"a largest multiple of {int(capacities.max())} at {nodes} nodes", way_out)
 
 
+class Problems(NamedTuple):
+    """The problems of nodes: their in-links in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
+
+    There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
+    takes `grain` on a link of capacity 1, are 0 where latencies do not count.
+    """
+
+    offsets: NDArray[np.int64]
+    tails: NDArray[np.int32]
+    capacities: NDArray[np.int64]
+    delays: NDArray[np.int64]
+    grain: int
+    rows: Matrix[np.uint16]
+    words: int
+
+
 _memory: dict[str, tuple[Problems, int]] = {}
 
 
@@ -241,11 +257,10 @@ def steps_of(network: BfbNetwork) -> int:
 def _prepared(network: BfbNetwork) -> tuple[Problems, int]:
     if network.key not in _memory:
         _memory.clear()
-        # Arrays that come from another process may be read-only, for which the kernels have no code.
-        offsets, tails = network.offsets.copy(), network.tails.copy()
-        rows = hops_between_all(offsets, tails) if network.rows is None else network.rows.copy()
-        capacities, delays = network.capacities.copy(), network.delays.copy()
-        problems = Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
+        rows = hops_between_all(network.offsets, network.tails) if network.rows is None else network.rows
+        problems = Problems(
+            network.offsets, network.tails, network.capacities, network.delays, network.grain, rows, network.words
+        )
         _memory[network.key] = problems, int(rows.max())
     return _memory[network.key]
 
@@ -299,7 +314,7 @@ class IntegralChunks:
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
     """Return the least loads of a block."""
-    top, bottom, node, links = least_loads(block.first, block.last, problems_of(network), steps_of(network))
+    top, bottom, node, links = native.least_loads(block.first, block.last, problems_of(network), steps_of(network))
     return Loads(StepTimes(top, bottom), node, links)
 
 
@@ -307,16 +322,16 @@ def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
     """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     problems = problems_of(shared.network)
-    top, bottom, node, links = integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
+    top, bottom, node, links = native.integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
     """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
-    step, rows = assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
+    step, rows = native.assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
     types = _column_types(shared)
-    return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.T), types, strict=True))
+    return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
 
 
 def _column_types(shared: IntegralChunks) -> tuple[np.dtype, ...]:

@@ -13,9 +13,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.residual_graph import Integers, Ranks
+from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.distinct import distinct
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.methods.forest.in_arc_shares import Hops, InArcShares, in_arc_shares
@@ -110,21 +110,6 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
     start = np.where(np.diff(root, prepend=-1) > 0, 0, np.roll(end, 1))
     parent_arc = np.full((len(root), network.nodes), -1, dtype=np.int32)
     for node, piece in enumerate(pieces):
-        _fill(*piece, first, end, parent_arc[:, node])
+        native.fill_trees(piece, first, end, node, parent_arc)
     whole = np.count_nonzero(parent_arc < 0, axis=1) == 1
     return Trees(root.astype(np.int32)[whole], (end - start)[whole], parent_arc[whole])
-
-
-@compiled
-def _fill(
-    root: Ranks, arc: Ranks, lo: Integers, hi: Integers, first: Integers, end: Integers, parent_arc: NDArray[np.int32]
-) -> None:
-    """Write the pieces of one node into the trees that they cover."""
-    for piece in range(len(root)):
-        tree = first[root[piece]]
-        while end[tree] <= lo[piece]:
-            tree += 1
-        parent_arc[tree] = arc[piece]
-        while end[tree] < hi[piece]:
-            tree += 1
-            parent_arc[tree] = arc[piece]

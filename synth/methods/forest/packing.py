@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.bounds.cut_oracle import Flags
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
 from chorale.synth.methods.forest.network import ForestNetwork
@@ -22,12 +22,9 @@ from chorale.synth.methods.forest.residual_network import (
     CutOracle,
     ResidualNetwork,
     arc_table_of,
-    feasible_arcs,
-    feasible_trees,
     residual_network_of,
 )
 from chorale.synth.methods.forest.rooted_trees import rooted_trees
-from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
 from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
 from chorale.synth.methods.method import Objective, SynthesisTask
 from chorale.synth.topology.transversal import Transversal
@@ -176,7 +173,9 @@ class _Packing:
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
         while len(path) < self.nodes - 1:
-            weight, reached = continue_tree(self.arcs, self._room(self.sides), root, weight, path, order, parent_arc)
+            weight, reached = native.continue_tree(
+                self.arcs, self._room(self.sides), root, weight, path, order, parent_arc
+            )
             path = self._feasible_path(root, weight, parent_arc[order[1:reached]])
         whole = np.full(self.nodes, -1, dtype=np.int32)
         whole[self.arcs.heads[path]] = path
@@ -193,7 +192,7 @@ class _Packing:
         while count == rows:
             root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
             parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
-            count = grow_trees(self.arcs, room, roots, root, weight, parent_arc)
+            count = native.grow_trees(self.arcs, room, roots, root, weight, parent_arc)
             tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
         return joined_trees(tables), bool(room.supply[roots].any())
 
@@ -205,7 +204,7 @@ class _Packing:
             if not len(overdrawn):
                 break
             cuts = self._learn(overdrawn)
-            count = feasible_trees(
+            count = native.feasible_trees(
                 cuts.members, cuts.cut_slack, self.arcs.tails, trees.root, trees.weight, trees.parent_arc
             )
             trees = Trees(trees.root[:count], trees.weight[:count], trees.parent_arc[:count])
@@ -219,7 +218,9 @@ class _Packing:
             if not len(overdrawn):
                 return path
             cuts = self._learn(overdrawn)
-            path = path[: feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)]
+            path = path[
+                : native.feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)
+            ]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
         """Add cuts to the known ones; return their room. They hold now, unless no packing exists."""
@@ -234,7 +235,7 @@ class _Packing:
 
     def _residual_after(self, trees: Trees) -> tuple[Integers, Integers]:
         capacity, supply = self.capacity.copy(), self.supply.copy()
-        take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
+        native.take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
         return capacity, supply
 
     def _keep(self, trees: Trees) -> None:

@@ -9,87 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
-from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.bounds.residual_graph import Flags, Integers, Ranks, ResidualGraph, amounts_on, residual_graph
+from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.cut_table import members_of
-
-
-@inlined
-def _add_crossings(members: Matrix[np.uint64], tail: int, head: int, amount: int, total: Integers) -> None:
-    """Add `amount` to the total of every cut that has `tail` but not `head`."""
-    for word in range(members.shape[1]):
-        crossed = members[tail, word] & ~members[head, word]
-        cut = word << 6
-        while crossed:
-            if crossed & np.uint64(1):
-                total[cut] += amount
-            crossed >>= np.uint64(1)
-            cut += 1
-
-
-@inlined
-def _add_members(members: Matrix[np.uint64], node: int, amount: int, total: Integers) -> None:
-    """Add `amount` to the total of every cut that has `node`."""
-    for cut in range(len(total)):
-        if (members[node, cut >> 6] >> np.uint64(cut & 63)) & np.uint64(1):
-            total[cut] += amount
-
-
-@compiled
-def cut_slacks(
-    cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Integers, supply: Integers
-) -> Integers:
-    """Return int64 per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
-    slack = np.zeros(cuts, dtype=np.int64)
-    for arc in range(len(tails)):
-        if capacity[arc]:
-            _add_crossings(members, tails[arc], heads[arc], capacity[arc], slack)
-    for node in range(len(supply)):
-        if supply[node]:
-            _add_members(members, node, -supply[node], slack)
-    return slack
-
-
-@compiled
-def feasible_trees(
-    members: Matrix[np.uint64],
-    slack: Integers,
-    tails: Ranks,
-    root: Ranks,
-    weight: Integers,
-    parent_arc: Matrix[np.int32],
-) -> int:
-    """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
-
-    `slack` is that before the first tree, and not changed. O(trees * nodes * words) and crossings.
-    """
-    left = slack.copy()
-    for tree in range(len(root)):
-        _add_members(members, root[tree], weight[tree], left)
-        for node in range(parent_arc.shape[1]):
-            if node != root[tree]:
-                _add_crossings(members, tails[parent_arc[tree, node]], node, -weight[tree], left)
-        if left.min() < 0:
-            return tree
-    return len(root)
-
-
-@compiled
-def feasible_arcs(
-    members: Matrix[np.uint64], slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
-) -> int:
-    """Return how many arcs of one growing tree, taken in order, leave the given cuts a slack of at least 0."""
-    left = slack.copy()
-    _add_members(members, root, weight, left)
-    for index in range(len(path)):
-        _add_crossings(members, tails[path[index]], heads[path[index]], -weight, left)
-        if left.min() < 0:
-            return index
-    return len(path)
-
 
 _SCARCE = 4
 """An arc is scarce if the best one into the same node has at least so many times its capacity."""
@@ -157,7 +81,7 @@ def residual_network_of(arcs: ArcTable, capacity: Integers, supply: Integers, si
     members = members_of(sides)
     leaving = np.zeros(len(supply), dtype=np.int64)
     np.add.at(leaving, arcs.tails, capacity)
-    slack = cut_slacks(len(sides), members, arcs.tails, arcs.heads, capacity, supply)
+    slack = native.cut_slacks(len(sides), members, arcs.tails, arcs.heads, capacity, supply)
     return ResidualNetwork(capacity.copy(), supply.copy(), leaving - supply, slack, members)
 
 
@@ -204,5 +128,5 @@ class CutOracle:
         sinks, settled = np.zeros((2, len(supply)), dtype=np.bool_)
         sinks[: self._nodes] = True
         cuts = np.zeros((_CUTS_PER_TEST, len(supply)), dtype=np.bool_)
-        found = violated_cuts(graph[0], amounts_on(*graph, capacity), supply, sinks, settled, cuts)
+        found = native.violated_cuts(graph[0], amounts_on(*graph, capacity), supply, sinks, settled, cuts)
         return np.asarray(~cuts[:found, : self._nodes])

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled
-from chorale.synth.kernels.types import Matrix
+from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork, with_capacity
-from chorale.synth.methods.forest.trees import Trees, find_depths
+from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork
+from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
@@ -30,7 +28,7 @@ def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> Pa
     pair of nodes has several links, a piece may become several. O(links + hops of all pieces).
     """
     offsets, links = _links_of_arcs(topology, carried, split.original)
-    return _over_links(split.pieces, offsets, links, carried[links])
+    return PathPieces(*native.pieces_over_links(split.pieces, offsets, links, carried[links]))
 
 
 def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwork) -> tuple[Integers, Ranks]:
@@ -41,38 +39,6 @@ def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwor
     keys = table.dst[links].astype(np.int64) * nodes + table.src[links]
     arcs = original.dst.astype(np.int64) * nodes + original.src
     return np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64), links
-
-
-@compiled
-def _over_links(pieces: PathPieces, link_offsets: Integers, links: Ranks, room: Integers) -> PathPieces:
-    """Return `pieces` over links; every arc fills its links in order."""
-    arcs = len(pieces.offsets) - 1
-    most = len(pieces.amount) + len(links)  # every piece made ends an old piece or fills a link
-    amounts, starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    offsets = np.zeros(arcs + 1, np.int64)
-    hops = np.empty(len(pieces.hops) + 1, np.int32)
-    cursor, left = link_offsets[:-1].copy(), room.copy()
-    made = used = 0
-    for arc in range(arcs):
-        for piece in range(pieces.offsets[arc], pieces.offsets[arc + 1]):
-            path = pieces.hops[pieces.start[piece] : pieces.start[piece] + pieces.length[piece]]
-            wanted = pieces.amount[piece]
-            while wanted > 0:
-                amount = wanted
-                for hop in path:
-                    while left[cursor[hop]] == 0:
-                        cursor[hop] += 1
-                    amount = min(amount, left[cursor[hop]])
-                hops = with_capacity(hops, used, len(path))
-                amounts[made], starts[made], lengths[made] = amount, used, len(path)
-                for hop in path:
-                    hops[used] = links[cursor[hop]]
-                    left[cursor[hop]] -= amount
-                    used += 1
-                made += 1
-                wanted -= amount
-        offsets[arc + 1] = made
-    return PathPieces(offsets, amounts[:made], starts[:made], lengths[:made], hops[:used])
 
 
 MAX_TREES_PER_ROOT = 2**31 - 1
@@ -102,16 +68,6 @@ class TreeTransfers:
         return int(self.depth.max(initial=-1)) + 1
 
 
-class _PathRows(NamedTuple):
-    """Columns of TreeTransfers; path: which piece, instead of a route."""
-
-    depth: Ranks
-    path: Ranks
-    root: Ranks
-    lo: Ranks
-    hi: Ranks
-
-
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
     """Return what `trees` of `split.network` send over the links of `topology`.
 
@@ -121,9 +77,11 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
     """
     first, units = _first_units(trees)
     paths = link_paths(topology, carried, split)
-    rows = _send(trees.root, trees.weight, trees.parent_arc, first, split.network.src, paths)
-    routes, route = _routes(topology, paths, rows.path)
-    return TreeTransfers(units, routes, rows.depth, route, rows.root, rows.lo, rows.hi)
+    columns = (trees.root, trees.weight, trees.parent_arc)
+    network = split.network
+    depth, path, *rows = native.send_trees(*columns, first, network.src, paths.offsets, paths.amount)
+    routes, route = _routes(topology, paths, path)
+    return TreeTransfers(units, routes, depth, route, *rows)
 
 
 def split_over_shards(
@@ -173,40 +131,3 @@ def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes,
     position = np.arange(offsets[-1]) + np.repeat(paths.start[kept] - offsets[:-1], lengths)
     number = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
     return Routes(offsets, paths.hops[position]), number[used]
-
-
-@compiled
-def _send(
-    roots: Ranks, weights: Integers, parent_arc: Matrix[np.int32], first: Integers, src: Ranks, paths: PathPieces
-) -> _PathRows:
-    """Return the rows of all trees, each node's in turn; arcs hand out their paths in order."""
-    ranks = parent_arc.shape[1]
-    most = len(roots) * (ranks - 1) + len(paths.amount)  # every row ends an arc of a tree or a piece
-    rows = _PathRows(
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-    )
-    cursor, left = paths.offsets[:-1].copy(), paths.amount.copy()
-    depth, stack = np.empty(ranks, np.int32), np.empty(ranks, np.int32)
-    count = 0
-    for tree in range(len(roots)):
-        find_depths(roots[tree], parent_arc[tree], src, depth, stack)
-        for node in range(ranks):
-            arc = parent_arc[tree, node]
-            if arc < 0:
-                continue
-            unit, last = first[tree], first[tree] + weights[tree]
-            while unit < last:
-                while left[cursor[arc]] == 0:
-                    cursor[arc] += 1
-                piece = cursor[arc]
-                amount = min(last - unit, left[piece])
-                left[piece] -= amount
-                rows.depth[count], rows.path[count], rows.root[count] = depth[node] - 1, piece, roots[tree]
-                rows.lo[count], rows.hi[count] = unit, unit + amount
-                unit += amount
-                count += 1
-    return _PathRows(rows.depth[:count], rows.path[:count], rows.root[:count], rows.lo[:count], rows.hi[:count])

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled, inlined
-from chorale.synth.kernels.types import Matrix
+from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.method import Objective
 
@@ -47,36 +46,8 @@ def joined_trees(parts: Sequence[Trees]) -> Trees:
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return int32 per tree: the most arcs from its root to a node; `src` is where each arc starts. O(size)."""
     heights = np.zeros(len(trees), dtype=np.int32)
-    _measure(trees.root, trees.parent_arc, src, heights)
+    native.tree_heights(trees.root, trees.parent_arc, src, heights)
     return heights
-
-
-@inlined
-def find_depths(
-    root: int, parent_arc: NDArray[np.int32], src: NDArray[np.int32], depth: NDArray[np.int32], stack: NDArray[np.int32]
-) -> None:
-    """Write the arcs from `root` to each node into `depth`; `stack` is scratch of the same size."""
-    depth[:] = -1
-    depth[root] = 0
-    for start in range(len(depth)):
-        climbed, node = 0, start
-        while depth[node] < 0:
-            stack[climbed] = node
-            climbed += 1
-            node = src[parent_arc[node]]
-        for index in range(climbed - 1, -1, -1):
-            depth[stack[index]] = depth[node] + climbed - index
-
-
-@compiled
-def _measure(
-    root: NDArray[np.int32], parent_arc: Matrix[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
-) -> None:
-    nodes = parent_arc.shape[1]
-    depth, path = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)
-    for tree in range(len(root)):
-        find_depths(root[tree], parent_arc[tree], src, depth, path)
-        heights[tree] = depth.max()
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:

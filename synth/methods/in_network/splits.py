@@ -16,12 +16,12 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.optimum import FEW_TREES, CutSearch, close_rates, fewest_trees, improving_cuts
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, amounts_on, residual_graph
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, amounts_on, residual_graph
 from chorale.synth.bounds.tree_pairs import MergedArcs, exact_vertex, merged_arcs, trim_at_switches
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.linear_program import GrowingProgram
 from chorale.synth.methods.forest.network import apportioned, at_least_scale, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
@@ -209,7 +209,7 @@ class _Program:
         supply[: len(roots)] = np.floor(roots * _UNITS * (1 - _SLACK))
         settled = np.zeros(self.nodes, dtype=np.bool_)
         cuts = np.zeros((min(int(self.sinks.sum()) + 1, 64), self.nodes), dtype=np.bool_)
-        return list(cuts[: violated_cuts(graph, capacity, supply, self.sinks, settled, cuts)])
+        return list(cuts[: native.violated_cuts(graph, capacity, supply, self.sinks, settled, cuts)])
 
     def is_met(self, values: list[Fraction]) -> bool:
         """Whether `values` keep all rows, exactly."""

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.cut_oracle import violated_cuts
-from chorale.synth.bounds.residual_graph import Integers, Ranks, amounts_on, residual_graph
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.bounds.residual_graph import Integers, amounts_on, residual_graph
+from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
 
@@ -45,27 +44,13 @@ def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL
     capacity = amounts_on(graph, half_arcs, network.capacity)
     sinks = np.arange(network.nodes) < network.compute_count
     cuts = np.zeros((max_cuts, network.nodes), dtype=np.bool_)
-    found = violated_cuts(graph, capacity, network.supply, sinks, np.zeros(network.nodes, dtype=np.bool_), cuts)
+    found = native.violated_cuts(graph, capacity, network.supply, sinks, np.zeros(network.nodes, dtype=np.bool_), cuts)
     return cuts[:found]
 
 
 def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
-    """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets / 64)."""
+    """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets)."""
     sides = members_of(sets)
-    slack = np.array([-int(network.supply[~inside].sum()) for inside in sets], dtype=np.int64)
-    if len(sets):
-        _add_capacity_across(network.src, network.dst, network.capacity, sides, slack)
-    return CutTable(sides, slack)
-
-
-@compiled
-def _add_capacity_across(src: Ranks, dst: Ranks, capacity: Integers, sides: Matrix[np.uint64], slack: Integers) -> None:
-    for arc in range(len(src)):
-        for word in range(sides.shape[1]):
-            across = ~sides[src[arc], word] & sides[dst[arc], word]
-            cut = 64 * word
-            while across:
-                if across & np.uint64(1):
-                    slack[cut] += capacity[arc]
-                across >>= np.uint64(1)
-                cut += 1
+    src, dst, capacity, supply = network.src, network.dst, network.capacity, network.supply
+    slack = [int(capacity[~inside[src] & inside[dst]].sum() - supply[~inside].sum()) for inside in sets]
+    return CutTable(sides, np.array(slack, dtype=np.int64))

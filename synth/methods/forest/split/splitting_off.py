@@ -9,18 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import ForestNetwork
-
-
-@inlined
-def with_capacity(values: Ranks, used: int, more: int) -> Ranks:
-    """Return `values`, or a copy of its first `used` entries in a larger array, with room for `more` behind them."""
-    if used + more <= len(values):
-        return values
-    larger = np.empty(2 * (used + more), np.int32)
-    larger[:used] = values[:used]
-    return larger
 
 
 class PathPieces(NamedTuple):
@@ -81,19 +71,10 @@ class Splits(NamedTuple):
         return Splits(self.amount[:count], self.offsets[: count + 1], self.arcs[: self.offsets[count]])
 
 
-class _NewPathPieces(NamedTuple):
-    """split, amount, start, length: int64 per piece; hops: int32, the old hops and those of the new pieces."""
-
-    split: Integers
-    amount: Integers
-    start: Integers
-    length: Integers
-    hops: Ranks
-
-
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
     """Return the capacities that `splits` leave, without looking at paths. O(arcs log arcs)."""
-    left = _left_over(network.capacity, splits)
+    left = network.capacity.copy()
+    np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)
     stays, real = left > 0, src != dst
     return merged_network(
@@ -121,20 +102,21 @@ def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
     network, pieces = split.network, split.pieces
     after = network_after(network, splits)
     left = pieces.amount.copy()
-    new = _join(pieces, left, splits, split.original.src, split.original.dst, split.original.nodes)
+    original = split.original
+    of_split, *new, hops = native.join_pieces(pieces, left, splits, original.src, original.dst, original.nodes)
     src, dst = _ends(network, splits)
     stays = left > 0
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))[stays]
-    from_node = np.concatenate([network.src[owner], src[new.split]])
-    to_node = np.concatenate([network.dst[owner], dst[new.split]])
+    from_node = np.concatenate([network.src[owner], src[of_split]])
+    to_node = np.concatenate([network.dst[owner], dst[of_split]])
     arc = arc_between(after, from_node, to_node)
     order = np.argsort(arc, kind="stable")
     amount, start, length = (
         np.concatenate([old[stays], fresh])[order]
-        for old, fresh in ((left, new.amount), (pieces.start, new.start), (pieces.length, new.length))
+        for old, fresh in zip((left, pieces.start, pieces.length), new, strict=True)
     )
     offsets = np.searchsorted(arc[order], np.arange(len(after.src) + 1)).astype(np.int64)
-    return SplitNetwork(split.original, after, PathPieces(offsets, amount, start, length, new.hops))
+    return SplitNetwork(original, after, PathPieces(offsets, amount, start, length, hops))
 
 
 def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNetwork:
@@ -163,69 +145,3 @@ def arc_between(network: ForestNetwork, src: Ranks, dst: Ranks) -> Integers:
 
 def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:
     return network.src[splits.arcs[splits.offsets[:-1]]], network.dst[splits.arcs[splits.offsets[1:] - 1]]
-
-
-@compiled
-def _left_over(capacity: Integers, splits: Splits) -> Integers:
-    left = capacity.copy()
-    for split in range(len(splits.amount)):
-        for index in range(splits.offsets[split], splits.offsets[split + 1]):
-            left[splits.arcs[index]] -= splits.amount[split]
-    return left
-
-
-@inlined
-def _append_hops(path: Ranks, depth: int, hops: Ranks, dst: Ranks, place: Ranks) -> int:
-    """Append `hops` to `path[:depth]`, leaving out every cycle; `place[v]` is the depth at node v, -1 off the path."""
-    for hop in hops:
-        node = dst[hop]
-        if place[node] < 0:
-            path[depth] = hop
-            depth += 1
-            place[node] = depth
-        else:
-            while depth > place[node]:
-                depth -= 1
-                place[dst[path[depth]]] = -1
-            place[node] = depth
-    return depth
-
-
-@compiled
-def _join(pieces: PathPieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks, nodes: int) -> _NewPathPieces:
-    """Take the units of `splits` from `left` (units per piece) and return the pieces that they make."""
-    count = len(splits.amount)
-    most = count + len(left)  # every piece made ends a split or an old piece
-    of_split, amounts = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-    starts, lengths = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-    hops, used, made = pieces.hops.copy(), len(pieces.hops), 0
-    path, place = np.empty(nodes + 1, dtype=np.int32), np.full(nodes, -1, dtype=np.int32)
-    cursor = pieces.offsets[:-1].copy()
-    for split in range(count):
-        arcs = splits.arcs[splits.offsets[split] : splits.offsets[split + 1]]
-        wanted = splits.amount[split]
-        while wanted > 0:
-            amount = wanted
-            for arc in arcs:
-                while left[cursor[arc]] == 0:
-                    cursor[arc] += 1
-                amount = min(amount, left[cursor[arc]])
-            first_hop = pieces.hops[pieces.start[cursor[arcs[0]]]]
-            depth, origin = 0, src[first_hop]
-            place[origin] = 0
-            for arc in arcs:
-                piece = cursor[arc]
-                left[piece] -= amount
-                begin = pieces.start[piece]
-                depth = _append_hops(path, depth, pieces.hops[begin : begin + pieces.length[piece]], dst, place)
-            wanted -= amount
-            place[origin] = -1
-            for index in range(depth):
-                place[dst[path[index]]] = -1
-            if depth > 0:
-                hops = with_capacity(hops, used, depth)
-                hops[used : used + depth] = path[:depth]
-                of_split[made], amounts[made], starts[made], lengths[made] = split, amount, used, depth
-                used += depth
-                made += 1
-    return _NewPathPieces(of_split[:made], amounts[:made], starts[:made], lengths[:made], hops[:used])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.cut_table import Sets, cut_table, find_violated_cuts
-from chorale.synth.methods.forest.split.proposal import propose
 from chorale.synth.methods.forest.split.splitting_off import (
     PathPieces,
     SplitNetwork,
@@ -96,7 +96,7 @@ FABRIC_ROUNDS = 32
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
     """Return `network` with its switches replaced by arcs between ranks, such that all trees still fit.
 
-    All cuts of `network` must carry its trees (`chorale.synth.bounds.cut_oracle`). Always possible where no switch has
+    All cuts of `network` must carry its trees (`native.violated_cuts`). Always possible where no switch has
     more capacity out than in; raises InvalidInput, with the name from `names` of a switch that cannot be removed, where
     that fails otherwise. Mostly one or two runs of the oracle.
     Source: bandwidth-optimal pipeline, section 2.2.
@@ -182,7 +182,7 @@ class _Removal:
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
             arcs = (network.src, network.dst, network.capacity)
-            splits = propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics)
+            splits = Splits(*native.propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics))
             if len(splits.amount) == 0:
                 return False
             if self._is_feasible(splits):

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.kernels.compiled import compiled, inlined
-from chorale.synth.kernels.types import Matrix
+from chorale.synth.kernels import native
 from chorale.synth.topology.topology import Topology
 from chorale.synth.topology.translations import TranslatedLinks
 
@@ -76,10 +75,10 @@ def enter_blocks(
     hops = np.empty(topology.node_count, dtype=np.int32)
     gateways, lengths, ways = [], [], []
     for position, root in enumerate(roots.tolist()):
-        _hops_through_switches(network, root, hops)
+        native.hops_through_switches(network, root, hops)
         gateway, length = np.zeros(blocks, dtype=np.int32), np.zeros(blocks, dtype=np.int32)
         way = np.empty((blocks, max(1, int(hops.max()))), dtype=np.int32)
-        if not _enter_from(position, k, network, hops, ranks, capacities, entered, gateway, way, length):
+        if not native.enter_from(position, k, network, hops, ranks, capacities, entered, gateway, way, length):
             return None
         ways.append(way[np.arange(way.shape[1]) >= way.shape[1] - length[:, None]])
         lengths.append(length[1:])
@@ -100,93 +99,3 @@ class _LinkLengths(NamedTuple):
     src: Ranks
     length: Ranks
     compute_count: int
-
-
-@compiled
-def _hops_through_switches(network: _LinkLengths, root: int, hops: Ranks) -> None:
-    """Write the length of a shortest way from `root` to each node that passes switches only; -1 where there is none."""
-    hops[:] = -1
-    hops[root] = 0
-    shorter = True
-    while shorter:
-        shorter = False
-        for node in range(len(hops)):
-            for link in range(network.offsets[node], network.offsets[node + 1]):
-                before = network.src[link]
-                if hops[before] >= 0 and (before >= network.compute_count or before == root):
-                    total = hops[before] + network.length[link]
-                    if hops[node] < 0 or total < hops[node]:
-                        hops[node] = total
-                        shorter = True
-
-
-@compiled
-def _enter_from(
-    number: int,
-    k: int,
-    network: _LinkLengths,
-    hops: Ranks,
-    ranks: Matrix[np.int32],
-    capacities: Capacities,
-    entered: Integers,
-    gateway: Ranks,
-    way: Matrix[np.int32],
-    length: Ranks,
-) -> bool:
-    """Choose the entries of the root at position `number` of the first block; return whether all fit.
-
-    entered: int64 per position: entries over ranks at that position so far; counted on
-    gateway, way, length: per block, filled but for the first; a way ends in the last column
-    """
-    blocks = ranks.shape[1]
-    for block in range(1, blocks):
-        position = _nearest(number, hops, ranks, block, entered, blocks - 1)
-        if position < 0:
-            return False
-        gateway[block] = ranks[position, block]
-        entered[position] += 1
-        node, column = gateway[block], way.shape[1]
-        while hops[node] > 0:
-            link = _roomiest(node, k, network, hops, capacities)
-            if link < 0:
-                return False
-            orbit = capacities.orbit[link]
-            capacities.room[orbit] -= k * capacities.shared[orbit]
-            column -= 1
-            way[block, column] = link
-            node = network.src[link]
-        length[block] = way.shape[1] - column
-    return True
-
-
-@inlined
-def _nearest(number: int, hops: Ranks, ranks: Matrix[np.int32], block: int, entered: Integers, part: int) -> int:
-    """Return the position of the nearest rank of `block` with the fewest entries, the root's own up to `part`."""
-    least = -1
-    for position in range(len(ranks)):
-        distance = hops[ranks[position, block]]
-        if distance >= 0 and (least < 0 or distance < least):
-            least = distance
-    best = -1
-    for position in range(len(ranks)):
-        if least >= 0 and hops[ranks[position, block]] == least:
-            if position == number and entered[position] < part:
-                return position
-            if best < 0 or entered[position] < entered[best]:
-                best = position
-    return best
-
-
-@inlined
-def _roomiest(node: int, k: int, network: _LinkLengths, hops: Ranks, capacities: Capacities) -> int:
-    """Return the last link of a shortest way to `node` with most room, -1 if none can carry k trees."""
-    best, most = -1, k - 1
-    for link in range(network.offsets[node], network.offsets[node + 1]):
-        before = network.src[link]
-        through = before >= network.compute_count or hops[before] == 0
-        if through and hops[before] >= 0 and hops[before] + network.length[link] == hops[node]:
-            orbit = capacities.orbit[link]
-            room = capacities.room[orbit] // capacities.shared[orbit]
-            if room > most:
-                best, most = link, room
-    return best

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.bounds.cut_oracle import violated_cuts
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, amounts_on, residual_graph
+from chorale.synth.kernels import native
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
 
@@ -30,7 +30,7 @@ def _search(
     settled = np.zeros(nodes, dtype=np.bool_)
     cuts = np.zeros((rows, nodes), dtype=np.bool_)
     capacity = amounts_on(graph, half_arcs, amounts)
-    found = violated_cuts(graph, capacity, np.array(supply, dtype=np.int64), wanted, settled, cuts)
+    found = native.violated_cuts(graph, capacity, np.array(supply, dtype=np.int64), wanted, settled, cuts)
     return [set(np.flatnonzero(cut)) for cut in cuts[:found]], list(np.flatnonzero(settled))
 
 

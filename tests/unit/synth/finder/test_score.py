@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.bfb_score import BfbScore, bfb_score, loads_of_low_diameter
+from chorale.synth.finder.bfb_score import BfbScore, bfb_score
 from chorale.synth.finder.score_cache import ScoreCache, bfb_score_of, kautz_score
+from chorale.synth.kernels import native
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
@@ -64,9 +65,9 @@ def test_generalized_kautz_from_arithmetic(degree):
 
 def test_a_high_diameter_is_told_by_no_loads():
     tails = ((np.arange(40) - 1) % 40).astype(np.int32)[:, None]
-    top, bottom = loads_of_low_diameter(tails, np.array([0]), 38)
+    top, bottom = native.loads_of_low_diameter(tails, np.array([0]), 38)
     assert len(top) == len(bottom) == 0
-    assert loads_of_low_diameter(tails, np.array([0]), 39)[0].tolist() == [1] * 39
+    assert native.loads_of_low_diameter(tails, np.array([0]), 39)[0].tolist() == [1] * 39
 
 
 def test_irregular_and_unequal_networks_are_refused():

@@ -15,6 +15,8 @@ from chorale.synth.finder.base_candidates import traits_of
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import cost_of, frontier
 from chorale.synth.finder.cayley_search import (
+    LOAD_UNIT,
+    NO_LOAD,
     CayleySearch,
     SearchProgress,
     multiplication_table,
@@ -24,9 +26,9 @@ from chorale.synth.finder.cayley_search import (
     semidirect_groups,
     write_log,
 )
-from chorale.synth.finder.cayley_trials import LOAD_UNIT, NO_LOAD, best_generators
 from chorale.synth.finder.find import find
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology
 
@@ -62,7 +64,7 @@ def test_enough_trials_find_the_best_of_all_generator_sets(group, degree):
         except InvalidInput:
             continue  # these do not generate the group
         best[score.steps] = min(best.get(score.steps, score.bandwidth_factor), score.bandwidth_factor)
-    loads, found = best_generators(multiplication_table(group), degree, False, 12, 40_000, 7)
+    loads, found = native.best_generators(multiplication_table(group), degree, False, 12, 40_000, 7)
     fewest = min(best)
     assert int(np.flatnonzero(loads != NO_LOAD)[0]) == fewest
     assert loads[fewest] * degree == best[fewest] * group.order * LOAD_UNIT
@@ -78,7 +80,7 @@ def test_small_sizes_take_fewer_trials_and_find_the_same(search):
     assert cut_off < in_full / 3
     for seed, group in enumerate(semidirect_groups(search.nodes)):
         given = multiplication_table(group), search.degree, search.bidirectional, 12
-        fewer, all_of_them = (best_generators(*given, trials, seed) for trials in (cut_off, in_full))
+        fewer, all_of_them = (native.best_generators(*given, trials, seed) for trials in (cut_off, in_full))
         assert np.array_equal(fewer[0], all_of_them[0])
         assert np.array_equal(fewer[1], all_of_them[1])
 

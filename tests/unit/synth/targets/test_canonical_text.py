@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import in_python
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import BUFFERS, BufferRef, Op, Wait
@@ -130,9 +129,8 @@ def text_with_another_value_is_read_as_the_parser_reads_it(text, data):
 
 
 @pytest.mark.parametrize("target", ["oneccl-xml", "msccl-xml"])
-def test_numbers_beyond_a_byte_are_read_without_machine_code(target):
+def test_numbers_beyond_a_byte_are_read(target):
     program = lower(exchange_schedule(300), LoweringOptions(target))
     text = target_named(target).emit(program).encode()
-    with in_python():
-        assert lift(text).chunks == 300
-        assert {rank.output_chunks for rank in lift(text).ranks} == {300}
+    assert lift(text).chunks == 300
+    assert {rank.output_chunks for rank in lift(text).ranks} == {300}

@@ -14,7 +14,6 @@ from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels.compiled import in_python
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
@@ -175,12 +174,6 @@ def test_damage_is_judged_as_by_the_other_replay(data):
     damaged = replace(schedule, transfers=schedule.bounds.pack(columns))
     _, verified = inspect(damaged)
     assert (verified is not None) == is_right(damaged)
-
-
-def test_python_and_machine_code_agree():
-    schedule = made("h100:1", "allreduce")
-    with in_python():
-        assert verify(schedule).cost == verify(schedule).cost
 
 
 @pytest.mark.parametrize("spec", ["h100:2", "able(switch:8,450;reduce-bandwidth=100)"])

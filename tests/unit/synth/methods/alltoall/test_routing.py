@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.identity import common_denominator
+from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.flow_kernels import cancel_cycles
 from chorale.synth.methods.alltoall.rate import PRICE_UNITS, distance_bound, integer_prices
 from chorale.synth.methods.alltoall.routing import Router, fine_units
 from chorale.synth.methods.alltoall.schedule import flow_paths_of
@@ -94,7 +94,7 @@ def test_cancelling_cycles_keeps_what_every_node_gets(topology, seed):
     problem = commodities_of(topology)
     before = random_flows(problem, seed)[0]
     after = before.copy()
-    cancel_cycles(problem.outgoing, problem.outgoing_links, problem.src, problem.dst, 1e-12, after)
+    native.cancel_cycles(problem.outgoing, problem.outgoing_links, problem.src, problem.dst, 1e-12, after)
     assert np.all(after <= before)
     assert np.all(after >= 0)
     assert np.allclose(net(problem, before), net(problem, after))

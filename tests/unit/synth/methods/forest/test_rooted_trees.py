@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels.compiled import in_python
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest import rooted_trees as module
 from chorale.synth.methods.forest.network import ForestNetwork
@@ -43,10 +42,6 @@ def test_there_are_trees_exactly_where_no_cut_forbids_them(random: Random, nodes
     if trees is not None:
         assert faults_of(network, trees) == []
         assert len(trees) == count
-        with in_python():
-            again = trees_of(network)
-        assert again is not None
-        assert np.array_equal(again.parent_arc, trees.parent_arc)
 
 
 def test_a_torus_gives_all_its_links() -> None:

@@ -5,9 +5,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.methods.forest.transport import transport
+from chorale.synth.kernels import native
+from chorale.synth.kernels.splitmix import splitmix
 
 Problem = tuple[list[list[bool]], list[list[bool]], list[int], list[int]]
+NODE = 7
 
 
 @st.composite
@@ -28,17 +30,22 @@ def _most(allowed: np.ndarray, needs: list[int], capacity: list[int]) -> int:
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems())
-def test_as_much_is_placed_as_a_maximum_flow_allows(problem: Problem) -> None:
+@given(problems(), st.booleans())
+def test_as_much_is_placed_as_a_maximum_flow_allows(problem: Problem, beside: bool) -> None:
     few, more, wanted, room = problem
-    allowed = np.array(few, dtype=np.bool_)
+    nearer, equal = np.array(few, dtype=np.bool_), np.array(more, dtype=np.bool_)
+    rows, places = nearer.shape
+    hops = np.vstack([np.where(nearer, 4, np.where(equal, 5, 6)).T, np.full((1, rows), 5)]).astype(np.uint16)
+    tails, roots = np.arange(places, dtype=np.int32), np.arange(rows)
     needs, capacity = np.array(wanted, dtype=np.int64), np.array(room, dtype=np.int64)
-    amounts = np.zeros(allowed.shape, dtype=np.int64)
-    for table in (allowed, allowed | np.array(more)):
-        placed = transport(table, needs, capacity, amounts)
-        assert amounts.sum() == _most(table, wanted, room)
-        assert placed == (not needs.any())
-        assert not np.any(amounts[~table])
-        assert np.array_equal(amounts.sum(axis=1) + needs, wanted)
-        assert np.array_equal(amounts.sum(axis=0) + capacity, room)
-        assert min(needs.min(), capacity.min(), amounts.min()) >= 0
+    root, arc, lo, hi = native.in_arc_shares(tails, capacity, needs, hops, NODE, 0, beside)
+    drawn = splitmix(tails * rows + roots[:, None]) < splitmix(NODE * rows + roots[:, None])
+    table = nearer | (equal & drawn & beside)
+    amounts = np.zeros((rows, places + 1), dtype=np.int64)
+    amounts[root, arc] = hi - lo  # the last column is of -1
+    assert amounts[:, :-1].sum() == _most(table, wanted, room)
+    assert not np.any(amounts[:, :-1][~table])
+    assert np.array_equal(amounts[:, -1], needs)
+    assert np.array_equal(amounts.sum(axis=1), wanted)
+    assert np.array_equal(amounts[:, :-1].sum(axis=0) + capacity, room)
+    assert np.array_equal(lo[np.diff(root, prepend=-1) > 0], np.zeros(len(set(root.tolist()))))

@@ -1,0 +1,466 @@
+// All-to-all: flows by link prices, flows in whole units, distances by prices, and which rows of the program are alike.
+#include "heap.hpp"
+#include "modules.hpp"
+#include "splitmix.hpp"
+
+namespace chorale {
+namespace {
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+
+// Cycles of flows, which load links and deliver nothing.
+
+enum Visit : std::int8_t { UNSEEN, ON_PATH, DONE };
+
+// Empty the cycle at the end of `path` that closes at `node`; return how much of the path is left.
+Int cancel(Span<const Rank> path, Span<const Rank> src, Int node, double least, Span<double> flow,
+           Span<std::int8_t> state) {
+    const Int length = path.size();
+    Int first = length - 1;
+    while (src[path[first]] != node) --first;
+    double amount = flow[path[first]];
+    for (const Rank link : path.from(first)) amount = std::min(amount, flow[link]);
+    Int left = length;
+    for (Int index = length - 1; index >= first; --index) {
+        flow[path[index]] -= amount;
+        if (flow[path[index]] <= least) left = index;
+    }
+    for (const Rank link : path.from(left)) state[src[link]] = UNSEEN;
+    return left;
+}
+
+void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src,
+                   Span<const Rank> dst, double least, Span<double> flow) {
+    const Int nodes = outgoing.size() - 1;
+    auto state = zeros<std::int8_t>(nodes);
+    auto next = copy(outgoing.first(nodes));  // the next link to look at, by node
+    auto path = empty<Rank>(nodes);
+    for (Int start = 0; start < nodes; ++start) {
+        if (state[start] != UNSEEN) continue;
+        for (Int node = start, length = 0;;) {
+            state[node] = ON_PATH;
+            const auto leads_on = [&](Int link) { return flow[link] > least && state[dst[link]] != DONE; };
+            while (next[node] < outgoing[node + 1] && !leads_on(outgoing_links[next[node]])) ++next[node];
+            if (next[node] == outgoing[node + 1]) {
+                state[node] = DONE;
+                if (length == 0) break;
+                node = src[path[--length]];
+                continue;
+            }
+            const Int link = outgoing_links[next[node]];
+            path[length++] = link;
+            node = dst[link];
+            if (state[node] == ON_PATH) {
+                length = cancel(path.first(length), src, node, least, flow, state);
+                node = src[path[length]];
+            }
+        }
+    }
+}
+
+// Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach.
+//
+// A node shares its need among its links by exp(-extra / temperature), extra being by how much a path over the link
+// costs more than the cheapest. So flows change smoothly with prices, and nothing needs to be stored but the prices.
+
+constexpr Int BUCKETS = 4096;
+constexpr Int NONE = -1;
+constexpr double COLDEST = 30.0;
+
+struct PricedNetwork {
+    Span<const Int> incoming;
+    Span<const Rank> src;
+    Span<const Int> outgoing;
+    Span<const Rank> outgoing_links, heads;
+    Span<const Int, 2> demand;
+
+    auto fields() { return std::tie(incoming, src, outgoing, outgoing_links, heads, demand); }
+};
+
+// Distances of all nodes from one source, and the nodes by distance.
+class PriceSearch {
+public:
+    explicit PriceSearch(Int nodes)
+        : distance(empty<double>(nodes)), order(empty<Rank>(nodes)), first_(full<Rank>(NONE, BUCKETS)),
+          next_(empty<Rank>(nodes)), previous_(empty<Rank>(nodes)), bucket_(full<Rank>(NONE, nodes)),
+          bins_(empty<Rank>(nodes + 1)) {}
+
+    // Find the price of the cheapest path from `source` to each node; `prices` by tail, up to BUCKETS - 2 widths.
+    //
+    // Source: Meyer and Sanders, "Delta-stepping" (2003), one node after the other.
+    void run(const PricedNetwork& network, Span<const double> prices, Int source, double width) {
+        fill(distance, INFINITE);
+        distance[source] = 0.0;
+        put_in(source, 0);
+        Int waiting = 1, current = 0;
+        while (waiting > 0) {
+            const Int node = first_[current & (BUCKETS - 1)];
+            if (node == NONE) {
+                ++current;
+                continue;
+            }
+            take_out(node);
+            --waiting;
+            const double reached = distance[node];
+            for (Int position = network.outgoing[node]; position < network.outgoing[node + 1]; ++position) {
+                const Int head = network.heads[position];
+                const double candidate = reached + prices[position];
+                if (candidate >= distance[head]) continue;
+                distance[head] = candidate;
+                if (bucket_[head] == NONE) {
+                    ++waiting;
+                } else {
+                    take_out(head);
+                }
+                put_in(head, std::max(current, static_cast<Int>(candidate / width)) & (BUCKETS - 1));
+            }
+        }
+    }
+
+    // Put the nodes in the order of their distances, in bins first.
+    void sort() {
+        const Int nodes = distance.size();
+        const double farthest = largest(distance);
+        const double scale = farthest > 0.0 ? (nodes - 1) / farthest : 0.0;
+        fill(bins_, 0);
+        for (const double far : distance) ++bins_[static_cast<Int>(far * scale) + 1];
+        add_up(bins_);
+        for (Int node = 0; node < nodes; ++node) order[bins_[static_cast<Int>(distance[node] * scale)]++] = node;
+        for (Int index = 1; index < nodes; ++index) {
+            const Int node = order[index];
+            Int position = index;
+            for (; position > 0 && distance[order[position - 1]] > distance[node]; --position)
+                order[position] = order[position - 1];
+            order[position] = node;
+        }
+    }
+
+    Array<double> distance;
+    Array<Rank> order;
+
+private:
+    void take_out(Int node) {
+        const Int before = previous_[node], after = next_[node];
+        (before == NONE ? first_[bucket_[node]] : next_[before]) = after;
+        if (after != NONE) previous_[after] = before;
+        bucket_[node] = NONE;
+    }
+
+    void put_in(Int node, Int bucket) {
+        const Int after = first_[bucket];
+        first_[bucket] = node;
+        next_[node] = after;
+        previous_[node] = NONE;
+        if (after != NONE) previous_[after] = node;
+        bucket_[node] = bucket;
+    }
+
+    Array<Rank> first_, next_, previous_, bucket_;  // nodes that wait, in buckets: doubly linked lists
+    Array<Rank> bins_;
+};
+
+// Find the weights of links, 0 where they lead to no farther node, and their sums by node; `prices` by head.
+void weigh(const PricedNetwork& network, Span<const double> prices, double temperature, const PriceSearch& search,
+           Span<double> weight, Span<double> total) {
+    const auto& distance = search.distance;
+    total[search.order[0]] = 1.0;
+    for (const Rank node : search.order.from(1)) {
+        const double here = distance[node];
+        double sum_of_weights = 0.0;
+        for (Int link = network.incoming[node]; link < network.incoming[node + 1]; ++link) {
+            const Int tail = network.src[link];
+            const double extra = distance[tail] + prices[link] - here;
+            weight[link] = 0.0;
+            if (distance[tail] < here && extra <= COLDEST * temperature) {
+                weight[link] = total[tail] * std::exp(-extra / temperature);
+                sum_of_weights += weight[link];
+            }
+        }
+        total[node] = sum_of_weights;
+    }
+}
+
+// A node takes all it needs from nodes that come before it, so that what it passes on has arrived.
+std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<const Rank> sources,
+                                            Span<const Int> weights, Span<const double> prices, double width,
+                                            double temperature, Int units, Span<Int> loads) {
+    const Int nodes = network.demand.shape[1];
+    PriceSearch search(nodes);
+    auto by_tail = empty<double>(prices.size());
+    for (Int position = 0; position < prices.size(); ++position)
+        by_tail[position] = prices[network.outgoing_links[position]];
+    auto weight = zeros<double>(prices.size());
+    auto total = empty<double>(nodes);
+    auto need = empty<Int>(nodes);
+    double smooth = 0.0, paid = 0.0;
+    for (Int index = 0; index < sources.size(); ++index) {
+        const Int times = weights[index];
+        const auto demand = network.demand.row(index % network.demand.shape[0]);
+        search.run(network, by_tail, sources[index], width);
+        search.sort();
+        weigh(network, prices, temperature, search, weight, total);
+        for (Int node = 0; node < nodes; ++node) {
+            need[node] = demand[node] * units;
+            const double wanted = times * demand[node];
+            paid += wanted * search.distance[node];
+            smooth += wanted * (search.distance[node] - temperature * std::log(total[node]));
+        }
+        for (Int step = nodes - 1; step > 0; --step) {
+            const Int node = search.order[step];
+            Int missing = need[node], heaviest = -1;
+            const double share = missing / total[node];
+            for (Int link = network.incoming[node]; link < network.incoming[node + 1]; ++link) {
+                if (weight[link] <= 0.0) continue;
+                const Int flow = std::min(missing, static_cast<Int>(share * weight[link]));
+                missing -= flow;
+                loads[link] += times * flow;
+                need[network.src[link]] += flow;
+                if (heaviest < 0 || weight[link] > weight[heaviest]) heaviest = link;
+            }
+            if (missing > 0) {  // what rounding down left over
+                loads[heaviest] += times * missing;
+                need[network.src[heaviest]] += missing;
+            }
+        }
+    }
+    return {paid, smooth};
+}
+
+// Dijkstra's search from each source.
+void price_distances(Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> dst,
+                     Span<const double> prices, Span<const Rank> sources, Span<double, 2> distances) {
+    NodeHeap heap;
+    for (Int index = 0; index < sources.size(); ++index) {
+        const auto distance = distances.row(index);
+        fill(distance, INFINITE);
+        distance[sources[index]] = 0.0;
+        heap.emplace(0.0, sources[index]);
+        while (!heap.empty()) {
+            const auto [reached, node] = take_top(heap);
+            if (reached > distance[node]) continue;
+            for (const Rank link : outgoing_links.part(outgoing[node], outgoing[node + 1])) {
+                const double candidate = reached + prices[link];
+                if (candidate >= distance[dst[link]]) continue;
+                distance[dst[link]] = candidate;
+                heap.emplace(candidate, dst[link]);
+            }
+        }
+    }
+}
+
+// Integral flows that deliver every unit, made from approximate ones.
+
+constexpr double TRACE = 1e-15;
+constexpr double LEAST_SHARE = 1e-6;
+
+struct Rounding {
+    Span<const Int> incoming, outgoing;
+    Span<const Rank> outgoing_links, src, dst;
+    Span<const double> capacity;
+    Span<double> debt;  // by link: what rounding has taken from it so far
+    Array<Int> position, need;
+    Array<Rank> order;
+    Array<double> inflow, covered;
+
+    // Find the order, and the position of each node in it (-1: not reached); return how many nodes were reached.
+    //
+    // A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
+    // Links against the order are dropped later, so the result is acyclic whatever the flow was.
+    Int order_along(Int source, Span<const double> flow) {
+        for (Int node = 0; node < inflow.size(); ++node) inflow[node] = sum(flow.part(incoming[node], incoming[node + 1]));
+        fill(position, -1);
+        fill(covered, 0.0);
+        NodeHeap heap;
+        heap.emplace(-1.0, source);
+        Int count = 0;
+        while (!heap.empty()) {
+            const Int node = take_top(heap).second;
+            if (position[node] >= 0) continue;
+            position[node] = count;
+            order[count++] = node;
+            for (const Rank link : outgoing_links.part(outgoing[node], outgoing[node + 1])) {
+                const Int head = dst[link];
+                if (position[head] >= 0) continue;
+                covered[head] += flow[link];
+                heap.emplace(-covered[head] / inflow[head], head);
+            }
+        }
+        return count;
+    }
+
+    // Share what the node at `step` needs among its in-links from earlier nodes, in proportion to flow.
+    void split(Int step, Span<const double> flow, Span<Int> whole) {
+        const Int node = order[step], first = incoming[node], last = incoming[node + 1], needed = need[node];
+        const auto is_earlier = [&](Int link) { return position[src[link]] < step; };
+        double total = 0.0;
+        for (Int link = first; link < last; ++link)
+            if (is_earlier(link)) total += flow[link];
+        Int left = needed;
+        for (Int link = first; link < last; ++link) {
+            if (!is_earlier(link)) continue;
+            const double share = needed * (flow[link] / total);
+            whole[link] = static_cast<Int>(share);
+            debt[link] += share - whole[link];
+            left -= whole[link];
+        }
+        for (; left > 0; --left) {
+            Int best = -1;
+            double least = 0.0;
+            for (Int link = first; link < last; ++link) {
+                const double beyond = (1.0 - debt[link]) / capacity[link];
+                const bool is_eligible = is_earlier(link) && needed * flow[link] > LEAST_SHARE * total;
+                if (is_eligible && (best < 0 || beyond < least)) {
+                    best = link;
+                    least = beyond;
+                }
+            }
+            ++whole[best];
+            debt[best] -= 1.0;
+        }
+        for (Int link = first; link < last; ++link) need[src[link]] += whole[link];
+    }
+};
+
+// Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order.
+void route(Span<const Int> incoming, Span<const Int> outgoing, Span<const Rank> outgoing_links, Span<const Rank> src,
+           Span<const Rank> dst, Span<const Int, 2> demand, Span<const Rank> sources, Span<const double, 2> flows,
+           Int units, Span<const double> capacity, Span<double> debt, Span<Int, 2> whole) {
+    const Int nodes = demand.shape[1];
+    Rounding rounding{incoming, outgoing, outgoing_links, src, dst, capacity, debt, empty<Int>(nodes), empty<Int>(nodes),
+                      empty<Rank>(nodes), empty<double>(nodes), empty<double>(nodes)};
+    for (Int index = 0; index < sources.size(); ++index) {
+        auto flow = copy(flows.row(index));
+        for (double& amount : flow) amount = std::max(amount, 0.0);
+        cancel_cycles(outgoing, outgoing_links, src, dst, TRACE, flow);
+        for (double& amount : flow) amount += TRACE;
+        const Int count = rounding.order_along(sources[index], flow);
+        for (Int node = 0; node < nodes; ++node) rounding.need[node] = demand(index % demand.shape[0], node) * units;
+        for (Int step = count - 1; step > 0; --step)
+            if (rounding.need[rounding.order[step]] > 0) rounding.split(step, flow, whole.row(index));
+    }
+}
+
+std::tuple<Int, Int> peel(Span<const Int> incoming, Span<const Rank> src, Span<const Int> demand, Int source, Int units,
+                          Span<Int> flow, Span<Int, 2> rows, Span<Rank> links) {
+    Int used = 0, count = 0;
+    for (Int target = 0; target < demand.size(); ++target) {
+        Int missing = units * demand[target], first = 0;
+        while (missing > 0) {
+            const Int start = used;
+            Int node = target, amount = missing;
+            while (node != source) {
+                Int widest = incoming[node];
+                for (Int link = incoming[node]; link < incoming[node + 1]; ++link)
+                    if (flow[link] > flow[widest]) widest = link;
+                amount = std::min(amount, flow[widest]);
+                links[used++] = widest;
+                node = src[widest];
+            }
+            const auto path = links.part(start, used);
+            std::reverse(path.begin(), path.end());
+            for (const Rank link : path) flow[link] -= amount;
+            assign(rows.row(count++), std::array<Int, 4>{start, target, first, amount});
+            first += amount;
+            missing -= amount;
+        }
+    }
+    return {count, used};
+}
+
+// Colour refinement: which rows and columns of the linear program have equal values in some optimum.
+
+constexpr Word OUT = 0x1D8E4E27C47D124F, IN = 0xEB44ACCAB455D165, LOAD = 0x632BE59BD9B4E019;
+
+Word mixed(Word value) { return mix(value + STEP); }
+
+Word column_colour(Word row_src, Word row_dst, Word capacity) {
+    return mixed(row_src * OUT + row_dst * IN + capacity * LOAD);
+}
+
+void column_colours(Span<const Rank> src, Span<const Rank> dst, Span<const Rank> link_class, Span<const Word, 2> rows,
+                    Span<const Word> capacities, Span<Word, 2> colours) {
+    for (Int source = 0; source < rows.shape[0]; ++source) {
+        const auto row = rows.row(source);
+        for (Int link = 0; link < src.size(); ++link)
+            colours(source, link) = column_colour(row[src[link]], row[dst[link]], capacities[link_class[link]]);
+    }
+}
+
+void refine_colours(Span<const Rank> src, Span<const Rank> dst, Span<const Rank> link_class, Span<const Rank> sources,
+                    Span<const Int> weights, Span<const Word, 2> rows, Span<const Word> capacities,
+                    Span<Word, 2> next_rows, Span<Word> next_capacities) {
+    for (Int source = 0; source < rows.shape[0]; ++source) {
+        const auto old = rows.row(source);
+        const auto fresh = next_rows.row(source);
+        fill(fresh, 0);
+        for (Int link = 0; link < src.size(); ++link) {
+            const Int tail = src[link], head = dst[link], kind = link_class[link];
+            if (head == sources[source]) continue;  // no flow returns to its source
+            const Word colour = column_colour(old[tail], old[head], capacities[kind]);
+            fresh[tail] += mixed(colour ^ OUT);
+            fresh[head] += mixed(colour ^ IN);
+            next_capacities[kind] += weights[source] * mixed(colour ^ LOAD);
+        }
+        for (Int node = 0; node < fresh.size(); ++node) fresh[node] = mixed(old[node] * FIRST_FACTOR + fresh[node]);
+    }
+    for (Int index = 0; index < capacities.size(); ++index)
+        next_capacities[index] = mixed(capacities[index] * FIRST_FACTOR + next_capacities[index]);
+}
+
+// Numbers colours 0, 1, 2, ... in the order in which they are first seen: open addressing, at most half full.
+class ColourTable {
+public:
+    explicit ColourTable(Int expected) {
+        std::size_t slots = 1024;
+        while (slots < 4 * static_cast<std::size_t>(expected)) slots *= 2;
+        numbers_.assign(slots, NONE);
+    }
+
+    Array<Rank> number(Span<const Word> colours) {
+        auto result = empty<Rank>(colours.size());
+        for (Int index = 0; index < colours.size(); ++index) {
+            Int& number = numbers_[slot_of(colours[index])];
+            result[index] = number == NONE ? count() : number;
+            if (number != NONE) continue;
+            number = count();
+            colours_.push_back(colours[index]);
+            if (2 * colours_.size() > numbers_.size()) grow();
+        }
+        return result;
+    }
+
+    Int count() const { return colours_.size(); }
+
+private:
+    std::size_t slot_of(Word colour) const {
+        std::size_t slot = colour & (numbers_.size() - 1);
+        while (numbers_[slot] != NONE && colours_[numbers_[slot]] != colour) slot = (slot + 1) & (numbers_.size() - 1);
+        return slot;
+    }
+
+    void grow() {
+        numbers_.assign(4 * numbers_.size(), NONE);
+        for (Int number = 0; number < count(); ++number) numbers_[slot_of(colours_[number])] = number;
+    }
+
+    std::vector<Word> colours_;  // by number
+    std::vector<Int> numbers_;   // by slot
+};
+
+}  // namespace
+
+void bind_alltoall(nanobind::module_& module) {
+    define(module, "cancel_cycles", cancel_cycles);
+    define(module, "add_priced_loads", add_priced_loads);
+    define(module, "price_distances", price_distances);
+    define(module, "route", route);
+    define(module, "peel", peel);
+    define(module, "column_colours", column_colours);
+    define(module, "refine_colours", refine_colours);
+    nanobind::class_<ColourTable>(module, "ColourTable")
+        .def(nanobind::init<Int>())
+        .def("number", &ColourTable::number, nanobind::call_guard<nanobind::gil_scoped_release>())
+        .def_prop_ro("count", &ColourTable::count);
+}
+
+}  // namespace chorale

@@ -1,0 +1,277 @@
+// Which arcs and gateways the trees of a forest take: node by node along hops, and block by block along symmetries.
+#include "modules.hpp"
+#include "splitmix.hpp"
+
+namespace chorale {
+namespace {
+
+// A transport problem of many rows and few places: what each row needs goes to places that it may use.
+//
+// Rows with the fewest places come first, each where most is left; where nothing is left, other rows move over.
+// O(rows * places) per move; few are needed.
+class Transport {
+public:
+    Transport(Span<Int> needs, Span<Int> capacity)
+        : allowed(zeros<bool>(needs.size(), capacity.size())), amounts(zeros<Int>(needs.size(), capacity.size())),
+          needs_(needs), capacity_(capacity), holds_(zeros<bool>(capacity.size(), needs.size())) {}
+
+    // Place as much as possible of what rows need; return whether that is everything. More may be allowed afterwards.
+    bool run() {
+        auto choices = zeros<Int>(rows());
+        for (Int row = 0; row < rows(); ++row) choices[row] = sum(allowed.row(row));
+        closed_.assign(places(), false);
+        bool is_placed = true;
+        for (const Int row : sorting_order(choices)) {
+            while (needs_[row] > 0) {
+                Int amount = place(row);
+                if (amount == 0) amount = make_room(row);
+                needs_[row] -= amount;
+                is_placed = is_placed && amount > 0;
+                if (amount == 0) break;
+            }
+        }
+        return is_placed;
+    }
+
+    Array<bool, 2> allowed;
+    Array<Int, 2> amounts;  // by row and place
+
+private:
+    Int rows() const { return needs_.size(); }
+    Int places() const { return capacity_.size(); }
+
+    // Use the place with most left; return how much of it.
+    Int place(Int row) {
+        Int best = -1;
+        for (Int other = 0; other < places(); ++other)
+            if (allowed(row, other) && (best < 0 || capacity_[other] > capacity_[best])) best = other;
+        if (best < 0) return 0;
+        const Int amount = std::min(needs_[row], capacity_[best]);
+        capacity_[best] -= amount;
+        change(row, best, amount);
+        return amount;
+    }
+
+    void change(Int row, Int place, Int amount) {
+        amounts(row, place) += amount;
+        holds_(place, row) = amounts(row, place) > 0;
+    }
+
+    // Place units of `row` by moving others along a shortest chain; return how many, 0 if none.
+    Int make_room(Int row) {
+        chain_.assign(places(), {-1, -1});
+        queue_.clear();
+        open_.clear();
+        for (Int place = 0; place < places(); ++place)
+            if (!closed_[place]) open_.push_back(place);
+        std::vector<bool> is_unmoved(rows(), true);
+        // A chain ends at the first place with something left that is reached, so the search need not go beyond.
+        Int end = reach(row, -1);
+        for (std::size_t head = 0; head < queue_.size() && end < 0; ++head) {
+            const Int full_place = queue_[head];
+            for (Int other = 0; other < rows() && end < 0; ++other) {
+                if (!holds_(full_place, other) || !is_unmoved[other]) continue;
+                is_unmoved[other] = false;
+                end = reach(other, full_place);
+            }
+        }
+        if (end >= 0) return move(end, needs_[row]);
+        for (const Int place : queue_) closed_[place] = true;
+        return 0;
+    }
+
+    // Queue the open places to which `row` may move from `full_place`; return the first that has something left, or -1.
+    Int reach(Int row, Int full_place) {
+        Int found = -1;
+        std::vector<Int> others;
+        for (const Int place : open_) {
+            if (!allowed(row, place)) {
+                others.push_back(place);
+                continue;
+            }
+            chain_[place] = {full_place, row};
+            queue_.push_back(place);
+            if (found < 0 && capacity_[place] > 0) found = place;
+        }
+        open_.swap(others);
+        return found;
+    }
+
+    // Move up to `need` units along the chain that ends at `last`; return how many.
+    Int move(Int last, Int need) {
+        Int amount = std::min(need, capacity_[last]);
+        for (Int place = last; chain_[place].before >= 0; place = chain_[place].before)
+            amount = std::min(amount, amounts(chain_[place].mover, chain_[place].before));
+        capacity_[last] -= amount;
+        for (Int place = last; place >= 0; place = chain_[place].before) {
+            const auto [before, mover] = chain_[place];
+            change(mover, place, amount);
+            if (before >= 0) change(mover, before, -amount);
+        }
+        return amount;
+    }
+
+    // Which row moves to a place, and from which; -1 for the row that is being placed.
+    struct Step {
+        Int before, mover;
+    };
+
+    Span<Int> needs_, capacity_;
+    Array<bool, 2> holds_;       // by place and row: whether the amount is above 0
+    std::vector<bool> closed_;   // places from which no chain leads to any that has something left
+    std::vector<Step> chain_;
+    std::vector<Int> queue_, open_;
+};
+
+// `left` and `needs` are lowered by what is placed.
+std::tuple<Array<Rank>, Array<Rank>, Array<Int>, Array<Int>> in_arc_shares(Span<const Rank> tails, Span<Int> left,
+                                                                           Span<Int> needs, Span<const Hops, 2> hops,
+                                                                           Int node, Int first_arc, bool beside) {
+    const Int places = tails.size(), nodes = needs.size();
+    Transport transport(needs, left);
+    for (Int root = 0; root < nodes; ++root)
+        for (Int place = 0; place < places; ++place)
+            transport.allowed(root, place) = hops(place, root) + 1 == hops(places, root);
+    if (!transport.run() && beside) {
+        // Tails at the distance of `node` itself, in one direction of each arc, drawn for each root.
+        for (Int root = 0; root < nodes; ++root) {
+            const Word own = mix(node * nodes + root);
+            for (Int place = 0; place < places; ++place)
+                if (hops(place, root) == hops(places, root) && mix(tails[place] * nodes + root) < own)
+                    transport.allowed(root, place) = true;
+        }
+        transport.run();
+    }
+    std::vector<Rank> roots, arcs;
+    std::vector<Int> lo, hi;
+    for (Int root = 0; root < nodes; ++root) {
+        Int begin = 0;
+        for (Int place = 0; place <= places; ++place) {
+            const Int amount = place == places ? needs[root] : transport.amounts(root, place);
+            if (amount == 0) continue;
+            roots.push_back(root);
+            arcs.push_back(place == places ? -1 : first_arc + place);
+            lo.push_back(begin);
+            hi.push_back(begin += amount);
+        }
+    }
+    return {std::move(roots), std::move(arcs), std::move(lo), std::move(hi)};
+}
+
+// What one node takes: of the trees lo to hi - 1 of a root, over an arc; -1 where no arc can carry them.
+struct InArcShares {
+    Span<const Rank> root, arc;
+    Span<const Int> lo, hi;
+
+    auto fields() { return std::tie(root, arc, lo, hi); }
+};
+
+void fill_trees(const InArcShares& shares, Span<const Int> first, Span<const Int> end, Int node,
+                Span<Rank, 2> parent_arc) {
+    for (Int piece = 0; piece < shares.root.size(); ++piece) {
+        Int tree = first[shares.root[piece]];
+        while (end[tree] <= shares.lo[piece]) ++tree;
+        parent_arc(tree, node) = shares.arc[piece];
+        while (end[tree] < shares.hi[piece]) parent_arc(++tree, node) = shares.arc[piece];
+    }
+}
+
+struct Capacities {
+    Span<Int> room;
+    Span<const Int> shared;
+    Span<const Rank> orbit;
+
+    auto fields() { return std::tie(room, shared, orbit); }
+};
+
+// Links by the node they lead into, with their lengths.
+struct LinkLengths {
+    Span<const Int> offsets;
+    Span<const Rank> src, length;
+    Int compute_count;
+
+    auto fields() { return std::tie(offsets, src, length, compute_count); }
+};
+
+void hops_through_switches(const LinkLengths& network, Int root, Span<Rank> hops) {
+    fill(hops, -1);
+    hops[root] = 0;
+    for (bool is_shorter = true; is_shorter;) {
+        is_shorter = false;
+        for (Int node = 0; node < hops.size(); ++node) {
+            for (Int link = network.offsets[node]; link < network.offsets[node + 1]; ++link) {
+                const Rank before = network.src[link];
+                if (hops[before] < 0 || (before < network.compute_count && before != root)) continue;
+                const Rank total = hops[before] + network.length[link];
+                if (hops[node] >= 0 && total >= hops[node]) continue;
+                hops[node] = total;
+                is_shorter = true;
+            }
+        }
+    }
+}
+
+// Return the position of the nearest rank of `block` with the fewest entries, the root's own up to its part.
+Int nearest(Int number, Span<const Rank> hops, Span<const Rank, 2> ranks, Int block, Span<const Int> entered) {
+    const Int positions = ranks.shape[0], part = ranks.shape[1] - 1;
+    Int least = -1, best = -1;
+    for (Int position = 0; position < positions; ++position) {
+        const Int distance = hops[ranks(position, block)];
+        if (distance >= 0 && (least < 0 || distance < least)) least = distance;
+    }
+    for (Int position = 0; position < positions; ++position) {
+        if (least < 0 || hops[ranks(position, block)] != least) continue;
+        if (position == number && entered[position] < part) return position;
+        if (best < 0 || entered[position] < entered[best]) best = position;
+    }
+    return best;
+}
+
+// Return the last link of a shortest way to `node` with most room, -1 if none can carry k trees.
+Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops, const Capacities& capacities) {
+    Int best = -1, most = k - 1;
+    for (Int link = network.offsets[node]; link < network.offsets[node + 1]; ++link) {
+        const Rank before = network.src[link];
+        if (hops[before] < 0 || (before < network.compute_count && hops[before] != 0)) continue;
+        if (hops[before] + network.length[link] != hops[node]) continue;
+        const Int orbit = capacities.orbit[link], room = floor_div(capacities.room[orbit], capacities.shared[orbit]);
+        if (room > most) {
+            best = link;
+            most = room;
+        }
+    }
+    return best;
+}
+
+bool enter_from(Int number, Int k, const LinkLengths& network, Span<const Rank> hops, Span<const Rank, 2> ranks,
+                const Capacities& capacities, Span<Int> entered, Span<Rank> gateway, Span<Rank, 2> way,
+                Span<Rank> length) {
+    for (Int block = 1; block < ranks.shape[1]; ++block) {
+        const Int position = nearest(number, hops, ranks, block, entered);
+        if (position < 0) return false;
+        gateway[block] = ranks(position, block);
+        ++entered[position];
+        Int column = way.shape[1];
+        for (Int node = gateway[block]; hops[node] > 0;) {
+            const Int link = roomiest(node, k, network, hops, capacities);
+            if (link < 0) return false;
+            const Int orbit = capacities.orbit[link];
+            capacities.room[orbit] -= k * capacities.shared[orbit];
+            way(block, --column) = link;
+            node = network.src[link];
+        }
+        length[block] = way.shape[1] - column;
+    }
+    return true;
+}
+
+}  // namespace
+
+void bind_forest(nanobind::module_& module) {
+    define(module, "in_arc_shares", in_arc_shares);
+    define(module, "fill_trees", fill_trees);
+    define(module, "hops_through_switches", hops_through_switches);
+    define(module, "enter_from", enter_from);
+}
+
+}  // namespace chorale

@@ -1,0 +1,299 @@
+// Executes a program on sets of contributions.
+//
+// Blocks are strictly sequential. A message is the part of an instruction that travels at once; a connection holds
+// at most `depth` messages that have been sent and not yet received. A step starts when all its waits are met; a
+// receiving step needs an arrived message, a sending step a free slot, a fused step both.
+//
+// A single loop iteration is enough. Real runtimes loop over parts of long chunks, every block for itself. Blocks have
+// no choices, so what a program can do does not depend on the order in which blocks go on: all of one iteration can be
+// done before the next begins, and then every queue is empty again. Iterations touch disjoint elements.
+#include "modules.hpp"
+
+namespace chorale {
+namespace {
+
+// The numbers of `chorale.synth.programs`: flags of instructions, columns of tables, orders, faults.
+constexpr Int RECEIVES = 1, SENDS = 2, READS_SRC = 4, WRITES_DST = 8, READS_DST = 16;
+constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
+constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;
+constexpr Int PC = 0, MOVED = 1;
+constexpr Int QUEUE = 0, SPAN = 1, SENT = 2, RECEIVED = 3;
+constexpr Int REVERSE = 1, RANDOM = 2;
+constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
+constexpr Int NOTHING = -1, FIRST_MARK = -2;
+constexpr Int RANDOM_REACH = 64;  // in random order, the next block is one of so many
+
+struct Code {
+    Span<const Int, 2> items, waits, blocks;
+    Span<const Int> neighbours;
+
+    auto fields() { return std::tie(items, waits, blocks, neighbours); }
+};
+
+struct ChunkValues {
+    Span<Int> identity;
+    Span<Word, 2> members;
+
+    auto fields() { return std::tie(identity, members); }
+    void copy(Int source, Int target) const {
+        identity[target] = identity[source];
+        assign(members.row(target), members.row(source));
+    }
+
+    // Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why.
+    //
+    // Whatever is added to a chunk that comes from one that was never written makes another such chunk.
+    Int add(Int cell, Int value, Int item) const {
+        if (identity[value] < 0) return 0;
+        if (identity[cell] < 0) {
+            identity[value] = identity[cell] != NOTHING ? identity[cell] : FIRST_MARK - item;
+            return 0;
+        }
+        const auto added = members.row(cell), sum = members.row(value);
+        Word shared = added.size() == 0;
+        for (Int word = 0; word < added.size(); ++word) shared |= added[word] & sum[word];
+        if (identity[cell] != identity[value] || shared != 0) {
+            copy(cell, value + 1);
+            return identity[cell] == identity[value] ? TWICE : OTHER_CHUNK;
+        }
+        for (Int word = 0; word < added.size(); ++word) sum[word] |= added[word];
+        return 0;
+    }
+
+    // Do one chunk of instruction `item` in cell `value`; return which fault there is, 0 for none.
+    Int work(Int flags, Int item, Int value, Int src, Int dst, Int arrived, Int left) const {
+        Int fault = 0;
+        if (flags & RECEIVES) copy(arrived, value);
+        if (flags & READS_SRC && flags & RECEIVES) {
+            fault = add(src, value, item);
+        } else if (flags & READS_SRC) {
+            copy(src, value);
+            if (identity[value] == NOTHING) identity[value] = FIRST_MARK - item;
+        }
+        if (flags & READS_DST && fault == 0) fault = add(dst, value, item);
+        if (flags & WRITES_DST && fault == 0) copy(value, dst);
+        if (flags & SENDS && fault == 0) copy(value, left);
+        return fault;
+    }
+};
+
+// Pairs of accesses to one cell that nothing orders, by vector clocks over the blocks.
+//
+// A program has no branches, so which accesses are ordered does not depend on how an execution happened to go: one
+// execution finds a race if there is one. Order comes from the sequence within a block, from waits, and from messages
+// (what a rank did before it sent is before what the receiver does after it received). Free slots of a queue are no
+// order to rely on.
+//
+// The clock per block and the last accesses per cell follow C. Flanagan, S. Freund, "FastTrack" (PLDI 2009): a read
+// that is before a later one of the same cell need not be kept.
+struct Clocks {
+    Span<Rank, 2> rows;
+
+    bool are_kept() const { return rows.shape[0] > 0; }
+    // Order everything that `other` knows before what the owner of `row` does from now on.
+    void merge(Int row, Int other) const {
+        const auto own = rows.row(row), known = rows.row(other);
+        for (Int component = 0; component < own.size(); ++component)
+            own[component] = std::max(own[component], known[component]);
+    }
+    void copy(Int row, Int target) const { assign(rows.row(target), rows.row(row)); }
+};
+
+constexpr Int WRITER = 0, WRITTEN = 1, READ = 2;
+constexpr Int NEXT = 0, READER = 1, WHEN = 2;
+
+struct Accesses {
+    Span<Rank, 2> last, read;
+
+    auto fields() { return std::tie(last, read); }
+
+    // Note that `block` reads `cell`; return a block whose write it races with, or -1.
+    //
+    // Row and component of block b are b and b - base.
+    Int note_read(const Clocks& clocks, Int block, Int base, Int cell) const {
+        const auto clock = clocks.rows.row(block);
+        Int entry = last(cell, READ);
+        while (entry > 0 && clock[read(entry, READER) - 1 - base] < read(entry, WHEN)) entry = read(entry, NEXT);
+        if (entry == 0) {
+            entry = ++read(0, 0);
+            read(entry, NEXT) = last(cell, READ);
+            last(cell, READ) = entry;
+        }
+        read(entry, READER) = block + 1;
+        read(entry, WHEN) = clock[block - base];
+        const Int writer = last(cell, WRITER) - 1;
+        return writer < 0 || clock[writer - base] >= last(cell, WRITTEN) ? -1 : writer;
+    }
+
+    // Note that `block` writes `cell`; return a block whose access it races with, or -1.
+    Int note_write(const Clocks& clocks, Int block, Int base, Int cell) const {
+        const auto clock = clocks.rows.row(block);
+        Int other = -1;
+        for (Int entry = last(cell, READ); entry > 0; entry = read(entry, NEXT)) {
+            const Int reader = read(entry, READER) - 1;
+            if (clock[reader - base] < read(entry, WHEN)) other = reader;
+        }
+        const Int writer = last(cell, WRITER) - 1;
+        if (writer >= 0 && clock[writer - base] < last(cell, WRITTEN)) other = writer;
+        last(cell, WRITER) = block + 1;
+        last(cell, WRITTEN) = clock[block - base];
+        last(cell, READ) = 0;
+        return other;
+    }
+};
+
+struct RunConditions {
+    Int depth, message_chunks, order, seed, first_saved, first_message;
+
+    auto fields() { return std::tie(depth, message_chunks, order, seed, first_saved, first_message); }
+};
+
+struct ExecutionState {
+    ChunkValues values;
+    Span<Int, 2> progress, queues;
+    Span<Rank, 2> clocks;
+    Accesses accesses;
+    Span<Int> fault;
+
+    auto fields() { return std::tie(values, progress, queues, clocks, accesses, fault); }
+};
+
+class Execution {
+public:
+    Execution(const Code& code, const ExecutionState& state, const RunConditions& conditions, Int value)
+        : code_(code), state_(state), progress_(state.progress), queues_(state.queues), clocks_{state.clocks},
+          conditions_(conditions), value_(value) {}
+
+    void run() {
+        const Int blocks = progress_.shape[0];
+        auto ready = numbered(blocks);
+        auto waiting = full<bool>(true, blocks);
+        Int head = 0, size = blocks;
+        Word random = conditions_.seed;
+        while (size > 0 && state_.fault[0] == 0) {
+            if (conditions_.order == RANDOM) {
+                random = random * 6364136223846793005 + 1442695040888963407;
+                const Int other = head + static_cast<Int>(random >> 33) % std::min(size, RANDOM_REACH);
+                std::swap(ready[head], ready[other % blocks]);
+            }
+            --size;
+            Int block = ready[(head + size) % blocks];
+            if (conditions_.order != REVERSE) {
+                block = ready[head];
+                head = (head + 1) % blocks;
+            }
+            waiting[block] = false;
+            bool went = false;
+            while (can_go_on(block) && state_.fault[0] == 0) {
+                advance(block);
+                went = true;
+                if (conditions_.order == RANDOM) break;
+            }
+            const auto wake = [&](Int woken) {
+                if (waiting[woken] || progress_(woken, PC) >= code_.blocks(woken + 1, FIRST)) return;
+                waiting[woken] = true;
+                ready[(head + size++) % blocks] = woken;
+            };
+            if (!went) continue;
+            const Int first = code_.blocks(block, FIRST_NEIGHBOUR), last = code_.blocks(block + 1, FIRST_NEIGHBOUR);
+            for (const Int neighbour : code_.neighbours.part(first, last)) wake(neighbour);
+            wake(block);
+        }
+    }
+
+private:
+    bool can_go_on(Int block) const {
+        const Int item = progress_(block, PC), flags = code_.items(item, FLAGS);
+        if (item == code_.blocks(block + 1, FIRST)) return false;
+        if (progress_(block, MOVED) == 0) {
+            for (Int wait = code_.items(item, FIRST_WAIT); wait < code_.items(item + 1, FIRST_WAIT); ++wait)
+                if (progress_(code_.waits(wait, 1), PC) <= code_.waits(wait, 0)) return false;
+        }
+        const Int source = code_.blocks(block, INCOMING), target = code_.blocks(block, OUTGOING);
+        if (flags & RECEIVES && queues_(source, SENT) == queues_(source, RECEIVED)) return false;
+        return !(flags & SENDS) || queues_(target, SENT) - queues_(target, RECEIVED) < conditions_.depth;
+    }
+
+    // Do the next message of `block`, or all of an instruction that sends and receives nothing at once.
+    void advance(Int block) {
+        const Int item = progress_(block, PC), moved = progress_(block, MOVED);
+        if (clocks_.are_kept()) {
+            ++clocks_.rows(block, block - code_.blocks(block, BASE));
+            for (Int wait = code_.items(item, FIRST_WAIT); moved == 0 && wait < code_.items(item + 1, FIRST_WAIT); ++wait)
+                clocks_.merge(block, conditions_.first_saved + code_.items(code_.waits(wait, 0), SAVED));
+        }
+        Int span = code_.items(item, COUNT) - moved;
+        if (code_.items(item, FLAGS) & (RECEIVES | SENDS)) span = std::min(span, conditions_.message_chunks);
+        move(block, item, moved, span);
+        progress_(block, MOVED) += span;
+        if (state_.fault[0] != 0 || progress_(block, MOVED) != code_.items(item, COUNT)) return;
+        if (clocks_.are_kept() && code_.items(item, SAVED) >= 0)
+            clocks_.copy(block, conditions_.first_saved + code_.items(item, SAVED));
+        ++progress_(block, PC);
+        progress_(block, MOVED) = 0;
+    }
+
+    // Move `span` chunks of instruction `item` of `block`.
+    void move(Int block, Int item, Int moved, Int span) {
+        const Int flags = code_.items(item, FLAGS), base = code_.blocks(block, BASE);
+        const Int source = code_.blocks(block, INCOMING), target = code_.blocks(block, OUTGOING);
+        const bool orders_messages = conditions_.first_message < clocks_.rows.shape[0];
+        Int left = -1, arrived = -1;
+        if (flags & RECEIVES) {
+            arrived = next_slot(source, RECEIVED);
+            if (orders_messages) clocks_.merge(block, clock_row(source, RECEIVED));
+        }
+        if (flags & SENDS) {
+            left = next_slot(target, SENT);
+            if (orders_messages) clocks_.copy(block, clock_row(target, SENT));
+        }
+        const Int src = code_.items(item, SRC) + moved, dst = code_.items(item, DST) + moved;
+        for (Int chunk = 0; chunk < span; ++chunk) {
+            if (clocks_.are_kept() && races(flags, block, base, src + chunk, dst + chunk)) return;
+            const Int fault = state_.values.work(flags, item, value_, src + chunk, dst + chunk, arrived + chunk, left + chunk);
+            if (fault != 0) {
+                state_.fault[0] = fault;
+                state_.fault[1] = block;
+                return;
+            }
+        }
+        if (flags & RECEIVES) ++queues_(source, RECEIVED);
+        if (flags & SENDS) ++queues_(target, SENT);
+    }
+
+    Int next_slot(Int connection, Int counter) const {
+        return queues_(connection, QUEUE) + queues_(connection, counter) % conditions_.depth * queues_(connection, SPAN);
+    }
+
+    Int clock_row(Int connection, Int counter) const {
+        return conditions_.first_message + connection * conditions_.depth +
+               queues_(connection, counter) % conditions_.depth;
+    }
+
+    // Note the accesses to one chunk; return whether one of them races.
+    bool races(Int flags, Int block, Int base, Int src, Int dst) {
+        Int other = -1;
+        if (flags & READS_SRC) other = state_.accesses.note_read(clocks_, block, base, src);
+        if (other < 0 && flags & READS_DST) other = state_.accesses.note_read(clocks_, block, base, dst);
+        if (other < 0 && flags & WRITES_DST) other = state_.accesses.note_write(clocks_, block, base, dst);
+        if (other >= 0) assign(state_.fault, std::array<Int, 3>{RACE, block, other});
+        return other >= 0;
+    }
+
+    const Code& code_;
+    const ExecutionState& state_;
+    Span<Int, 2> progress_, queues_;
+    Clocks clocks_;
+    const RunConditions& conditions_;
+    Int value_;  // the first cell after the memory
+};
+
+void execute(const Code& code, const ExecutionState& state, const RunConditions& conditions, Int value) {
+    Execution(code, state, conditions, value).run();
+}
+
+}  // namespace
+
+void bind_programs(nanobind::module_& module) { define(module, "execute", execute); }
+
+}  // namespace chorale

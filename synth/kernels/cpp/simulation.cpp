@@ -1,0 +1,311 @@
+// The time that messages take: by the fullest link of each step, and by fair shares of links at every moment.
+#include "heap.hpp"
+#include "modules.hpp"
+
+namespace chorale {
+namespace {
+
+void largest_loads(Span<const Rank> route, Span<const Int> amount, Span<const Int> offsets, Span<const Rank> link_ids,
+                   Span<const Rank> link_class, Span<const Int> kind_of_route, Span<Int> loads, Span<Int, 2> worst) {
+    const auto links_of = [&](Int index) { return link_ids.part(offsets[route[index]], offsets[route[index] + 1]); };
+    for (Int index = 0; index < route.size(); ++index)
+        for (const Rank link : links_of(index)) loads[link] += amount[index];
+    for (Int index = 0; index < route.size(); ++index) {
+        for (const Rank link : links_of(index)) {
+            Int& most = worst(link_class[link], kind_of_route[route[index]]);
+            most = std::max(most, loads[link]);
+        }
+    }
+}
+
+constexpr double RELATIVE_TOLERANCE = 1e-12;  // up to here, differences are rounding
+
+// Max-min fair shares of links among the messages that are on their way, updated only where something changed.
+//
+// A set of rates is max-min fair if every message has a link on its route that is full and on which no other message
+// is faster. Filling finds it: the link with the smallest fair share is full first; its messages keep that rate, and
+// what they take is no longer there for others. Source: Bertsekas and Gallager, "Data Networks", section 6.5.2.
+class FairShares {
+public:
+    FairShares(Span<const Rank> link_ids, Span<const Int> first, Span<const Rank> hops, Span<const double> capacity)
+        : link_ids_(link_ids), first_(first), hops_(hops), capacity_(capacity), slot_(zeros<Int>(hops.size() + 1)),
+          remaining_(zeros<double>(hops.size())), rate_(zeros<double>(hops.size())), since_(zeros<double>(hops.size())),
+          head_(full<Rank>(-1, capacity.size())), users_(zeros<Rank>(capacity.size())),
+          link_mark_(zeros<Int>(capacity.size())), message_mark_(zeros<Int>(hops.size())),
+          free_capacity_(zeros<double>(capacity.size())), unfixed_(zeros<Rank>(capacity.size())) {
+        std::partial_sum(hops.begin(), hops.end(), slot_.begin() + 1, [](Int a, Int b) { return a + b; });
+        after_ = empty<Rank>(slot_.back());
+        before_ = empty<Rank>(slot_.back());
+        owner_ = empty<Rank>(slot_.back());
+    }
+
+    // Let `message` onto the links of its route, at rate 0 until the next update.
+    void add(Int message, double amount, double now) {
+        remaining_[message] = amount;
+        rate_[message] = 0.0;
+        since_[message] = now;
+        Int slot = slot_[message];
+        for (const Rank link : links_of(message)) {
+            const Int follower = head_[link];
+            before_[slot] = -1;
+            after_[slot] = follower;
+            owner_[slot] = message;
+            if (follower >= 0) before_[follower] = slot;
+            head_[link] = slot++;
+            ++users_[link];
+        }
+        mark_links(message);
+    }
+
+    // Take `message` off its links.
+    void remove(Int message) {
+        Int slot = slot_[message];
+        for (const Rank link : links_of(message)) {
+            const Int before = before_[slot], after = after_[slot++];
+            (before >= 0 ? after_[before] : head_[link]) = after;
+            if (after >= 0) before_[after] = before;
+            --users_[link];
+        }
+        mark_links(message);
+    }
+
+    // Make the rates fair again after changes, and move the events of messages whose rates changed.
+    //
+    // Only messages that share links with the changed ones, directly or through others, are looked at.
+    void update(EventHeap& heap, double now) {
+        if (touched_.empty()) return;
+        spread();
+        fill_up(heap, now);
+        touched_.clear();
+        ++round_;
+    }
+
+private:
+    Span<const Rank> links_of(Int message) const {
+        return link_ids_.part(first_[message], first_[message] + hops_[message]);
+    }
+
+    // Calls function(message) for those that use `link`.
+    template <class Function>
+    void each_user(Int link, Function function) const {
+        for (Int slot = head_[link]; slot >= 0; slot = after_[slot]) function(owner_[slot]);
+    }
+
+    void mark_links(Int message) {
+        for (const Rank link : links_of(message)) {
+            if (link_mark_[link] == round_) continue;
+            link_mark_[link] = round_;
+            touched_.push_back(link);
+        }
+    }
+
+    // Touch every link that messages connect to the touched ones.
+    void spread() {
+        for (std::size_t index = 0; index < touched_.size(); ++index) {
+            each_user(touched_[index], [&](Int message) {
+                if (message_mark_[message] == round_) return;
+                message_mark_[message] = round_;
+                mark_links(message);
+            });
+        }
+    }
+
+    void fill_up(EventHeap& heap, double now) {
+        for (const Rank link : touched_) {
+            free_capacity_[link] = capacity_[link];
+            unfixed_[link] = users_[link];
+            if (users_[link] > 0) shares_.emplace(capacity_[link] / users_[link], link);
+        }
+        double level = 0.0;
+        while (!shares_.empty()) {
+            const auto [key, link] = take_top(shares_);
+            if (unfixed_[link] == 0) continue;
+            // Shares only rise while others are fixed, so an outdated entry is too small: push its present value.
+            const double current = std::max(level, free_capacity_[link] / unfixed_[link]);
+            if (current > key * (1 + RELATIVE_TOLERANCE)) {
+                shares_.emplace(current, link);
+                continue;
+            }
+            level = current;
+            each_user(link, [&](Int message) {
+                if (message_mark_[message] != round_) return;
+                message_mark_[message] = -round_;
+                for (const Rank other : links_of(message)) {
+                    free_capacity_[other] -= level;
+                    --unfixed_[other];
+                }
+                set_rate(heap, message, level, now);
+            });
+        }
+    }
+
+    void set_rate(EventHeap& heap, Int message, double rate, double now) {
+        const double old = rate_[message];
+        if (std::abs(rate - old) <= RELATIVE_TOLERANCE * old) return;
+        const double sent = old * (now - since_[message]);
+        remaining_[message] = std::max(0.0, remaining_[message] - sent);
+        rate_[message] = rate;
+        since_[message] = now;
+        heap.schedule(message, now + remaining_[message] / rate);
+    }
+
+    Span<const Rank> link_ids_;  // of message m: those from first_[m] on, as many as it has hops
+    Span<const Int> first_;
+    Span<const Rank> hops_;
+    Span<const double> capacity_;
+    Array<Int> slot_;  // the first of a message in the lists of its links
+    Array<double> remaining_, rate_, since_;  // what a message had to send when it got its rate
+    Array<Rank> head_, users_;                // by link: a doubly linked list of the slots that use it, and its length
+    Array<Rank> after_, before_, owner_;      // by slot
+    Array<Int> link_mark_, message_mark_;     // the last round in which each was visited; negative: its rate is fixed
+    Array<double> free_capacity_;
+    Array<Rank> unfixed_;
+    std::vector<Rank> touched_;
+    NodeHeap shares_;
+    Int round_ = 1;
+};
+
+// Messages and gates that wait for events, moment by moment.
+//
+// Events are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
+// targets[offsets[e]] to targets[offsets[e + 1] - 1] wait for event e: gates, or, above the number of gates, messages
+// that start.
+class FlowSimulation {
+public:
+    FlowSimulation(Span<const double> amount, Span<const double> latency_s, double alpha_s, Span<const Rank> link_ids,
+                   Span<const Int> first, Span<const Rank> hops, Span<const double> capacity, Span<const Int> offsets,
+                   Span<const Rank> targets, Span<const Rank> needs)
+        : opened_at_s_(full<double>(NEVER, needs.size())), arrived_at_s_(full<double>(NEVER, amount.size())),
+          amount_(amount), latency_s_(latency_s), alpha_s_(alpha_s), hops_(hops), offsets_(offsets), targets_(targets),
+          needs_(copy(needs)), state_(zeros<std::int8_t>(amount.size())), shares_(link_ids, first, hops, capacity),
+          heap_(amount.size()) {
+        for (Int gate = 0; gate < needs.size(); ++gate)
+            if (needs[gate] == 0) open(gate);
+    }
+
+    // Run `moments` moments at which something happens; return whether events remain.
+    //
+    // Simultaneous events (up to rounding) are one moment: rates are computed once, for all of them.
+    bool advance(Int moments) {
+        for (; moments > 0; --moments) {
+            for (const Int message : next_moment()) {
+                if (state_[message] == SENDING) {
+                    shares_.remove(message);
+                    depart(message);
+                } else if (state_[message] == FLYING) {
+                    arrive(message);
+                } else {
+                    start(message);
+                }
+            }
+            process_consequences();
+            shares_.update(heap_, now_s_);
+            if (heap_.is_empty()) return false;
+        }
+        return true;
+    }
+
+    Int arrived() const { return arrived_; }
+    Array<double> opened_at_s() const { return opened_at_s_; }
+    Array<double> arrived_at_s() const { return arrived_at_s_; }
+
+private:
+    enum State : std::int8_t { WAITING, STARTING, SENDING, FLYING, ARRIVED };
+    static constexpr double NEVER = std::numeric_limits<double>::quiet_NaN();
+
+    // Take all events that come next off the heap.
+    std::vector<Int> next_moment() {
+        std::vector<Int> moment;
+        if (heap_.is_empty()) return moment;
+        const double limit = heap_.next_time() * (1 + RELATIVE_TOLERANCE);
+        while (!heap_.is_empty() && heap_.next_time() <= limit) moment.push_back(heap_.take_next());
+        // The latest of them: nothing may happen before its time.
+        now_s_ = std::max(now_s_, heap_.time_of(moment.back()));
+        return moment;
+    }
+
+    void process_consequences() {
+        while (!events_.empty()) {
+            const Int event = events_.back();
+            events_.pop_back();
+            for (const Rank target : targets_.part(offsets_[event], offsets_[event + 1])) {
+                const Int message = target - needs_.size();
+                if (message < 0) {
+                    if (--needs_[target] == 0) open(target);
+                } else if (alpha_s_ > 0) {
+                    state_[message] = STARTING;
+                    heap_.schedule(message, now_s_ + alpha_s_);
+                } else {
+                    start(message);
+                }
+            }
+        }
+    }
+
+    void open(Int gate) {
+        opened_at_s_[gate] = now_s_;
+        events_.push_back(gate);
+    }
+
+    // Let the first byte of `message` leave.
+    void start(Int message) {
+        if (amount_[message] == 0 || hops_[message] == 0) {
+            depart(message);
+            return;
+        }
+        state_[message] = SENDING;
+        shares_.add(message, amount_[message], now_s_);
+    }
+
+    // The last byte of `message` leaves.
+    void depart(Int message) {
+        events_.push_back(needs_.size() + message);
+        state_[message] = FLYING;
+        if (latency_s_[message] > 0) {
+            heap_.schedule(message, now_s_ + latency_s_[message]);
+        } else {
+            arrive(message);
+        }
+    }
+
+    // The last byte of `message` arrives.
+    void arrive(Int message) {
+        events_.push_back(needs_.size() + amount_.size() + message);
+        state_[message] = ARRIVED;
+        arrived_at_s_[message] = now_s_;
+        ++arrived_;
+    }
+
+    Array<double> opened_at_s_, arrived_at_s_;
+    Span<const double> amount_, latency_s_;
+    double alpha_s_;
+    Span<const Rank> hops_;
+    Span<const Int> offsets_;
+    Span<const Rank> targets_;
+    Array<Rank> needs_;  // by gate: events that it still waits for
+    Array<std::int8_t> state_;
+    FairShares shares_;
+    EventHeap heap_;
+    std::vector<Int> events_;  // of the present moment, whose consequences are not yet processed
+    double now_s_ = 0.0;
+    Int arrived_ = 0;
+};
+
+}  // namespace
+
+void bind_simulation(nanobind::module_& module) {
+    namespace nb = nanobind;
+    define(module, "largest_loads", largest_loads);
+    nb::class_<FlowSimulation>(module, "FlowSimulation")
+        .def(nb::init<Span<const double>, Span<const double>, double, Span<const Rank>, Span<const Int>,
+                      Span<const Rank>, Span<const double>, Span<const Int>, Span<const Rank>, Span<const Rank>>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(),
+             nb::keep_alive<1, 7>(), nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>(), nb::keep_alive<1, 10>(),
+             nb::keep_alive<1, 11>())
+        .def("advance", &FlowSimulation::advance, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("arrived", &FlowSimulation::arrived)
+        .def_prop_ro("opened_at_s", &FlowSimulation::opened_at_s)
+        .def_prop_ro("arrived_at_s", &FlowSimulation::arrived_at_s);
+}
+
+}  // namespace chorale

@@ -1,0 +1,528 @@
+"""Kernels in C++, by the file in `cpp` that has them.
+
+Arrays are of exactly these types and as many axes, the last without gaps, or a TypeError says which are expected. Those
+that are written may not be read-only. The interpreter lock is released inside. Indices are not checked, unless the
+extension is built with CXXFLAGS=-DCHORALE_CHECK_BOUNDS; then IndexError is raised.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.residual_graph import ResidualGraph
+from chorale.synth.kernels.types import Matrix, Table
+from chorale.synth.lowering.fragment_kernels import Cells, Messages
+from chorale.synth.lowering.rank_kernels import FragmentColumns, MemoryBases, OpColumns
+from chorale.synth.lowering.timetable_kernel import Moves, Visits
+from chorale.synth.methods.alltoall.price_kernels import PricedNetwork
+from chorale.synth.methods.bfb.plan import Problems
+from chorale.synth.methods.forest.in_arc_shares import InArcShares
+from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
+from chorale.synth.methods.forest.split.cut_table import CutTable
+from chorale.synth.methods.forest.split.splitting_off import PathPieces, Splits
+from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
+from chorale.synth.methods.forest.symmetric.entries import Capacities, _LinkLengths
+from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
+from chorale.synth.programs.flat_program import Code
+from chorale.synth.programs.interpreter import ExecutionState, RunConditions
+from chorale.synth.topology.partition_kernels import MarkedLinks, OrderedCells
+from chorale.synth.verify.replay import ActorTables
+
+Ints = NDArray[np.int64]
+Ranks = NDArray[np.int32]
+Reals = NDArray[np.float64]
+Words = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+
+# alltoall.cpp
+
+def cancel_cycles(outgoing: Ints, outgoing_links: Ranks, src: Ranks, dst: Ranks, least: float, flow: Reals) -> None:
+    """Lower `flow`, per link, until the links with more than `least` form no cycle.
+
+    What arrives at a node minus what leaves it stays as it was. Depth-first search; each cycle found loses its
+    smallest flow, so at most one search step back per link. O(links * longest path) at worst, O(links) without cycles.
+    """
+
+def add_priced_loads(
+    network: PricedNetwork,
+    sources: Ranks,
+    weights: Ints,
+    prices: Reals,
+    width: float,
+    temperature: float,
+    units: int,
+    loads: Ints,
+) -> tuple[float, float]:
+    """Add the loads of the flows from `sources`, times `weights`, to `loads`, per link: exact, in whole units.
+
+    prices: per link, above 0, by head;  units: how many each unit of demand is. Returns the sums over all units of
+    demand of the distance and of the smoothed one, -temperature * log(sum over paths of exp(-price / temperature)),
+    whose slopes by price are the loads, up to rounding. O(links + nodes * bucket searches) per source.
+    """
+
+def price_distances(
+    outgoing: Ints, outgoing_links: Ranks, dst: Ranks, prices: Reals, sources: Ranks, distances: Matrix[np.float64]
+) -> None:
+    """Fill `distances`, [sources, nodes]. O(sources * links * log(links))."""
+
+def route(
+    incoming: Ints,
+    outgoing: Ints,
+    outgoing_links: Ranks,
+    src: Ranks,
+    dst: Ranks,
+    demand: Matrix[np.int64],
+    sources: Ranks,
+    flows: Matrix[np.float64],
+    units: int,
+    capacity: Reals,
+    debt: Reals,
+    whole: Matrix[np.int64],
+) -> None:
+    """Write to `whole`, [sources, links], flows that deliver `units` times the demand, close to `flows`.
+
+    debt: per link, what rounding took from it so far; updated
+    """
+
+def peel(
+    incoming: Ints, src: Ranks, demand: Ints, source: int, units: int, flow: Ints, rows: Matrix[np.int64], links: Ranks
+) -> tuple[int, int]:
+    """Walk back from every rank along the widest links that are left, until its `units` are all explained.
+
+    Fills `rows` (start in `links`, target, first chunk, chunks) and `links`; returns how much of both.
+    """
+
+def column_colours(
+    src: Ranks, dst: Ranks, link_class: Ranks, rows: Matrix[np.uint64], capacities: Words, colours: Matrix[np.uint64]
+) -> None:
+    """Write to `colours`, [sources, links], the colours of the columns of the linear program."""
+
+def refine_colours(
+    src: Ranks,
+    dst: Ranks,
+    link_class: Ranks,
+    sources: Ranks,
+    weights: Ints,
+    rows: Matrix[np.uint64],
+    capacities: Words,
+    next_rows: Matrix[np.uint64],
+    next_capacities: Words,
+) -> None:
+    """Give each row a colour made of its own and the sum over its columns; sums do not depend on the order."""
+
+class ColourTable:
+    """Numbers colours 0, 1, 2, … in the order in which they are first seen. `expected`: about how many will come."""
+
+    def __init__(self, expected: int) -> None: ...
+    def number(self, colours: Words) -> Ranks: ...
+    @property
+    def count(self) -> int: ...
+
+# bfb.cpp
+
+def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
+    """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
+
+    Returns (p, q, node, links), rows by step: max over the block's nodes of U(u, t) = p / q in lowest terms,
+    the node that attains it and its critical link set S, so that S has carried n(S) shards at p / q ticks and not
+    before. q = 0: nothing arrives.
+    """
+
+def integral_chunk_times(
+    first: int, last: int, problems: Problems, chunks: int, least_top: Ints, least_bottom: Ints
+) -> tuple[Ints, Ints, Ints, Matrix[np.uint64]]:
+    """Return (p, q, node, links) per step: the least time p / q >= the given one that lets all nodes finish it.
+
+    `node` and `links` say which problem made the time longer than the given one (-1: none did). Shards are cut
+    into `chunks` equal chunks and a link of capacity c and delay a carries floor(c * (time - a) / grain) whole
+    chunks, if its delay is over; the given time (in ticks of a chunk) is a lower bound to start from.
+    """
+
+def assign_chunks(
+    first: int, last: int, problems: Problems, chunks: int, top: Ints, bottom: Ints
+) -> tuple[Ranks, Ranks]:
+    """Assign every chunk that nodes `first` to `last - 1` receive to a link, within time top / bottom per step.
+
+    Returns the step of each row, and link, shard, lo and hi of each row one after the other, ordered by node, step and
+    shard. Raises ValueError if a step does not fit its time.
+    """
+
+# bounds.cpp
+
+def violated_cuts(
+    graph: ResidualGraph, capacity: Ints, supply: Ints, sinks: Flags, settled: Flags, cuts: Matrix[np.bool_]
+) -> int:
+    """Test the cuts around every one of `sinks`; return how many were found violated, at most `len(cuts)`.
+
+    capacity: per half-arc;  supply: per node, trees that still have to leave it
+    sinks:    flags of the nodes that every tree must reach
+    settled:  flags of sinks around which all cuts are known to hold; those that pass are added. A sink whose cut
+              is violated is added too, unless it fills the table: then the call may be repeated after a repair.
+    cuts:     [rows, nodes], row i receives the sink side T of the i-th violated cut: capacity into T is less
+              than the supply outside T. It is the smallest such T of its sink.
+
+    All amounts must be below `LARGEST_AMOUNT`, sums included. O(sinks * flow), mostly far less.
+    """
+
+# finder.cpp
+
+def loads_of_low_diameter(tails: Matrix[np.int32], chosen: Ints, max_steps: int) -> tuple[Ints, Ints]:
+    """Return the BFB load of every step as p / q, in shards per link of capacity 1; nothing beyond `max_steps`.
+
+    tails: [N, degree], tails of the in-links of every node; degree <= 8. `chosen`: at least one node of every orbit.
+    The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the shards that
+    arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before, and link k
+    brings it if its tail has heard it. A node that can split what arrives over its links without taking longer than
+    another one is passed over. N^2 / 4 bytes, and time O(diameter * degree * N * N / 64), 2^degree in place of degree
+    for the others.
+    """
+
+def best_generators(
+    right: Matrix[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
+) -> tuple[Ints, Matrix[np.int32]]:
+    """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
+
+    right: [N, N] of `chorale.synth.finder.cayley_search.multiplication_table`. Returns [max_steps + 1] in parts of
+    `LOAD_UNIT` (`NO_LOAD` where there is no graph) and [max_steps + 1, degree]. The same seed gives the same result. A
+    graph whose load cannot beat one with as few steps is not evaluated further. O(trials * N * degree), and
+    O(steps * degree * 2^degree) for those that are.
+    """
+
+def kautz_loads(degree: int, nodes: int, common: int) -> tuple[Ints, Ints]:
+    """Return the BFB load of every step of genkautz:degree,nodes as p / q, in shards per link of capacity 1.
+
+    common: the greatest common divisor of degree and nodes; 2 <= degree < nodes. Equal to `loads_of_low_diameter` of
+    the built network. Below the largest number of steps T every node arrives over one link; in step T over up to
+    degree. O(nodes * (T^2 + degree * 2^degree)) time, O(nodes * T) memory.
+    """
+
+# forest.cpp
+
+def in_arc_shares(
+    tails: Ranks, left: Ints, needs: Ints, hops: Matrix[np.uint16], node: int, first_arc: int, beside: bool
+) -> tuple[Ranks, Ranks, Ints, Ints]:
+    """Return the columns of `InArcShares`, root after root; `left` and `needs` are lowered by what is placed."""
+
+def fill_trees(shares: InArcShares, first: Ints, end: Ints, node: int, parent_arc: Matrix[np.int32]) -> None:
+    """Write what `node` takes into the trees that it covers, [trees, nodes]; the trees of a root follow one another.
+
+    first: per root, its first tree;  end: per tree, the first unit of its root after it
+    """
+
+def hops_through_switches(network: _LinkLengths, root: int, hops: Ranks) -> None:
+    """Write the length of a shortest way from `root` to each node that passes switches only; -1 where there is none."""
+
+def enter_from(
+    number: int,
+    k: int,
+    network: _LinkLengths,
+    hops: Ranks,
+    ranks: Matrix[np.int32],
+    capacities: Capacities,
+    entered: Ints,
+    gateway: Ranks,
+    way: Matrix[np.int32],
+    length: Ranks,
+) -> bool:
+    """Choose the entries of the root at position `number` of the first block; return whether all fit.
+
+    entered: per position: entries over ranks at that position so far; counted on
+    gateway, way, length: per block, filled but for the first; a way ends in the last column
+    """
+
+# fragments.cpp
+
+def moments(rank: Ranks, step: Ranks, first: Ranks, end: Ranks, result: Matrix[np.int32]) -> None:
+    """Note in `result`, [ranks, chunks], the last of the rows in which a message takes a chunk from or to a rank."""
+
+def is_exchange(messages: Messages, cells: Cells, marks: NDArray[np.uint8]) -> bool:
+    """Return whether any rank receives into a cell that it sends from. `marks` are and stay 0. O(chunks moved)."""
+
+def step_fragments(
+    messages: Messages, cells: Cells, marks: NDArray[np.uint8], longest: int, across: bool
+) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
+    """Return the fragments of the messages, at most `longest` chunks each, and move the chunks.
+
+    across: whether a fragment may hold several messages of a connection. What reaches a cell first is added to what lay
+    there, what comes later to the sum. `marks` are and stay 0. O(chunks moved).
+    """
+
+def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
+    """Return for each row how long it takes until all that waits for it is through, as if links were never shared.
+
+    `latest_first` names the rows, whatever waits before what it waits for. O(visits).
+    """
+
+def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """Return when each row starts, and when the last of those that it waits for started (-1: it waits for none).
+
+    A link that is free takes of the rows that are ready the one of the lowest `rank`; `row_at` is its inverse. Further
+    links of a route take rows one after the other as they come: switches have room for what waits. Times are whole
+    numbers below 2^53, so that the heap's keys hold them exactly. O(visits + links of rows + rows * log(rows)).
+    """
+
+def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
+    """Return for each row, named in the `order` of their starts, the number of its stretch of time: no row of a
+    stretch waits for another one of it. O(rows)."""
+
+# lowering.cpp
+
+def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:
+    """Return on which earlier instructions each instruction of a rank depends, given in a valid sequential order.
+
+    src, dst: the first of the rank's `cells` that each reads and writes, -1 for none; count: how many. An
+    instruction depends on an earlier one where it reads what that wrote, writes what that read, or writes what that
+    wrote. Returns (offsets, earlier): those of instruction i are earlier[offsets[i]:offsets[i + 1]], each once,
+    latest first. O(cells touched * log(dependences of an instruction)).
+    """
+
+def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
+    """Return whether anything that each instruction writes is read later or kept."""
+
+def ordered_ops(
+    fragments: FragmentColumns, sent: Ints, received: Ints, sends_first: bool, extra: int
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+    """Return the columns of `OpColumns` of the instructions that send and receive the fragments with the numbers `sent`
+    and `received`, which rise, and room for `extra` ones after them.
+
+    They are in the order of steps and turns; in a turn, exchanged fragments (all of them with `sends_first`) are sent
+    before any is received; else in the order of fragments, each sent before it is received.
+    O(instructions * log(those of a step)).
+    """
+
+def directions_of(channel: Ints, role: Ints, peer: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return the columns of `Directions` of some instructions. O(instructions * log(directions) + directions^2)."""
+
+def columns_of_ops(
+    ops: OpColumns, blocks: Ints, block_count: int, memory: MemoryBases
+) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:
+    """Return instructions block by block with all waits that they need and none that follow from others.
+
+    ops, blocks: in a valid sequential order, and the block of each. Returns the first of each block (and the end), the
+    instructions as rows (op, source buffer and offset, target buffer and offset, chunks), the first wait of each (and
+    the end), and block and step of each wait.
+    """
+
+# programs.cpp
+
+def execute(code: Code, state: ExecutionState, conditions: RunConditions, value: int) -> None:
+    """Go on to the end: all is done, nothing can go on, or there is a fault. `value`: first cell after the memory.
+
+    A block gets a turn at the start and whenever a block went on that it may be waiting for.
+    O(messages * blocks that depend on one another).
+    """
+
+# simulation.cpp
+
+def largest_loads(
+    route: Ranks,
+    amount: Ints,
+    offsets: Ints,
+    link_ids: Ranks,
+    link_class: Ranks,
+    kind_of_route: Ints,
+    loads: Ints,
+    worst: Matrix[np.int64],
+) -> None:
+    """Add up the loads of links, then store the largest that a message meets for each (bandwidth class, kind)."""
+
+class FlowSimulation:
+    """Messages and gates that wait for events, see `chorale.synth.simulation.flow_simulation.MessageGraph`.
+
+    amount:  what each message sends, in capacity times seconds;  latency_s: of its route
+    message m uses `link_ids[first[m] : first[m] + hops[m]]`; `targets[offsets[e] : offsets[e + 1]]` wait for event e
+    needs:   for how many events each gate waits
+    """
+
+    def __init__(
+        self,
+        amount: Reals,
+        latency_s: Reals,
+        alpha_s: float,
+        link_ids: Ranks,
+        first: Ints,
+        hops: Ranks,
+        capacity: Reals,
+        offsets: Ints,
+        targets: Ranks,
+        needs: Ranks,
+    ) -> None: ...
+    def advance(self, moments: int) -> bool:
+        """Run `moments` moments at which something happens; return whether events remain."""
+
+    @property
+    def arrived(self) -> int: ...
+    @property
+    def opened_at_s(self) -> Reals: ...
+    @property
+    def arrived_at_s(self) -> Reals: ...
+
+# splitting.cpp
+
+def propose(
+    groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Ints, cuts: CutTable, aligned: bool, returns: bool
+) -> tuple[Ints, Ints, Ints]:
+    """Return the columns of `Splits` through the `groups` that leave no cut of `cuts` with negative slack.
+
+    aligned: whether ports at the same place of different clusters are to be joined first
+    returns: whether what is left may go back to where it came from, which drops it
+    O(ports of a group ^ 2 + splits * degrees along their paths).
+    """
+
+def join_pieces(
+    pieces: PathPieces, left: Ints, splits: Splits, src: Ranks, dst: Ranks, nodes: int
+) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
+    """Take the units of `splits` from `left` (units per piece); return the pieces that they make.
+
+    Split, amount, start and length per piece, and hops, the old ones and those of the new pieces.
+    """
+
+def pieces_over_links(
+    pieces: PathPieces, link_offsets: Ints, links: Ranks, room: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ranks]:
+    """Return the columns of `pieces` over links; every arc fills its links in order."""
+
+# topology.cpp
+
+def search_from(
+    offsets: Ints, neighbours: Ranks, starts: Ints, unreached: int, distances: Matrix[np.uint16] | Matrix[np.uint32]
+) -> None:
+    """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
+
+def refine_cells(links: MarkedLinks, cells: OrderedCells, first: int, trace: Words, follows: bool) -> int:
+    """Refine `cells` in place; return how many entries of `trace` that took, -1 if it went another way than `trace`.
+
+    first:   the cell that splits others first, the only one to do so for now; -1 for all cells
+    trace:   a digest of each step, written; with `follows`, read: the refinement of another copy of the network, which
+             ends early where a step differs
+
+    O(links * log nodes) over all refinements of one partition on its way to single nodes.
+    """
+
+def order_of_keys(key: Ints, bits: int) -> Ints:
+    """Return the order of keys from 0 to 2^bits - 1."""
+
+# trees.cpp
+
+def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Ints, supply: Ints) -> Ints:
+    """Return per cut: capacity out of its source side minus supply inside. O(arcs * words) and crossings."""
+
+def feasible_trees(
+    members: Matrix[np.uint64], slack: Ints, tails: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
+) -> int:
+    """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
+
+    `slack` is that before the first tree, and not changed. O(trees * nodes * words) and crossings.
+    """
+
+def feasible_arcs(
+    members: Matrix[np.uint64], slack: Ints, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
+) -> int:
+    """Return how many arcs of one growing tree, taken in order, leave the given cuts a slack of at least 0."""
+
+def grow_trees(
+    arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
+) -> int:
+    """Grow trees from `roots` in their order, until all their supply is used, the table is full or one is stuck.
+
+    Row i of the table (root, weight, parent_arc[i]) receives the i-th tree, and `room` what they leave. Returns
+    the number of trees. They keep all known cuts; other cuts may be overdrawn. O(trees * arcs), mostly less.
+    """
+
+def continue_tree(
+    arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
+) -> tuple[int, int]:
+    """Grow one tree of `root` on from the arcs of `path`, which are in the order in which they were reached.
+
+    Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); fewer
+    than all if the tree is stuck. `room` is not changed.
+    """
+
+def take_trees(root: Ranks, weight: Ints, parent_arc: Matrix[np.int32], capacity: Ints, supply: Ints) -> None:
+    """Subtract what trees take from `capacity` and `supply`. O(trees * nodes)."""
+
+def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
+    """Write the trees of one root, which take from `capacity`; return whether all span the network."""
+
+def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
+    """Write the height of each tree."""
+
+def send_trees(
+    roots: Ranks,
+    weights: Ints,
+    parent_arc: Matrix[np.int32],
+    first: Ints,
+    src: Ranks,
+    path_offsets: Ints,
+    path_amounts: Ints,
+) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
+    """Return depth, path, root, lo and hi of the rows of all trees, each node's in turn; arcs hand out their paths in
+    order."""
+
+def mend(
+    old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Ints, left: Ints
+) -> tuple[Ranks, Ints, Matrix[np.int32]]:
+    """Return (root, weight, parent_arc) of the trees that could be made; `left` is what they leave of the capacity."""
+
+# verify.cpp
+
+def record_rows(
+    rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
+) -> tuple[int, int, int]:
+    """Note what the rows of shards `first` to `last - 1` do; return (duplicate cells at ranks, a fault or 0, its row).
+
+    rows: [7, rows] as `chorale.synth.verify.replay` has them, with actors in place of ranks.
+    """
+
+def settle_actors(
+    ends: Ranks, size: Ints, ranks: int, can_add: Flags, sums: Ints, tables: ActorTables
+) -> tuple[int, int, int]:
+    """Find where each sum ends, note in `arrival` when it is complete there, and add up what switches add.
+
+    ends: per cell, the rank that must hold the sum, or -1 for any actor
+    size: chunks per cell, empty where all are one
+    sums: per switch, chunks of sums of several inputs that it makes; added to
+    Returns (a fault or 0, its actor, its cell).
+    """
+
+def check_actors(
+    rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
+) -> tuple[int, int]:
+    """Check that ranks send what has arrived and feed what is handed on later, and that switches send at once.
+
+    Returns (a fault or 0, its row).
+    """
+
+def check_copies(ranks: int, can_copy: Flags, tables: ActorTables) -> tuple[int, int, int]:
+    """Check what switches do with results: send them on, several only where they multicast, from a rank or a sum.
+
+    Returns (a fault or 0, its actor, its cell).
+    """
+
+def longest_paths(
+    rows: Matrix[np.int32],
+    latency: Ints,
+    first: int,
+    last: int,
+    offsets: Ints,
+    ranks: int,
+    upward: Matrix[np.int64],
+    downward: Matrix[np.int64],
+    of_step: Ints,
+) -> bool:
+    """Add up latencies through switches within steps: call it until it returns False, once per switch in a row.
+
+    latency: per row;  upward, downward: per switch and cell, the latest of its inputs, of the result; they grow
+    of_step: per step, the longest path between ranks; it grows
+    """
+
+def add_loads(
+    step: Ranks, route: Ranks, chunks: Ranks, offsets: Ints, link_ids: Ranks, loads: Matrix[np.int64]
+) -> None:
+    """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
+
+def replay_step(rows: Matrix[np.int32], held: Table[np.uint64]) -> tuple[int, int, int]:
+    """Send what the rows of a step (src, dst, first cell, end cell, reduce) say, then add or store it in `held`.
+
+    held: [ranks, cells, words]. Returns a row that sends nothing, one that adds where there is nothing, and one that
+    adds twice; -1 for none.
+    """

@@ -1,0 +1,91 @@
+"""The extension of kernels: how arguments and results get there and back, and what is said without it."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from chorale.synth.kernels import native
+from chorale.synth.topology.spec import parse_topology
+
+RING = (np.arange(9, dtype=np.int64), np.roll(np.arange(8), -1).astype(np.int32))
+
+
+def hops(starts: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    native.search_from(*RING, starts, 65535, distances)
+    return distances
+
+
+def test_rows_may_be_further_apart_than_they_are_long():
+    room = np.full((2, 16), 65535, dtype=np.uint16)
+    assert hops(np.array([0, 3]), room[:, :8])[1].tolist() == [5, 6, 7, 0, 1, 2, 3, 4]
+    assert np.all(room[:, 8:] == 65535)
+
+
+@pytest.mark.parametrize(
+    "room", [np.zeros((1, 8), np.int64), np.zeros(8, np.uint16), np.zeros((1, 16), np.uint16)[:, ::2]]
+)
+def test_arrays_of_another_type_or_with_gaps_are_refused(room):
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        hops(np.array([0]), room)
+
+
+def test_what_is_read_may_be_read_only_and_what_is_written_may_not():
+    starts, room = np.array([0]), np.full((1, 8), 65535, dtype=np.uint16)
+    starts.flags.writeable = False
+    assert hops(starts, room).tolist() == [list(range(8))]
+    room.flags.writeable = False
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        hops(starts, room)
+
+
+def test_what_a_kernel_raises_reaches_the_caller():
+    nothing = np.zeros(2, dtype=np.int64)
+    with pytest.raises(MemoryError):
+        native.dependences(nothing, nothing, nothing, 2**60)
+
+
+def test_results_live_as_long_as_they_are_used_and_no_longer():
+    keys = np.arange(2**16)[::-1].copy()
+    first = native.order_of_keys(keys, 16)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(500):
+        native.order_of_keys(keys, 16)
+    gc.collect()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # in KiB; each call makes 512
+    assert np.array_equal(first, keys)
+
+
+def test_other_threads_run_beside_a_kernel():
+    topology = parse_topology("torus:64x64")
+    offsets = topology.links.incoming_offsets(topology.node_count)
+    distances = np.full((400, topology.node_count), 65535, dtype=np.uint16)
+    worker = threading.Thread(
+        target=lambda: native.search_from(offsets, topology.links.src, np.arange(400), 65535, distances), daemon=True
+    )
+    worker.start()
+    steps = 0
+    while worker.is_alive():
+        steps += 1
+        time.sleep(0.0005)
+    assert steps > 3
+
+
+WITHOUT = """
+import sys
+sys.modules["chorale.synth.kernels.native"] = None
+import chorale.synth.kernels
+"""
+
+
+def test_without_the_extension_the_message_says_how_to_build_it():
+    result = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "run `python setup.py build_ext --inplace`" in result.stderr
