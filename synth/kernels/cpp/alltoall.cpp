@@ -160,23 +160,42 @@ private:
 };
 
 // Find the weights of links, 0 where they lead to no farther node, and their sums by node; `prices` by head.
+//
+// A price may be too small to make a difference to a distance. Then a node and the one before it on its cheapest path
+// are equally far: such nodes are put into the order of these paths, and the link between them has a weight. So there is
+// for each node a link that costs nothing extra, and no sum is below 1.
 void weigh(const PricedNetwork& network, Span<const double> prices, double temperature, const PriceSearch& search,
            Span<double> weight, Span<double> total) {
     const auto& distance = search.distance;
+    std::vector<char> comes_before(distance.size(), false);
+    const auto cost = [&](Int link) { return distance[network.src[link]] + prices[link]; };
+    const auto is_reached = [&](Int node) {
+        for (Int link = network.incoming[node]; link < network.incoming[node + 1]; ++link)
+            if (comes_before[network.src[link]] && cost(link) == distance[node]) return true;
+        return false;
+    };
     total[search.order[0]] = 1.0;
-    for (const Rank node : search.order.from(1)) {
+    comes_before[search.order[0]] = true;
+    for (auto rest = search.order.from(1); rest.size() > 0; rest = rest.from(1)) {
+        if (rest.size() > 1 && distance[rest[0]] == distance[rest[1]]) {
+            const auto next = std::find_if(rest.begin(), rest.end(), is_reached);
+            if (next != rest.end()) std::rotate(rest.begin(), next, next + 1);
+        }
+        const Int node = rest[0];
         const double here = distance[node];
         double sum_of_weights = 0.0;
         for (Int link = network.incoming[node]; link < network.incoming[node + 1]; ++link) {
             const Int tail = network.src[link];
-            const double extra = distance[tail] + prices[link] - here;
+            const double extra = cost(link) - here;
             weight[link] = 0.0;
-            if (distance[tail] < here && extra <= COLDEST * temperature) {
+            const bool leads_on = distance[tail] < here || (comes_before[tail] && extra == 0.0);
+            if (leads_on && extra <= COLDEST * temperature) {
                 weight[link] = total[tail] * std::exp(-extra / temperature);
                 sum_of_weights += weight[link];
             }
         }
         total[node] = sum_of_weights;
+        comes_before[node] = true;
     }
 }
 
@@ -218,6 +237,7 @@ std::tuple<double, double> add_priced_loads(const PricedNetwork& network, Span<c
                 if (heaviest < 0 || weight[link] > weight[heaviest]) heaviest = link;
             }
             if (missing > 0) {  // what rounding down left over
+                if (heaviest < 0) throw std::invalid_argument("no path leads to node " + std::to_string(node));
                 loads[heaviest] += times * missing;
                 need[network.src[heaviest]] += missing;
             }

@@ -42,9 +42,10 @@ private:
 
     // Use the place with most left; return how much of it.
     Int place(Int row) {
+        const auto may = allowed.row(row);
         Int best = -1;
         for (Int other = 0; other < places(); ++other)
-            if (allowed(row, other) && (best < 0 || capacity_[other] > capacity_[best])) best = other;
+            if (may[other] && (best < 0 || capacity_[other] > capacity_[best])) best = other;
         if (best < 0) return 0;
         const Int amount = std::min(needs_[row], capacity_[best]);
         capacity_[best] -= amount;
@@ -64,13 +65,14 @@ private:
         open_.clear();
         for (Int place = 0; place < places(); ++place)
             if (!closed_[place]) open_.push_back(place);
-        std::vector<bool> is_unmoved(rows(), true);
+        std::vector<char> is_unmoved(rows(), true);
         // A chain ends at the first place with something left that is reached, so the search need not go beyond.
         Int end = reach(row, -1);
         for (std::size_t head = 0; head < queue_.size() && end < 0; ++head) {
             const Int full_place = queue_[head];
+            const auto holders = holds_.row(full_place);
             for (Int other = 0; other < rows() && end < 0; ++other) {
-                if (!holds_(full_place, other) || !is_unmoved[other]) continue;
+                if (!holders[other] || !is_unmoved[other]) continue;
                 is_unmoved[other] = false;
                 end = reach(other, full_place);
             }
@@ -83,17 +85,17 @@ private:
     // Queue the open places to which `row` may move from `full_place`; return the first that has something left, or -1.
     Int reach(Int row, Int full_place) {
         Int found = -1;
-        std::vector<Int> others;
+        std::size_t kept = 0;
         for (const Int place : open_) {
             if (!allowed(row, place)) {
-                others.push_back(place);
+                open_[kept++] = place;
                 continue;
             }
             chain_[place] = {full_place, row};
             queue_.push_back(place);
             if (found < 0 && capacity_[place] > 0) found = place;
         }
-        open_.swap(others);
+        open_.resize(kept);
         return found;
     }
 

@@ -35,7 +35,8 @@ def test_as_much_is_placed_as_a_maximum_flow_allows(problem: Problem, beside: bo
     few, more, wanted, room = problem
     nearer, equal = np.array(few, dtype=np.bool_), np.array(more, dtype=np.bool_)
     rows, places = nearer.shape
-    hops = np.vstack([np.where(nearer, 4, np.where(equal, 5, 6)).T, np.full((1, rows), 5)]).astype(np.uint16)
+    beside_node = np.where(nearer, 4, np.where(equal, 5, 6)).T
+    hops = np.vstack([beside_node, np.full((1, rows), 5)]).astype(np.uint16, order="C")
     tails, roots = np.arange(places, dtype=np.int32), np.arange(rows)
     needs, capacity = np.array(wanted, dtype=np.int64), np.array(room, dtype=np.int64)
     root, arc, lo, hi = native.in_arc_shares(tails, capacity, needs, hops, NODE, 0, beside)
