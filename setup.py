@@ -43,20 +43,19 @@ class BuildKernels(build_ext):
 
         from chorale.runners.engine.build import NativeTarget, compile_native  # noqa: PLC0415 - from the folder above
         from chorale.synth.errors import Unavailable  # noqa: PLC0415 - as above
+        from chorale.synth.identity import sources_id  # noqa: PLC0415 - as above
 
         binding = Path(nanobind.source_dir())
         includes = (Path(nanobind.include_dir()), binding.parent / "ext/robin_map/include", Path(get_path("include")))
         # Numbers wrap, and what is added up is rounded in the order of the text, whatever the processor has to offer.
         flags = ["-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"]
-        flags += [
-            "-DNDEBUG",
-            *(["-DPy_LIMITED_API=0x030C0000"] if ABI3 else []),
-            *os.environ.get("CXXFLAGS", "").split(),
-        ]
+        identity = sources_id(ROOT / KERNELS)
+        flags += ["-DNDEBUG", f'-DCHORALE_SOURCES="{identity}"', *(["-DPy_LIMITED_API=0x030C0000"] if ABI3 else [])]
+        flags += os.environ.get("CXXFLAGS", "").split()
         flags += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
         path = Path(self.get_ext_fullpath(ext.name)).absolute()
-        files = [*(ROOT / file for file in (*ext.sources, *ext.depends)), Path(__file__)]
-        if path.exists() and not self.force and path.stat().st_mtime > max(file.stat().st_mtime for file in files):
+        is_newer = path.exists() and path.stat().st_mtime > Path(__file__).stat().st_mtime
+        if is_newer and not self.force and identity.encode() in path.read_bytes():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         sources = (*(ROOT / source for source in ext.sources), binding / "nb_combined.cpp")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
         digest.update(f"\x00{little.dtype.str}{little.shape}\x00".encode())
         digest.update(little.data.cast("B") if little.size else b"")
     return digest.hexdigest()
+
+
+def sources_id(folder: Path) -> str:
+    """Return the content id of the C++ files in `folder`."""
+    return content_id([[path.name, path.read_text(encoding="utf-8")] for path in sorted(folder.glob("*.?pp"))])
 
 
 def rational_text(value: Fraction | int) -> str:

@@ -1,7 +1,19 @@
 """Kernels in C++, in the extension module `native`: `native.pyi` says what they do."""
 
+from pathlib import Path
+
+from chorale.synth.errors import Unavailable
+from chorale.synth.identity import sources_id
+
+__all__ = ["native"]
+
+_BUILD = "run `python setup.py build_ext --inplace` in the checkout, which needs a C++ compiler and nanobind"
+
 try:
-    from chorale.synth.kernels import native as native
+    import chorale.synth.kernels.native as native  # noqa: PLR0402 - the other form blames a circular import
 except ImportError as error:
-    way_out = "run `python setup.py build_ext --inplace` in the checkout, which needs a C++ compiler and nanobind"
-    raise ImportError(f"Chorale's kernels are not built for this Python ({error}): {way_out}") from error
+    raise Unavailable("Chorale's kernels must be built for this Python", error, _BUILD) from error
+
+_folder = Path(__file__).with_name("cpp")  # only in a checkout
+if _folder.exists() and sources_id(_folder) != native.SOURCES:
+    raise Unavailable("Chorale's kernels must be built from the sources beside them", native.__file__, _BUILD)

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import ResidualGraph
 from chorale.synth.kernels.types import Matrix, Table
-from chorale.synth.lowering.fragment_kernels import Cells, Messages
-from chorale.synth.lowering.rank_kernels import FragmentColumns, MemoryBases, OpColumns
-from chorale.synth.lowering.timetable_kernel import Moves, Visits
-from chorale.synth.methods.alltoall.price_kernels import PricedNetwork
+from chorale.synth.lowering.fragments import Fragments, Messages
+from chorale.synth.lowering.placement import Cells
+from chorale.synth.lowering.rank_programs import MemoryBases
+from chorale.synth.lowering.timetable import Moves, Visits
+from chorale.synth.lowering.unscheduled_ops import UnscheduledOps
+from chorale.synth.methods.alltoall.priced_flows import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
 from chorale.synth.methods.forest.in_arc_shares import InArcShares
 from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
@@ -24,7 +26,7 @@ from chorale.synth.methods.forest.symmetric.entries import Capacities, _LinkLeng
 from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
 from chorale.synth.programs.flat_program import Code
 from chorale.synth.programs.interpreter import ExecutionState, RunConditions
-from chorale.synth.topology.partition_kernels import MarkedLinks, OrderedCells
+from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
 
 Ints = NDArray[np.int64]
@@ -32,6 +34,9 @@ Ranks = NDArray[np.int32]
 Reals = NDArray[np.float64]
 Words = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
+
+SOURCES: str
+"""`sources_id` of the C++ files that this was built from."""
 
 # alltoall.cpp
 
@@ -279,10 +284,10 @@ def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
     """Return whether anything that each instruction writes is read later or kept."""
 
 def ordered_ops(
-    fragments: FragmentColumns, sent: Ints, received: Ints, sends_first: bool, extra: int
+    fragments: Fragments, sent: Ints, received: Ints, sends_first: bool, extra: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Return the columns of `OpColumns` of the instructions that send and receive the fragments with the numbers `sent`
-    and `received`, which rise, and room for `extra` ones after them.
+    """Return the `UnscheduledOps` that send and receive the fragments numbered `sent` and `received`, which rise, and
+    room for `extra` ones after them.
 
     They are in the order of steps and turns; in a turn, exchanged fragments (all of them with `sends_first`) are sent
     before any is received; else in the order of fragments, each sent before it is received.
@@ -293,7 +298,7 @@ def directions_of(channel: Ints, role: Ints, peer: Ints, count: Ints) -> tuple[I
     """Return the columns of `Directions` of some instructions. O(instructions * log(directions) + directions^2)."""
 
 def columns_of_ops(
-    ops: OpColumns, blocks: Ints, block_count: int, memory: MemoryBases
+    ops: UnscheduledOps, blocks: Ints, block_count: int, memory: MemoryBases
 ) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:
     """Return instructions block by block with all waits that they need and none that follow from others.
 

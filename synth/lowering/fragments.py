@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
-from chorale.synth.lowering.fragment_kernels import Messages, StepFragments, marks_for
 from chorale.synth.lowering.messages import ChannelMessages
-from chorale.synth.lowering.placement import Codes, Placement, step_slices
+from chorale.synth.lowering.placement import NOWHERE, Codes, Placement, step_slices
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.programs.program import BUFFERS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fragments:
+class Messages(NamedTuple):
+    """Messages of one step: chunks `first` to `end - 1` go from `sender` to `receiver`."""
+
+    sender: NarrowColumn
+    receiver: NarrowColumn
+    channel: NarrowColumn
+    first: NarrowColumn
+    end: NarrowColumn
+    reduces: NarrowColumn
+
+
+class StepFragments(NamedTuple):
+    """Of each fragment: its first message, where it lies, and its chunks."""
+
+    row: NarrowColumn
+    source: NarrowColumn
+    operand: NarrowColumn
+    target: NarrowColumn
+    chunks: NarrowColumn
+
+
+class Fragments(NamedTuple):
     """Columns of equal length, sorted by step. A fragment is one instruction of its sender and one of its receiver.
 
     source:  where the first chunk lies at the sender
     operand: where the receiver holds what it adds to the first chunk; equals `target` where it adds nothing
     target:  where the receiver puts the first chunk
-    count:   number of chunks; they follow one another at both ends
+    chunks:  how many; they follow one another at both ends
     exchanged: 1 in steps in which a rank receives into what it sends
     turn:    in such steps, which fragment of its connection it is: ranks may send the fragments of a turn, then receive
              those of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
@@ -35,12 +56,9 @@ class Fragments:
     source: Codes
     operand: Codes
     target: Codes
-    count: NarrowColumn
+    chunks: NarrowColumn
     exchanged: NarrowColumn
     turn: NarrowColumn
-
-    def __len__(self) -> int:
-        return len(self.step)
 
     @property
     def may_share_blocks(self) -> bool:
@@ -72,14 +90,15 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     """
     steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not steps:
-        return Fragments(*(np.zeros(0, dtype=np.int32) for _ in fields(Fragments)))
+        return Fragments(*(np.zeros(0, dtype=np.int32) for _ in Fragments._fields))
     # One by one, so that what has been joined need not be held.
-    return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in fields(Fragments)))
+    return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in Fragments._fields))
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     rows, cells = Messages(*(getattr(messages, name) for name in Messages._fields)), placement.cells
-    marks = marks_for(placement.shape.ranks, cells)
+    buffers = len(BUFFERS) if cells.ordered == NOWHERE else 1
+    marks = np.zeros(placement.shape.ranks * buffers * cells.stride // 8 + 1, dtype=np.uint8)  # a bit of each cell
     exchanged = native.is_exchange(rows, cells, marks)
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
     made = StepFragments(*native.step_fragments(rows, cells, marks, longest, limits.across))

@@ -6,7 +6,6 @@ Also finds the blocks of a program that would wait for each other for ever, what
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,21 +63,21 @@ def fuse_ops(
             gone[send] = True
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
-    remaining = UnscheduledOps(*(getattr(replace(unfused, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
-    needless = ~native.is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
-    remaining = replace(
-        remaining, op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
+    remaining = UnscheduledOps(*(column[~gone] for column in unfused._replace(op=op)))
+    needless = ~native.is_needed(src, dst, remaining.chunks, needed_cells) & (remaining.op == _RRCS) & (not stores_sums)
+    remaining = remaining._replace(
+        op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
     )
     return remaining, joins
 
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
     """Return the receives and sends that could be one instruction each, by the order of the receives."""
-    offsets, earlier = native.dependences(src, dst, unfused.count, cells)
+    offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
     fits = (unfused.role[receives] == Role.RECEIVE) & (unfused.channel[receives] == unfused.channel[sends])
-    fits &= (dst[receives] == src[sends]) & (unfused.count[receives] == unfused.count[sends])
+    fits &= (dst[receives] == src[sends]) & (unfused.chunks[receives] == unfused.chunks[sends])
     order = np.argsort(receives[fits], kind="stable")
     return receives[fits][order], sends[fits][order]
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.kernels import native
-from chorale.synth.lowering.fragment_kernels import NOWHERE, OFFSET_MASK, SHIFT, Cells
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.vector_layout import NarrowColumn
 from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
 from chorale.synth.programs.program import BUFFERS, Buffer
+
+SHIFT = 28
+OFFSET_MASK = (1 << SHIFT) - 1
+NOWHERE = -1
 
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
@@ -28,6 +33,21 @@ _IN_ORDER = (
     CollectiveName.REDUCE_SCATTER,
 )
 """In place, every chunk of these stays at its place in the one buffer, from the start to the end."""
+
+
+class Cells(NamedTuple):
+    """Where chunks lie, as codes `buffer << SHIFT | offset`.
+
+    ordered: the code of chunk 0 where all chunks of all ranks lie in one buffer in the order of their numbers, so that
+             `current` and `arrival` are empty; else NOWHERE
+    current, arrival: [ranks, chunks], where a chunk is now, and where it is put when it arrives
+    stride:  chunks of the data
+    """
+
+    ordered: int
+    current: Matrix[np.int32]
+    arrival: Matrix[np.int32]
+    stride: int
 
 
 def stays_in_order(shape: BufferShape) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -11,19 +10,25 @@ import numpy as np
 from chorale.synth.kernels import native
 from chorale.synth.lowering.fusion import Joins, fuse_ops
 from chorale.synth.lowering.placement import Placement
-from chorale.synth.lowering.rank_kernels import MemoryBases, OpColumns
 from chorale.synth.lowering.thread_blocks import BlockAssignment, assign_blocks
 from chorale.synth.lowering.unscheduled_ops import UnscheduledOps, operand_cells, with_dense_scratch
+from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import BUFFERS, ColumnBlocks, RankColumns, RankProgram, ThreadBlock
+
+
+class MemoryBases(NamedTuple):
+    """Where each buffer begins in the row of cells of a rank, and how many cells it has."""
+
+    base: Column
+    cells: int
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
     others. `ops` are in a valid sequential order."""
     memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
-    record = OpColumns(*(getattr(ops, item.name) for item in fields(UnscheduledOps)))
-    first, rows, *waits = native.columns_of_ops(record, blocks.of_op, len(blocks.channel), memory)
+    first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
     columns = [blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits]
     return RankColumns(*columns)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from chorale.synth.kernels import native
 from chorale.synth.lowering.fusion import Joins
-from chorale.synth.lowering.rank_kernels import NO_PEER, Directions
-from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
+from chorale.synth.lowering.unscheduled_ops import NO_PEER, Role, UnscheduledOps
 from chorale.synth.lowering.vector_layout import Column
 
 UNBOUNDED = sys.maxsize
@@ -30,6 +30,19 @@ class BlockAssignment:
     of_op: Column
 
 
+class Directions(NamedTuple):
+    """The directions of the connections of a rank, sorted by channel, role and peer, and which each instruction is of.
+
+    work: chunks that each moves
+    """
+
+    channel: Column
+    role: Column
+    peer: Column
+    work: Column
+    of_op: Column
+
+
 def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
     """Return a block for each direction of each connection of a rank and channel, and one for local work.
 
@@ -38,7 +51,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
     block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
     O(instructions * log(directions) + directions^2).
     """
-    directions = Directions(*native.directions_of(ops.channel, ops.role, ops.peer, ops.count))
+    directions = Directions(*native.directions_of(ops.channel, ops.role, ops.peer, ops.chunks))
     channel, role, peer = directions.channel, directions.role, directions.peer
     send, recv = np.where(role == Role.SEND, peer, NO_PEER), np.where(role == Role.RECEIVE, peer, NO_PEER)
     if not joins and len(peer) <= max_blocks:

@@ -5,45 +5,36 @@ Operations know the cells of memory that they read and write, but not yet their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from chorale.synth.distinct import distinct
 from chorale.synth.kernels import native
-from chorale.synth.lowering.fragment_kernels import SHIFT
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
-from chorale.synth.lowering.placement import Placement
-from chorale.synth.lowering.rank_kernels import (
-    COPY,
-    LOCAL_ROLE,
-    NO_PEER,
-    RECEIVE_ROLE,
-    SEND_ROLE,
-    FragmentColumns,
-    OpColumns,
-)
+from chorale.synth.lowering.placement import SHIFT, Placement
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
 from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.program import BUFFERS, OPS
+from chorale.synth.programs.program import BUFFERS, OPS, Op
+
+NO_PEER = -1
 
 
 class Role(IntEnum):
     """What a block is for. Separate blocks for each direction of a connection can wait on each other freely."""
 
-    RECEIVE = RECEIVE_ROLE
-    SEND = SEND_ROLE
-    LOCAL = LOCAL_ROLE
+    RECEIVE = 0
+    SEND = 1
+    LOCAL = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnscheduledOps:
+class UnscheduledOps(NamedTuple):
     """Columns of equal length: the instructions of a rank without waits, in a right sequential order.
 
-    channel, role, peer: name the block; their order is that of the blocks. `peer` is -1 for local work
-    op: index into OPS; src, dst: places as codes, of the first of `count` chunks
+    channel, role, peer: name the block; their order is that of the blocks. `peer` is NO_PEER for local work
+    op: index into OPS; src, dst: places as codes, of the first of `chunks`
     """
 
     channel: Column
@@ -52,7 +43,7 @@ class UnscheduledOps:
     op: Column
     src: Column
     dst: Column
-    count: Column
+    chunks: Column
 
 
 class OpGenerator:
@@ -65,7 +56,7 @@ class OpGenerator:
     """
 
     def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
-        self._columns = FragmentColumns(*(getattr(fragments, item.name) for item in fields(Fragments)))
+        self._fragments = fragments
         self._placement = placement
         self._longest = longest
         self._sends_first = sends_first
@@ -83,14 +74,14 @@ class OpGenerator:
         )
         source, target = self._placement.misplaced(rank)
         first, count = contiguous_runs((source, target), self._longest)
-        columns = OpColumns(*native.ordered_ops(self._columns, sent, received, self._sends_first, len(first)))
+        columns = UnscheduledOps(*native.ordered_ops(self._fragments, sent, received, self._sends_first, len(first)))
         if len(first):
             # The copies of what is not in its place at the end.
             places = source[first], target[first], count
-            copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, COPY)), *places
+            copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY))), *places
             for column, copy in zip(columns, copies, strict=True):
                 column[len(sent) + len(received) :] = copy
-        return UnscheduledOps(*columns)
+        return columns
 
 
 _READS = np.array([op.reads_src for op in OPS])
@@ -110,10 +101,10 @@ def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
     reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
     writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([ops.src[reads], ops.dst[writes]])
-    _, chunks = expand_intervals(first, np.concatenate([ops.count[reads], ops.count[writes]]))
+    _, chunks = expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))
     used = distinct(chunks)
     src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
     # Operands that an instruction ignores name its other place.
     src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
     src = np.where(_READS[ops.op], src, dst)
-    return replace(ops, src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)
+    return ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)

@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import psutil
 from rich.table import Table
@@ -27,7 +26,6 @@ from chorale.runners.fabric.fabric import NamespaceHolder, require_tun
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
-from chorale.synth.kernels import native
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
@@ -64,7 +62,6 @@ def installed(distribution: str, purpose: str, command: str, required: bool = Fa
 
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
-BUILD_KERNELS = "python setup.py build_ext --inplace"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
 
 
@@ -126,10 +123,6 @@ def _libraries() -> Iterator[Check]:
     }
     for name, purpose in purposes.items():
         yield installed(name, purpose, "pip install 'chorale-collectives[tune]'", required=True)
-    built = Path(native.__file__)
-    is_old = any(source.stat().st_mtime > built.stat().st_mtime for source in built.parent.glob("cpp/*"))
-    state = "older than their sources" if is_old else "ready"
-    yield Check("native kernels", not is_old, state, "synthesis", f"run `{BUILD_KERNELS}`", True, BUILD_KERNELS)
 
 
 def _extras() -> Iterator[Check]:

@@ -63,7 +63,7 @@ void cancel_cycles(Span<const Int> outgoing, Span<const Rank> outgoing_links, Sp
 // A node shares its need among its links by exp(-extra / temperature), extra being by how much a path over the link
 // costs more than the cheapest. So flows change smoothly with prices, and nothing needs to be stored but the prices.
 
-constexpr Int BUCKETS = 4096;
+constexpr Int BUCKETS = 4096;  // a power of two, and that of priced_flows.py
 constexpr Int NONE = -1;
 constexpr double COLDEST = 30.0;
 

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.price_kernels import Floats
-from chorale.synth.methods.alltoall.priced_flows import PricedFlows, PricedLoads
+from chorale.synth.methods.alltoall.priced_flows import Floats, PricedFlows, PricedLoads
 from chorale.synth.methods.alltoall.rate import BoundsListener
 from chorale.synth.sparse_matrix import of_dense
 

@@ -1,20 +1,43 @@
-"""Flows that follow link prices alone, so that nothing but prices is stored; what they load links with is exact."""
+"""Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach.
+
+A node shares its need among its links by exp(-extra / temperature), extra being by how much a path over the link costs
+more than the cheapest. So flows change smoothly with prices, and nothing needs to be stored but the prices. What they
+load links with is exact.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
 from chorale.synth.kernels.threads import blocks, in_threads
+from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.price_kernels import BUCKETS, Floats, PricedNetwork
 from chorale.synth.methods.alltoall.routing import fine_units
 
+Floats = NDArray[np.float64]
 WholeLoads = NDArray[np.int64]
+_BUCKETS = 4096
+"""Buckets of a search for cheapest paths."""
 _SOURCES_AT_ONCE = 32
+
+
+class PricedNetwork(NamedTuple):
+    """Links by their ends: `incoming` and `src` by head; `outgoing`, `outgoing_links` and `heads` by tail.
+
+    demand: int64[1 or sources, nodes]
+    """
+
+    incoming: NDArray[np.int64]
+    src: NDArray[np.int32]
+    outgoing: NDArray[np.int64]
+    outgoing_links: NDArray[np.int32]
+    heads: NDArray[np.int32]
+    demand: Matrix[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,5 +102,5 @@ class PricedFlows:
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, heads, problem.demand
         )
         prices = self.prices[problem.link_class]
-        width = max(float(prices.min()) / 2, float(prices.max()) / (BUCKETS - 4))
+        width = max(float(prices.min()) / 2, float(prices.max()) / (_BUCKETS - 4))
         return network, prices, width

@@ -47,6 +47,7 @@ def test_everything_that_is_copied_exists_and_is_let_through():
     assert all((ROOT / source).exists() for source in copied)
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {package.rstrip("*") for package in packages} <= copied
+    assert set(re.findall(r'ROOT / "(\w+)"', (ROOT / "setup.py").read_text())) <= copied
 
 
 def test_it_does_not_run_as_root():

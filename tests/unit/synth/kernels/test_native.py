@@ -78,14 +78,19 @@ def test_other_threads_run_beside_a_kernel():
     assert steps > 3
 
 
-WITHOUT = """
-import sys
-sys.modules["chorale.synth.kernels.native"] = None
-import chorale.synth.kernels
-"""
+WITHOUT, STALE = (
+    'sys.modules["chorale.synth.kernels.native"] = None',
+    """
+import chorale.synth.identity
+chorale.synth.identity.sources_id = lambda folder: "of other files"
+""",
+)
 
 
-def test_without_the_extension_the_message_says_how_to_build_it():
-    result = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
-    assert result.returncode == 1
+@pytest.mark.parametrize("state", [WITHOUT, STALE])
+def test_without_an_extension_of_these_sources_the_command_says_how_to_build_it(state):
+    code = f"import sys\n{state}\nfrom chorale.__main__ import main\nmain(['synth', 'ring', 'ring:4'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.startswith("chorale: Chorale's kernels must be built")
     assert "run `python setup.py build_ext --inplace`" in result.stderr

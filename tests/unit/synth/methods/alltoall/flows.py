@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.price_kernels import Floats
+from chorale.synth.methods.alltoall.priced_flows import Floats
 
 
 def assert_all_arrives(problem: Commodities, by_source: Floats) -> None:
