@@ -99,9 +99,10 @@ def _ship_native_code(folder: Path) -> None:
 
 
 def _compiler_needed() -> list[str]:
+    """Return what pip is to fetch before it builds; whoever calls `setup.py build_ext` is told what is missing."""
     from chorale.runners.engine.build import has_compiler  # noqa: PLC0415 - from the folder added above
 
-    return [] if has_compiler() else ["ziglang"]
+    return [] if has_compiler() or "build_ext" in sys.argv else ["ziglang"]
 
 
 class InstallManual(install_data):
