@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from chorale.runners.ray.trust import INSECURE_VARIABLE
-from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.process import hide_passwords, stopping_in_order
@@ -77,9 +77,11 @@ def main(arguments: list[str] | None = None) -> None:
         known = error if isinstance(error, ChoraleError) else _meaning(error)
         if known is None:
             raise
-        from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - methods and families, for errors only
+        if isinstance(known, InvalidInput):
+            from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - methods and families, for errors only
 
-        _fail(str(explained(known)), known.exit_code)
+            known = explained(known)
+        _fail(str(known), known.exit_code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
