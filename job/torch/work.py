@@ -50,8 +50,12 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         return True
 
     def get_future(self) -> Any:
-        """Return the future of the output tensors."""
-        return self._future
+        """Return the future of the output tensors.
+
+        One of Python holds an exception as its value, which C++ takes for the tensors and dies of, as DDP's reducer
+        does. What a callback raises is an error for both.
+        """
+        return self._future.then(lambda done: done.value())
 
     def is_completed(self) -> bool:
         """Return whether it is over, well or not."""

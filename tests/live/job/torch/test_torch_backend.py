@@ -6,6 +6,8 @@ import importlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -64,6 +66,13 @@ def test_a_killed_rank_is_an_error_of_the_others(environment: dict[str, str], tm
     assert codes == [0, 0, -signal.SIGKILL, 0]
     for rank in (0, 1, 3):
         assert json.loads((tmp_path / f"{rank}.json").read_text()) == {"endless": "ok"}
+
+
+def test_ranks_that_die_or_stall_while_others_train_are_errors_of_these(tmp_path: Path) -> None:
+    """DDP by itself, with hooks and while its table is replaced, and FSDP; none of the others ends by a signal."""
+    command = [sys.executable, "-m", "tests.live.job.torch.rank_failures", "--rounds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
 @pytest.mark.alone
