@@ -18,6 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout
 
@@ -88,12 +89,7 @@ def record_bytes(record: Record) -> bytes:
 
 def read_record(path: Path) -> Record:
     """Return the record in `path`; InvalidInput for a file that cannot be read or is none."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidInput(f"a record must have at most {MAX_BYTES} bytes", path.stat().st_size, "name another")
-        return parse_record(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput("a record must be a file that can be read", error, "name another") from error
+    return parse_record(read_file(path, MAX_BYTES))
 
 
 def parse_record(data: bytes) -> Record:

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.job.table.layout import parse_table
+from chorale.job.files import read_file
+from chorale.job.table.layout import MAX_TABLE_BYTES, parse_table, require_signature
 from chorale.job.table.model import Table
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched")
 """What moves the bytes of programs: the engine, for memory of the processor; batched sends and receives of the inner
 backend, for every device; auto: the engine where it can, batches elsewhere."""
+
+
+_CHECK_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,74 @@ class JobSettings:
 
 def read_table(path: Path) -> tuple[Table, str]:
     """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no table."""
+    return parse_table(read_file(path, MAX_TABLE_BYTES))
+
+
+def job_table(path: Path) -> tuple[Table, str]:
+    """Return the table in `path` and its digest, once all that a job will run of it is known to be right.
+
+    InvalidInput for what `read_table` refuses, where CHORALE_TABLE_KEY is set and its key has not signed the table, and
+    where the engine's words are not those of a program's text, or the text does not do what its collective says. What
+    was found right is noted by its digest in a folder of this user alone; of processes that want it at once, one looks.
+    """
+    data = read_file(path, MAX_TABLE_BYTES)
+    table, digest = parse_table(data)
+    key = table_key()
+    if key is not None:
+        require_signature(data, key)
+    from chorale.version import __version__  # noqa: PLC0415 - it reads files
+
+    mark = _marks() / f"{digest}-{__version__}"
+    if mark.exists():
+        return table, digest
+    from chorale.job.table.verification import checked_table  # noqa: PLC0415 - only for what nobody has looked at
+    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - as above
+
+    busy = Unavailable("a tuning table must be checked in time", "another process checks one", "try again")
+    lock = acquire_lock(mark.parent / "lock", _CHECK_LIMIT_S, busy)
     try:
-        data = path.read_bytes()
+        violations = [] if mark.exists() else checked_table(data)[1]
+        if not violations:
+            mark.touch(mode=0o600)
+    finally:
+        lock.release()
+    for violation in violations:
+        program = "" if violation.program is None else f"program {violation.program[:12]}: "
+        rule = f"a job runs tables that are right ({violation.rule})"
+        raise InvalidInput(
+            rule, f"{program}{violation.message}", "see all with chorale table verify, and write it again"
+        )
+    return table, digest
+
+
+def table_key() -> bytes | None:
+    """Return what signs tables: the content of the file that CHORALE_TABLE_KEY names, None where it is not set.
+
+    InvalidInput for a file that others may read, or with fewer than 16 characters.
+    """
+    from chorale.runners.measurement.private_files import read_secret  # noqa: PLC0415 - only where there is a key
+
+    name = os.environ.get("CHORALE_TABLE_KEY")
+    if not name:
+        return None
+    try:
+        return read_secret(Path(name), "make one: (umask 077; openssl rand -hex 32 > table.key)").encode()
     except OSError as error:
-        raise InvalidInput("a tuning table must be a file that can be read", error, "name another") from error
-    return parse_table(data)
+        rule, way_out = "CHORALE_TABLE_KEY must name a file that can be read", "name another, or unset it"
+        raise InvalidInput(rule, f"{name}: {error.strerror}", way_out) from error
+
+
+def _marks() -> Path:
+    """Return the folder of what was found right, made for this user alone."""
+    from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
+    from chorale.runners.measurement.machine import make_private  # noqa: PLC0415 - only in jobs
+
+    folder = native_folder().parent / "tables"
+    if not make_private(folder):
+        raise Unavailable(
+            "what was checked needs a folder that can be written", str(folder), "set XDG_CACHE_HOME to one"
+        )
+    return folder
 
 
 def load_table(path: str | Path) -> Table:

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.experiment import Case, Experiment, Row
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 
 ROOT = Path(__file__).parents[3] / "chorale"

@@ -24,6 +24,8 @@ from chorale.synth.errors import Unavailable
 
 NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
+_PACKAGES = Path(__file__).absolute().parents[3]
+"""From where Python imports what checks tables for the library."""
 _LIBRARIES = ("-lmpi", "-lmpi_abi")
 _LIMIT_S = 20.0
 
@@ -37,7 +39,9 @@ def preload_library(mpicc: Path | None = None) -> Path:
     """
     definitions, includes, library = _mpi_of(mpicc or find_mpicc())
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
-    flags = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}", *definitions)
+    python = f'-DCHORALE_PYTHON="{sys.executable}"', f'-DCHORALE_PACKAGES="{_PACKAGES}"'
+    loading = "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}"
+    flags = ("-O3", "-shared", "-fPIC", *loading, *python, *definitions)
     return build_native(NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)))
 
 

@@ -15,7 +15,7 @@ from ray.util.collective.collective_group.base_collective_group import BaseGroup
 
 from chorale.job import current_report
 from chorale.job.group import GroupEngine
-from chorale.job.settings import JobSettings, read_table
+from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
 from chorale.runners.engine.library import DataType, ReduceOp
@@ -43,7 +43,7 @@ class ChoraleRayGroup(BaseGroup):
         if settings.table is None:
             rule = "the backend CHORALE needs a tuning table"
             raise InvalidInput(rule, "none", "set CHORALE_TABLE to one, for all actors (runtime_env env_vars)")
-        table, digest = read_table(settings.table)
+        table, digest = job_table(settings.table)
         current_report().table, current_report().ranks = digest, world_size
         exchange = store_exchange(group_name, rank, world_size, _LIMIT_S)
         ranks = range(world_size)

@@ -1,12 +1,13 @@
 """The file of a table, as bytes.
 
     chorale-table/1
-    HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256
+    HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256 [HMAC]
     header: one line of canonical JSON, for people and for Python
     index:  lines of words, for readers without JSON; made of the header
     blobs:  texts of programs, compressed, and each rank's words
 
-SHA256 is that of all that follows the second line, and the digest of the table. Lines of the index:
+SHA256 is that of all that follows the second line, and the digest of the table; HMAC is the signature of a signed one.
+Lines of the index:
 
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
@@ -17,6 +18,7 @@ SHA256 is that of all that follows the second line, and the digest of the table.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import zlib
 from array import array
@@ -25,14 +27,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from chorale.job.files import open_regular
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
 from chorale.synth.errors import InvalidInput
 
 _WAY_OUT = "write it again: chorale table write"
 
+MAX_TABLE_BYTES = 2**28
+MAX_HEADER_BYTES = 2**24
+MAX_TEXT_BYTES = 2**27
+"""Of all programs together, uncompressed."""
+MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
-def table_bytes(table: Table) -> bytes:
-    """Return the file of `table`: the same bytes for the same table."""
+
+def table_bytes(table: Table, key: bytes | None = None) -> bytes:
+    """Return the file of `table`: the same bytes for the same table. `key`: what signs it.
+
+    InvalidInput for a table beyond the limits of readers.
+    """
+    _require_limits(table.ranks, len(table.entries), len(table.programs))
+    text_bytes = sum(len(program.text) for program in table.programs.values())
+    _require(text_bytes <= MAX_TEXT_BYTES, f"programs of at most {MAX_TEXT_BYTES} bytes together", text_bytes)
     blobs, programs, index = bytearray(), [], [f"ranks {table.ranks}"]
     for number, (digest, program) in enumerate(sorted(table.programs.items())):
         text = zlib.compress(program.text, 9)
@@ -52,33 +67,57 @@ def table_bytes(table: Table) -> bytes:
         "programs": programs,
     }
     parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
+    _require(len(parts[0]) <= MAX_HEADER_BYTES, f"a header of at most {MAX_HEADER_BYTES} bytes", len(parts[0]))
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
-    return b"".join((_line(FORMAT, f"{len(parts[0])} {len(parts[1])} {len(parts[2])} {digest}"), *parts))
+    words = [*(str(len(part)) for part in parts), digest, *([] if key is None else [signature(digest, key)])]
+    return b"".join((_line(FORMAT, " ".join(words)), *parts))
+
+
+def signature(digest: str, key: bytes) -> str:
+    """Return the signature of the table with `digest`."""
+    return hmac.new(key, f"{FORMAT} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def require_signature(data: bytes, key: bytes) -> None:
+    """Raise InvalidInput unless `data`, a whole table, was signed with `key`."""
+    digest, signed = (*data[:400].split(b"\n")[1].split()[3:], b"")[:2]
+    if not hmac.compare_digest(signed, signature(digest.decode(errors="replace"), key).encode()):
+        rule = "a tuning table must be signed with the key of CHORALE_TABLE_KEY"
+        value = "a signature by another key" if signed else "none"
+        raise InvalidInput(rule, value, "sign it where the key is: chorale table write --sign")
 
 
 def file_digest(path: Path) -> str | None:
     """Return the digest that the file of a table says in its second line; None where that cannot be read (yet)."""
     try:
-        with path.open("rb") as file:
-            first, second = file.readline(64), file.readline(200)
-    except OSError:
+        with open_regular(path) as file:
+            first, second = file.readline(64), file.readline(400)
+    except (OSError, InvalidInput):
         return None
     words = second.split()
-    return words[3].decode(errors="replace") if first == f"{FORMAT}\n".encode() and len(words) == 4 else None
+    return words[3].decode(errors="replace") if first == f"{FORMAT}\n".encode() and len(words) in (4, 5) else None
 
 
 def parse_table(data: bytes) -> tuple[Table, str]:
     """Return the table of which `data` is the file, and its digest. InvalidInput for what is no such file."""
+    _require(len(data) <= MAX_TABLE_BYTES, f"at most {MAX_TABLE_BYTES} bytes", len(data))
     digest, header, index, blobs = _sections(data)
+    _require(len(header) <= MAX_HEADER_BYTES, f"a header of at most {MAX_HEADER_BYTES} bytes", len(header))
     try:
         value = json.loads(header)
-        numbered = [_program(entry, blobs) for entry in value["programs"]]
-        entries = tuple(map(_entry, value["entries"]))
         _require_types(value, {"topology": (dict,), "ranks": (int,), "provenance": (dict,)})
+        _require_limits(value["ranks"], len(value["entries"]), len(value["programs"]))
+        left, numbered = MAX_TEXT_BYTES, []
+        for entry in value["programs"]:
+            numbered.append(_program(entry, blobs, left))
+            left -= len(numbered[-1].text)
+        entries = tuple(map(_entry, value["entries"]))
         words = _words(index, blobs, len(numbered))
         programs = {program.digest: _with_words(program, words[number]) for number, program in enumerate(numbered)}
         return Table(value["topology"], value["ranks"], entries, programs, value["provenance"]), digest
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, zlib.error) as error:
+    except InvalidInput:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
         raise InvalidInput("a tuning table must have what its format says", error, _WAY_OUT) from error
 
 
@@ -88,13 +127,29 @@ def _sections(data: bytes) -> tuple[str, bytes, bytes, bytes]:
         raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", first[:40], "name such a file")
     second, _, rest = rest.partition(b"\n")
     try:
-        *lengths, digest = second.decode().split()
-        header, index, blobs = map(int, lengths)
-    except ValueError as error:
+        words = second[:400].decode().split()
+        header, index, blobs = map(int, words[:3])
+        digest = words[3]
+    except (ValueError, IndexError) as error:
         raise InvalidInput("the second line of a tuning table says its lengths", second[:80], _WAY_OUT) from error
-    if len(rest) != header + index + blobs or hashlib.sha256(rest).hexdigest() != digest:
+    if (
+        min(header, index, blobs) < 0
+        or len(rest) != header + index + blobs
+        or hashlib.sha256(rest).hexdigest() != digest
+    ):
         raise InvalidInput("a tuning table must have the checksum in its second line", "another", _WAY_OUT)
     return digest, rest[:header], rest[header : header + index], rest[header + index :]
+
+
+def _require(holds: bool, what: str, value: object) -> None:
+    if not holds:
+        raise InvalidInput(f"a tuning table must have {what}", value, "write several tables, or a smaller one")
+
+
+def _require_limits(ranks: int, entries: int, programs: int) -> None:
+    _require(0 < ranks <= MAX_RANKS, f"1 to {MAX_RANKS} ranks", ranks)
+    _require(entries <= MAX_ENTRIES, f"at most {MAX_ENTRIES} entries", entries)
+    _require(programs <= MAX_PROGRAMS, f"at most {MAX_PROGRAMS} programs", programs)
 
 
 def _program_header(program: TableProgram) -> dict[str, Any]:
@@ -142,10 +197,16 @@ def _entry(value: dict[str, Any]) -> JobEntry:
     return JobEntry(**{**value, "group": None if group is None else tuple(group)})
 
 
-def _program(value: dict[str, Any], blobs: bytes) -> TableProgram:
+def _program(value: dict[str, Any], blobs: bytes, most_bytes: int) -> TableProgram:
     _require_types(value, _PROGRAM_TYPES)
+    _require(0 < value["ranks"] <= MAX_RANKS, f"programs of 1 to {MAX_RANKS} ranks", value["ranks"])
     start, length = value.pop("text")
-    return TableProgram(**value, text=zlib.decompress(blobs[start : start + length]), words=())
+    stream = zlib.decompressobj()
+    text = stream.decompress(blobs[start : start + length], most_bytes + 1)
+    _require(len(text) <= most_bytes, f"programs of at most {MAX_TEXT_BYTES} bytes together", "more")
+    if not stream.eof:
+        raise ValueError("the text of a program ends too early")
+    return TableProgram(**value, text=text, words=())
 
 
 def _with_words(program: TableProgram, words: dict[int, bytes]) -> TableProgram:
@@ -159,6 +220,8 @@ def _words(index: bytes, blobs: bytes, programs: int) -> list[dict[int, bytes]]:
     for line in index.decode().splitlines():
         if line.startswith("words "):
             number, rank, start, length, checksum = map(int, line.split()[1:])
+            if min(number, rank, start, length) < 0 or rank in words[number]:
+                raise ValueError(f"words of program {number}, rank {rank}")
             words[number][rank] = blobs[start : start + length]
             if zlib.crc32(words[number][rank]) != checksum:
                 raise ValueError(f"the words of program {number}, rank {rank} are damaged")

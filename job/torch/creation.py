@@ -14,7 +14,7 @@ import torch.distributed as dist
 from chorale.job import current_report
 from chorale.job.group import require_one_table
 from chorale.job.record import recorder_of
-from chorale.job.settings import JobSettings, read_table
+from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
 from chorale.job.torch.inner import InnerGroup, inner_group
@@ -69,7 +69,7 @@ def group_programs(
     exchange = StoreExchange(store, rank, len(members), timeout.total_seconds())
     loader = _Loader(tuple(members), rank, settings, timeout.total_seconds())
     try:
-        table, digest = read_table(settings.table) if settings.table else (None, "")
+        table, digest = job_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
         loaded = loader.first(table, digest, exchange)
     except Exception as error:

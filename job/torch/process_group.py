@@ -170,6 +170,8 @@ class ChoraleGroup(DelegatingGroup):
     def set_timeout(self, timeout: Any) -> None:
         """Set how long a call may take from now on."""
         self._programs.limit_s = timeout.total_seconds()
+        if self._programs.reload is not None:
+            self._programs.reload.set_limit(timeout.total_seconds())
         self._inner.set_timeout(timeout)
 
     def _one(

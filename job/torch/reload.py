@@ -16,13 +16,13 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 from chorale.job import current_report
-from chorale.job.settings import read_table
+from chorale.job.settings import job_table
 from chorale.job.table.layout import file_digest
 from chorale.job.table.model import Table
 from chorale.job.torch.transport import LoadedTable
@@ -168,6 +168,10 @@ class TableReload:
         self._refused: dict[str, float] = {}
         self._thread = PeriodicThread(f"chorale-reload-{group.name}", period_s, self._look)
 
+    def set_limit(self, limit_s: float) -> None:
+        """Set how long ranks meet and decide from now on, if it is less than what it was."""
+        self._group = replace(self._group, limit_s=min(limit_s, self._group.limit_s))
+
     def close(self) -> None:
         """End the thread, and what was connected and never run. Safe to call twice."""
         self._thread.close()
@@ -253,7 +257,7 @@ class TableReload:
         deadline_s = monotonic() + _FILE_LIMIT_S
         while file_digest(self._path) != digest and monotonic() < deadline_s and not self._is_over():
             sleep(0.05)
-        table, seen = read_table(self._path)
+        table, seen = job_table(self._path)
         if seen != digest:
             rule = "all ranks must have the new tuning table"
             raise InvalidInput(rule, f"{seen[:12]} instead of {digest[:12]}", "give all of them the same file")

@@ -57,10 +57,9 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_secret(path: Path) -> str:
+def read_secret(path: Path, way_out: str = "remove it: the next start makes a new one") -> str:
     """Return the secret in the file at `path`, which nobody but this user may read; InvalidInput for any other file."""
     status = path.lstat()
-    way_out = "remove it: the next start makes a new one"
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid != os.geteuid():
         raise InvalidInput("a secret must be in a file that its owner only can read", str(path), way_out)
     secret = path.read_text(errors="replace").strip()

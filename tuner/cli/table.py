@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.job.settings import load_table, read_table
+from chorale.job.files import read_file
+from chorale.job.settings import load_table, read_table, table_key
 from chorale.job.table.layout import parse_table, table_bytes
 from chorale.job.table.merging import comparison, parse_range
 from chorale.job.table.merging import merge as merged
@@ -23,7 +24,7 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, campaigns, offer
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import read_file, write_file, write_folder
+from chorale.tuner.files.read_write import write_file, write_folder
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import job_tables, library_files
 from chorale.tuner.reports.tables import Result
@@ -58,6 +59,7 @@ table_app = CommandLine(
     no_args_is_help=True,
 )
 
+Sign = Annotated[bool, typer.Option("--sign", help="Sign it with the key in the file that CHORALE_TABLE_KEY names.")]
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
 
 
@@ -99,6 +101,7 @@ def write(
         str, typer.Option(help="Which versions of the registry; `register.alias` of campaigns.")
     ] = "champion",
     link_gbps: LinkGbps = None,
+    sign: Sign = False,
 ) -> Result:
     """Write a table: of a campaign, of all champions for a network, or of programs or schedules for one range of sizes.
 
@@ -110,6 +113,7 @@ def write(
 
     Example: chorale table write allreduce.xml --sizes 64KiB- -o job.table
     """
+    key = _signing_key(sign)
     job_group = job_tables.JobGroup(None if group is None else job_tables.parse_group(group), ranks)
     types = job_tables.parse_dtypes(dtypes or (ANY_DTYPE if programs else job_tables.MEASURED_DTYPE))
     files, home = tuple(programs or ()), Home.from_environment()
@@ -123,22 +127,24 @@ def write(
     if beyond and campaign is None:
         raise InvalidInput("--beyond is for campaigns", "none", "add --campaign NAME")
     if files:
-        return _written(job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output)
+        return _written(
+            job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output, key
+        )
     if campaign is not None:
-        return _written(job_tables.table_of_campaign(home, campaign, job_group, types, beyond), output)
+        return _written(job_tables.table_of_campaign(home, campaign, job_group, types, beyond), output, key)
     if topology is None:
         raise InvalidInput(rule, "nothing", way_out)
     network, mlflow = load_topology(topology), MlflowStore(home.mlflow_uri, home.artifacts)
     known = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
     if known is not None:
-        return _written(known, output)
+        return _written(known, output, key)
     from chorale.tuner.cli.show import pricing_of  # noqa: PLC0415 - only without measurements
     from chorale.tuner.reports.predicted_tables import predicted_table  # noqa: PLC0415 - as above
 
     notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
     options = {"alpha_us": None, "link_latency_us": None, "hop_us": None, "link_gbps": link_gbps}
     types = types if dtypes else (ANY_DTYPE,)
-    return _written(predicted_table(network, pricing_of(network, options, None), job_group, types), output)
+    return _written(predicted_table(network, pricing_of(network, options, None), job_group, types), output, key)
 
 
 @table_app.command("show")
@@ -172,12 +178,13 @@ def merge(
     prefer: Annotated[
         str | None, typer.Option(metavar="WHICH", help="Whose entry counts where two are for the same: first or last.")
     ] = None,
+    sign: Sign = False,
 ) -> Result:
     """Join tables of one job: of several collectives, groups of ranks, sizes. Conflicts are named and refused.
 
     Example: chorale table merge all.table groups.table -o job.table
     """
-    return _written(merged([load_table(file) for file in files], prefer), output)
+    return _written(merged([load_table(file) for file in files], prefer), output, _signing_key(sign))
 
 
 @table_app.command("diff")
@@ -225,9 +232,17 @@ def export(
     return Result({"for": kind, "output": str(output), "use": use}, f"{output}: {use}")
 
 
-def _written(table: Table, output: Path) -> Result:
-    """Write a table; return what it holds."""
-    data = table_bytes(table)
+def _signing_key(sign: bool) -> bytes | None:
+    key = table_key() if sign else None
+    if sign and key is None:
+        way_out = "make one: (umask 077; openssl rand -hex 32 > table.key); export CHORALE_TABLE_KEY=table.key"
+        raise InvalidInput("--sign needs the key of the jobs", "no CHORALE_TABLE_KEY", way_out)
+    return key
+
+
+def _written(table: Table, output: Path, key: bytes | None) -> Result:
+    """Write a table, signed if there is a key; return what it holds."""
+    data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)
     notice(f"CHORALE_TABLE={output} lets a job run it")

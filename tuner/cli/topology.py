@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from chorale.job.files import read_file
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
@@ -24,7 +25,7 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import CollectiveName, GpuModelName, PlotFile, Root, Spec, file_to_write
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.machine_files import MachineOptions, read_network, slurm_network
-from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.assumptions import assumption_rows, bound_rows, machine_bounds
 from chorale.tuner.reports.bound import BoundOnNodes, bound_report, placement_result

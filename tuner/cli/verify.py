@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
@@ -43,7 +44,7 @@ from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
 from chorale.tuner.files.program_files import is_program_file, network_to_judge_on
 from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
-from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from chorale.job.files import read_file
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
-from chorale.tuner.files.read_write import read_file
 
 PREFIX = "program:"
 """What the names of adopted programs begin with, among methods and among the baselines of records."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import chorale.synth
+from chorale.job.files import read_file
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
@@ -23,7 +24,7 @@ from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.read_write import read_file, write_parts
+from chorale.tuner.files.read_write import write_parts
 
 if TYPE_CHECKING:
     from chorale.synth.build.build import BuildCache, CachingBuilder

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.job.files import read_file
 from chorale.runners.api.programs import Connection, ConnectionPaths, sent_chunks
 from chorale.runners.simulated.plan_flows import PlanMessages, flows_of, priced
 from chorale.runners.simulated.program_flows import ProgramTrace
@@ -39,7 +40,6 @@ from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
 from chorale.tuner.files.topology_specs import load_topology
 

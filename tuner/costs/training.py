@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
@@ -19,7 +20,6 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import load_topology
 
 FORMAT = "chorale-training-profile/1"

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from chorale.job.files import read_file
 from chorale.synth.custom_collective import MAX_CHUNKS, MAX_CONTRIBUTIONS, MAX_RANKS, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.files.read_write import read_file
 
 FORMAT = "chorale-collective/1"
 MAX_BYTES = 4 * 2**20

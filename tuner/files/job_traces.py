@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from chorale.job.files import read_file
 from chorale.job.record import CallCount, CallKey, Record, parse_record
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.files.read_write import read_file
 
 MAX_BYTES = 2**28
 _WAY_OUT = "give a record of `chorale record`, a dump of PyTorch's flight recorder, or a Chakra trace"

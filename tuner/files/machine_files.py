@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
@@ -20,7 +21,6 @@ from chorale.synth.topology.formats.slurm import (
     slurm_topology,
 )
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.read_write import read_file
 
 
 @dataclass(frozen=True, slots=True)

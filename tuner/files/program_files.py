@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from chorale.job.files import read_file
 from chorale.runners.api.base import ProgramSettings
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
@@ -23,7 +24,6 @@ from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.program_output import COMPRESSED, read_program_text
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 

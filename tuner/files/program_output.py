@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.files.read_write import read_file, require_new_folder, write_parts
+from chorale.tuner.files.read_write import require_new_folder, write_parts
 
 COMPRESSED = ".gz"
 _END = b"</algo>\n"

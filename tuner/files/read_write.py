@@ -13,23 +13,8 @@ from chorale.job.record import is_stream
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.files.home import Home
 
-MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")
 _OTHERS = 0o077
-
-
-def read_file(path: str, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
-    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read."""
-    try:
-        too_large = os.stat(path).st_size > max_bytes
-        with open(path, "rb") as stream:
-            content = b"" if too_large else stream.read(max_bytes + 1)  # devices and pipes tell no size before
-    except OSError as error:
-        raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
-    if too_large or len(content) > max_bytes:
-        limit = f"{max_bytes // 2**20} MiB" if max_bytes % 2**30 else f"{max_bytes // 2**30} GiB"
-        raise InvalidInput(f"an input file must be at most {limit}", path, "use a smaller file")
-    return content
 
 
 def write_file(path: str | Path, content: bytes) -> None:

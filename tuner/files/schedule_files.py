@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.codec import (
     MAX_JSON_ROWS,
@@ -16,7 +17,7 @@ from chorale.synth.schedule.codec import (
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 
 SUFFIXES = (".parquet", ".json")

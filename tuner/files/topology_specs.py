@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from chorale.job.files import read_file
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.read_write import write_file
 
 
 def load_topology(spec: str) -> Topology:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.matrix import (
     MAX_AMOUNT,
@@ -26,7 +27,6 @@ from chorale.synth.methods.traffic.matrix import (
     traffic_matrix,
     zipf_matrix,
 )
-from chorale.tuner.files.read_write import read_file
 
 MAX_BYTES = 64 * 2**20
 _SKEW = "zipf:"

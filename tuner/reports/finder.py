@@ -10,12 +10,13 @@ from typing import Any
 
 from rich.table import Table
 
+from chorale.job.files import read_file
 from chorale.synth.executor.base import Executor
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
 from chorale.synth.finder.query import FinderQuery
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import ruled_table, with_fraction
 
 _BATCH = 16

@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from chorale.job.files import read_file
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
@@ -43,7 +44,6 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import is_plan_file, load_unchecked
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 from chorale.tuner.reports.synthesis import describe_topology

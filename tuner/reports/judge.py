@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from chorale.job.files import read_file
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_certificate
@@ -23,7 +24,6 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
 from chorale.tuner.reports.assumptions import assumption_rows
 from chorale.tuner.reports.bound import assumption_facts

@@ -22,11 +22,11 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from chorale.job.files import read_file
 from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import read_file
 
 MOST_FAILURES = 20
 """Wrong tokens that a client may send in a minute."""

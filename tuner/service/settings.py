@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.service.access import require_private
 
 _ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"<>]+", re.IGNORECASE)

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from chorale.job.files import read_file
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.mpi.config import MpiConfig
 from chorale.runners.msccl.commands import gpus_per_machine
@@ -32,7 +33,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.values import CampaignSection
 from chorale.tuner.files.html_template import render_script
-from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.read_write import write_file
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
 """Names the file of the profile where a command does not."""

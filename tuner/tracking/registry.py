@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from chorale.job.files import read_file
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import median_interval
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
@@ -29,7 +30,6 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.read_write import read_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking import champions
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from chorale.job.settings import table_key
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.merging import SizeRange
@@ -109,7 +110,7 @@ class Planner:
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
         rows = [row for name in self._request.collectives for row in self._rows(name, choice)]
         table = assemble(rows, topology, JobGroup(), (ANY_DTYPE,), {"source": "watch"})
-        data = table_bytes(table)
+        data = table_bytes(table, table_key())
         digest = data.split(b"\n", 2)[1].split()[3].decode()
         costs = {name: _costs(choice, name) for name in self._request.collectives}
         return TablePlan(spec, table, data, digest, costs, time.perf_counter() - began_s)

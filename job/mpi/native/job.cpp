@@ -11,13 +11,14 @@
 #include <stdexcept>
 #include <thread>
 
+#include "checking.hpp"
 #include "meeting.hpp"
 
 namespace chorale::job {
 
 namespace {
 
-constexpr double MEETING_S = 60;
+constexpr double MEETING_S = 60, CHECK_S = 300;
 // Launchers drop what a rank has said last if it aborts at once, and kill the other ranks with it.
 constexpr std::chrono::milliseconds FORWARDING{300};
 
@@ -92,6 +93,13 @@ void require_one_table(const std::vector<std::string>& digests) {
                              "; give all of them the same file in CHORALE_TABLE");
 }
 
+// Rank 0 has Python look at the table, of which all ranks have the same bytes: signature, and each program by its text.
+void require_right_table(const Job& job) {
+    const std::string verdict = job.rank == 0 ? table_verdict(job.settings.table, job.table.digest, CHECK_S) : "";
+    const std::string said = gather_texts(MPI_COMM_WORLD, verdict.substr(0, 255), CHECK_S + MEETING_S).front();
+    if (!said.empty()) throw std::runtime_error(said);
+}
+
 int delete_group(MPI_Comm, int, void* group, void*) {
     delete static_cast<Group*>(group);
     return MPI_SUCCESS;
@@ -145,6 +153,7 @@ void begin() {
         current->settings = settings_of_environment();
         if (current->has_table()) current->table = read_table(current->settings.table);
         require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
+        if (current->has_table()) require_right_table(*current);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
     } catch (const std::exception& error) {
         say((current->has_table() ? current->settings.table + ": " : "") + error.what());

@@ -1,6 +1,10 @@
 #include "table.hpp"
 
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 
@@ -11,6 +15,7 @@ namespace chorale::job {
 namespace {
 
 constexpr std::string_view FORMAT = "chorale-table/1";
+constexpr off_t MOST_BYTES = 1 << 28;
 
 [[noreturn]] void damaged(const std::string& what) {
     throw std::runtime_error("the tuning table is damaged: " + what + "; write it again: chorale table write");
@@ -129,10 +134,22 @@ Table parse_table(std::string_view data) {
 }
 
 Table read_table(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) throw std::runtime_error("a tuning table must be a file that can be read");
-    return parse_table(text.str());
+    const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a pipe must not hold us up
+    struct stat status{};
+    std::string text;
+    bool is_read = file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES;
+    if (is_read) {
+        text.resize(size_t(status.st_size));
+        for (size_t at = 0; is_read && at < text.size();) {
+            const ssize_t count = read(file, text.data() + at, text.size() - at);
+            is_read = count > 0;
+            at += size_t(std::max<ssize_t>(count, 0));
+        }
+    }
+    if (file >= 0) close(file);
+    if (!is_read)
+        throw std::runtime_error("a tuning table must be a regular file of at most 256 MiB that can be read");
+    return parse_table(text);
 }
 
 std::vector<int64_t> Table::words(int program, int rank) const {

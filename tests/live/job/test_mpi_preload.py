@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from chorale.job.record import read_record
 from tests.live.job.mpi_jobs import COLLECTIVES, compiled, run_job, write_table
 from tests.live.mpi import needs_mpi
+from tests.unit.job.table.examples import forged
 
 pytestmark = [needs_mpi, pytest.mark.timeout(300)]
 
@@ -111,6 +113,22 @@ def test_a_damaged_table_is_an_error_at_the_start(program: Path, table: Path, tm
     done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "damaged")})
     assert done.returncode != 0
     assert "the tuning table is damaged" in done.stderr
+
+
+def test_a_table_whose_words_are_not_those_of_its_text_is_an_error_at_the_start(
+    program: Path, table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "forged").write_bytes(forged(table.read_bytes()))
+    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "forged")})
+    assert done.returncode != 0
+    assert "a job runs tables that are right (words)" in done.stderr
+
+
+def test_a_pipe_in_place_of_a_table_holds_nobody_up(program: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "pipe")}, limit_s=60.0)
+    assert done.returncode != 0
+    assert "must be a regular file" in done.stderr
 
 
 def test_a_rank_that_stalls_is_an_error_in_time(program: Path, table: Path) -> None:

@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 from chorale.job import report
 from chorale.job.settings import read_table
 from chorale.job.table.layout import table_bytes
+from chorale.synth.errors import InvalidInput, Unavailable
 from tests.live.job.torch.meeting import Meeting
+from tests.unit.job.table.examples import forged
 
 _LIMIT_S = 40.0
 
@@ -108,6 +111,20 @@ def table_that_a_rank_cannot_load(meeting: Meeting) -> None:
         assert record["reloads"][0]["from_call"] is None
 
 
+def forged_table(meeting: Meeting) -> None:
+    """A table whose words for the engine are not those of its texts runs neither from the start nor later."""
+    path, old, _ = _tables(meeting)
+    _replace(path, forged(old))
+    with pytest.raises((InvalidInput, Unavailable), match="words"), meeting.job(CHORALE_TABLE=str(path)):
+        pass
+    _replace(path, old)
+    with meeting.job(CHORALE_TABLE=str(path), CHORALE_RELOAD="0.1"):
+        dist.barrier()
+        _replace(path, forged(old))
+        record = _sums_until(meeting, lambda record: bool(record["reloads"]))
+        assert "(words)" in record["reloads"][0]["kept_because"], record["reloads"]
+
+
 def table_for_other_ranks(meeting: Meeting) -> None:
     """A table of a job of another size is not taken."""
     path, old, _ = _tables(meeting)
@@ -154,6 +171,7 @@ def no_reload(meeting: Meeting) -> None:
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
+        forged_table,
         *(table_replaced, table_replaced_twice, table_that_a_rank_cannot_load, table_for_other_ranks, no_reload),
         status_of_a_running_job,
     )

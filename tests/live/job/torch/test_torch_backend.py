@@ -25,7 +25,7 @@ QUICK = (
     *("group_without_programs", "groups_at_once", "distributed_tensors", "ddp_with_accumulation", "ddp_in_bfloat16"),
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_replaced", "table_replaced_twice", "table_that_a_rank_cannot_load", "table_for_other_ranks", "no_reload"),
-    *("status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),
+    *("forged_table", "status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),
     *("abort_ends_threads", "calls_in_callbacks", "rank_that_does_not_come", "exit_without_destroy"),
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import chorale as ch
+from chorale.job.table.layout import require_signature
 from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import Finished
@@ -274,3 +275,16 @@ def test_every_collective_can_be_in_a_table(capsys: Capture, tmp_path: Path, col
     (entry,) = write(capsys, tmp_path / "t", tmp_path / "p.xml", "--sizes", "4KiB-")["entries"]
     assert (entry["collective"], entry["root"]) == (collective, None if collective == "alltoall" else 2)
     assert command(capsys, "table", "verify", tmp_path / "t").code == 0
+
+
+def test_a_table_is_signed_with_the_key_of_the_jobs(
+    desk: Path, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (desk / "allreduce.xml", "--sizes", "1KiB-", "--sign")
+    assert "CHORALE_TABLE_KEY" in refused(capsys, *arguments).stderr
+    (tmp_path / "key").write_text("7" * 32)
+    (tmp_path / "key").chmod(0o600)
+    monkeypatch.setenv("CHORALE_TABLE_KEY", str(tmp_path / "key"))
+    write(capsys, tmp_path / "signed", *arguments)
+    require_signature((tmp_path / "signed").read_bytes(), b"7" * 32)
+    assert command(capsys, "table", "verify", tmp_path / "signed").code == 0

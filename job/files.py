@@ -1,0 +1,48 @@
+"""Reading of files that a person names: regular ones only, of limited size, so that no reader waits or fills memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from chorale.synth.errors import InvalidInput
+
+MAX_INPUT_BYTES = 2**30
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Return the regular file at `path`, opened to be read, without waiting. OSError or InvalidInput for others."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a path with a byte of zero
+        raise InvalidInput("an input file must be readable", f"{path!r}: {error}", "check the path") from None
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        value = f"{path}: it is {_KINDS.get(kind, 'something else')}"
+        raise InvalidInput("an input must be a regular file", value, "write what it gives into a file")
+    return open(descriptor, "rb")
+
+
+def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
+    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read."""
+    try:
+        with open_regular(path) as stream:
+            too_large = os.fstat(stream.fileno()).st_size > max_bytes
+            content = b"" if too_large else stream.read(max_bytes + 1)  # files of the system tell no size before
+    except OSError as error:
+        raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
+    if too_large or len(content) > max_bytes:
+        limit = f"{max_bytes // 2**20} MiB" if max_bytes % 2**30 else f"{max_bytes // 2**30} GiB"
+        raise InvalidInput(f"an input file must be at most {limit}", path, "use a smaller file")
+    return content

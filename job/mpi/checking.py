@@ -1,0 +1,23 @@
+"""What the preloaded library has Python do at the start of a job: see that its table is right."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from chorale.job.settings import job_table
+from chorale.synth.errors import ChoraleError
+
+
+def main() -> int:
+    """Check the table in the file of the first argument, whose digest is the second; return 0, or 1 with a reason."""
+    path, digest = sys.argv[1:]
+    try:
+        _, seen = job_table(Path(path))
+    except ChoraleError as error:
+        sys.stdout.write(str(error))
+        return 1
+    if seen != digest:
+        sys.stdout.write("the tuning table changed while the job started; start it again")
+        return 1
+    return 0
