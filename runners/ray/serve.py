@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from chorale.runners.process_launch.ports import port_lines
@@ -26,17 +27,21 @@ NOT_STARTED = "the application did not start"
 class HttpServer:
     """Listens on `host` and `port` and serves what `build` returns, from when it is made; an actor's class.
 
-    Above `MAX_CONNECTIONS` at once requests are answered with 503. Addresses of clients are those of connections:
-    headers of proxies are not believed.
+    Above `MAX_CONNECTIONS` at once requests are answered with 503; connections without a request have bounds of their
+    own, see `http_connections`. Addresses of clients are those of connections: headers of proxies are not believed.
     """
 
     def __init__(self, build: Callable[[], Any], host: str, port: int) -> None:
         import uvicorn  # noqa: PLC0415 - only in the actor
 
+        from chorale.runners.ray.http_connections import BoundedHttp, IdleConnections  # noqa: PLC0415 - as above
+
         self._problem = self._reason = ""
         self._application = build()
         config = uvicorn.Config(
             self._listened_to(self._application),
+            http=partial(BoundedHttp, idle=IdleConnections()),  # type: ignore[arg-type]  # it is called as a class
+            ws="none",
             lifespan="on",
             access_log=False,
             log_level="error",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from chorale.runners.api.registry import RUNNERS
+from chorale.synth.topology.formats.json_document import to_json
+from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import SECTIONS
 from chorale.tuner.service.campaigns import exposure, has_pattern, is_closed, takes_text
@@ -242,3 +244,67 @@ def test_what_is_left_out_of_answers():
         "write 1/3 or torus:4x4": "write 1/3 or torus:4x4",
     }
     assert {text: redacted(text) for text in cases} == cases
+
+
+HALF = "\ud800x"
+"""Text that no file, database or answer can hold: half of a character of UTF-16."""
+DOCUMENT = to_json(parse_topology("ring:4"))
+BODIES: Mapping[str, dict[str, Any]] = {
+    "/v1/syntheses": {"topology": DOCUMENT, "method": "bfb", "collective": "allreduce"},
+    "/v1/bounds": {"topology": "ring:4"},
+    "/v1/finds": {"nodes": 8, "degree": 2},
+    "/v1/programs": {"result": "0" * 64, "target": "msccl-xml"},
+    "/v1/prices": {"result": "0" * 64, "sizes_bytes": [1]},
+    "/v1/judgements": {"topology": "ring:4", "results": "size,time", "file_name": "a.csv"},
+    "/v1/topologies": {"topology": DOCUMENT},
+    "/v1/campaigns": {"campaign": {**CAMPAIGN, "yaml": None}},
+    "/v1/campaigns/checks": {"yaml": "name: x"},
+}
+
+
+def with_half(value: Any) -> Iterator[Any]:
+    """Yield copies of a document in which one text, or the name of one field, is `HALF`."""
+    if isinstance(value, str):
+        yield HALF
+    elif isinstance(value, dict):
+        yield {**value, HALF: 1}
+        yield from ({**value, key: changed} for key in value for changed in with_half(value[key]))
+    elif isinstance(value, list):
+        yield from ([changed, *value[1:]] for changed in with_half(value[0]) if value)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_half_characters_are_refused_in_words(service: Attacked, path: str):
+    headers = {"Authorization": f"Bearer {service.tokens['administrator']}", "Content-Type": "application/json"}
+    for body in with_half(BODIES[path]):
+        for content in (
+            json.dumps(body).encode(),
+            json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+        ):
+            answer = service.client.post(path, content=content, headers=headers)
+            assert answer.status_code in (400, 422), (body, answer.text)
+            assert set(answer.json()["error"]) == {"rule", "value", "way_out"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/campaigns/checks", {"yaml": json.dumps({**CAMPAIGN, "name": HALF})}),
+        ("/v1/campaigns/checks", {"yaml": json.dumps({**CAMPAIGN, "topology": HALF})}),
+        ("/v1/campaigns/checks", {"yaml": json.dumps({**CAMPAIGN, HALF: 1})}),
+        ("/v1/campaigns", {"yaml": json.dumps({**CAMPAIGN, "collective": HALF})}),
+        ("/v1/judgements", {"topology": "ring:4", "results": json.dumps({HALF: HALF}), "file_name": "a.json"}),
+    ],
+)
+def test_half_characters_inside_a_text_are_refused_in_words(service: Attacked, path: str, body: dict[str, Any]):
+    answer = service.ask("POST", path, "administrator", body)
+    assert answer.status_code in (400, 422), answer.text
+    assert set(answer.json()["error"]) == {"rule", "value", "way_out"}
+
+
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%FF%FE", "%00", "%F0%9F%98"])
+def test_paths_and_queries_that_are_no_text_find_nothing(service: Attacked, text: str):
+    paths = [f"/v1/{kind}/{text}" for kind in ("jobs", "results", "campaigns", "fabrics")]
+    paths += [f"/{text}", f"/v1/topologies?topology={text}", f"/v1/events?topic={text}", f"/v1/jobs?state={text}"]
+    for path in [*paths, f"/v1/best?topology={text}&collective={text}&size_bytes=1"]:
+        assert service.ask("GET", path, "administrator").status_code in (400, 404, 422), path

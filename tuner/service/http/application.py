@@ -22,7 +22,7 @@ from starlette.types import Scope
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import Access, load_access, status_of
+from chorale.tuner.service.access import Access, load_access
 from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http import middleware
@@ -67,7 +67,6 @@ _EXPLORER = f"""<!doctype html>
 REQUEST_THREADS, PLANNING_THREADS = 64, 128
 """Threads of requests, and of those that plan jobs; most of them wait for their turn at a process."""
 PLANNING_PROCESSES = 2
-_REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 
 
 @asynccontextmanager
@@ -124,7 +123,7 @@ def create_api(
         api.include_router(router)
     api.mount("/", PageFiles(), name="page")
     _add_refusals(api)
-    api.add_middleware(middleware.RequestLimits, limits=body_limits, local_only=access.local_only)
+    api.add_middleware(middleware.RequestLimits, limits=body_limits, access=access)
     api.add_middleware(middleware.AccessLog, audit=audit, metrics=metrics)
     return api
 
@@ -132,8 +131,7 @@ def create_api(
 def _add_refusals(api: FastAPI) -> None:
     @api.exception_handler(ChoraleError)
     async def refused(_request: Request, error: ChoraleError) -> JSONResponse:
-        status = status_of(error)
-        return middleware.refusal(status, error.rule, str(error.value), error.way_out, _REFUSAL_HEADERS.get(status))
+        return middleware.refusal_of(error)
 
     @api.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -23,11 +23,14 @@ from chorale.tuner.service.http.campaign_routes import campaign_document, campai
 from chorale.tuner.service.http.schema import CurrentCaller
 from chorale.tuner.service.settings import redacted
 
-PAUSE_S, BEAT_S, LIMIT_S = 0.1, 3, 300.0
-"""Between two turns of a stream; between two signs of life; after `LIMIT_S` a stream ends, and its client opens
-another."""
+PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
+"""Longest sleep of a stream; between two signs of life; after `LIMIT_S` a stream ends, and its client opens another."""
 MAX_STREAMS = 32
 """Open streams of one token."""
+LOOKS_SHARE = 0.05
+"""Part of a processor that all looks of a token may take together: with many streams each looks less often."""
+LOOK_S = 0.001
+"""Processor time of a look beside what it looks at: its thread and its event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -43,17 +46,19 @@ class Topic:
     look: Callable[[], Any]
     period_s: float
 
-    def text(self) -> str:
-        """Return what is seen as JSON, which has no line breaks."""
+    def text(self) -> tuple[str, float]:
+        """Return what is seen as JSON, which has no line breaks, and the processor time of this look in seconds."""
+        begun_s = time.thread_time()
         try:
-            return json.dumps(self.look(), sort_keys=True, allow_nan=False)
+            text = json.dumps(self.look(), sort_keys=True, allow_nan=False)
         except ChoraleError as error:
             facts = {"rule": error.rule, "value": redacted(str(error.value)), "way_out": error.way_out}
-            return json.dumps({"error": facts | {"status": status_of(error)}})
+            text = json.dumps({"error": facts | {"status": status_of(error)}})
+        return text, time.thread_time() - begun_s + LOOK_S
 
 
 class EventStreams:
-    """Open streams by owner, and whether new ones are taken. For the thread of the event loop.
+    """Open streams and their topics by owner, and whether new ones are taken. For the thread of the event loop.
 
     stopping: set when the service ends, and the streams with it
     """
@@ -61,6 +66,7 @@ class EventStreams:
     def __init__(self, stopping: Event, clock: Callable[[], float] = time.monotonic) -> None:
         self._stopping = stopping
         self._open: Counter[str] = Counter()
+        self._topics: Counter[str] = Counter()
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
@@ -72,7 +78,10 @@ class EventStreams:
 
     async def events(self, owner: str, topics: Mapping[str, Topic]) -> AsyncIterator[ServerSentEvent]:
         """Yield an event of a topic's name whenever its look sees something else than before."""
+        if self._open[owner] >= MAX_STREAMS:  # others began between the request and its answer
+            return
         self._open[owner] += 1
+        self._topics[owner] += len(topics)
         try:
             begun_s = self._clock()
             due_s, before = dict.fromkeys(topics, begun_s), dict.fromkeys(topics, "")
@@ -81,14 +90,15 @@ class EventStreams:
                 for name, topic in topics.items():
                     if self._clock() < due_s[name]:
                         continue
-                    text = await to_thread.run_sync(topic.text)
-                    due_s[name] = self._clock() + topic.period_s
+                    text, cost_s = await to_thread.run_sync(topic.text)
+                    due_s[name] = self._clock() + max(topic.period_s, cost_s * self._topics[owner] / LOOKS_SHARE)
                     if text != before[name]:
                         before[name] = text
                         yield ServerSentEvent(text, event=name, sep="\n")
-                await anyio.sleep(PAUSE_S)
+                await anyio.sleep(min(PAUSE_S, max(0.0, min(due_s.values(), default=0.0) - self._clock())))
         finally:
             self._open[owner] -= 1
+            self._topics[owner] -= len(topics)
 
 
 TopicNames = Annotated[

@@ -21,18 +21,28 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chorale.tuner.service.access import ClientLimit, network_of_client
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.service.access import Access, ClientLimit, network_of_client, status_of
 from chorale.tuner.service.settings import redacted
 
 READ_ONLY_METHODS = ("GET", "HEAD", "OPTIONS")
 WITH_BODY = ("POST", "PUT", "PATCH")
+_REFUSAL_HEADERS = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return a refusal in the form that all have, without what must not be told."""
-    facts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
+    texts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
+    facts = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
+
+
+def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return the refusal that tells a client about `error`."""
+    status = status_of(error)
+    sent = {**_REFUSAL_HEADERS.get(status, {}), **(headers or {})}
+    return refusal(status, error.rule, str(error.value), error.way_out, sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +58,35 @@ class _Refused(Exception):  # noqa: N818  # not an error of this program
 
 
 class RequestLimits:
-    """Refuses bodies that are too large (413), too slow (408) or not JSON (415), requests of pages elsewhere that would
-    change something (403), and on loopback requests for other hosts (421).
+    """Refuses bodies that are too large (413), too slow (408), not JSON (415) or without a token (401), requests of
+    pages elsewhere that would change something (403), and on loopback requests for other hosts (421).
 
     The last keeps a web page elsewhere from talking to the service by having its own name resolve to this machine.
     """
 
-    def __init__(self, app: ASGIApp, limits: BodyLimits, local_only: bool) -> None:
+    def __init__(self, app: ASGIApp, limits: BodyLimits, access: Access) -> None:
         self._app = app
         self._limits = limits
-        self._local_only = local_only
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = None
         if scope["type"] == "http":
             try:
-                receive = await self._checked(scope["method"], Headers(scope=scope), receive)
+                receive = await self._checked(scope, receive)
             except _Refused as refused:
                 status, rule, value, way_out = refused.args
                 answer = refusal(status, rule, value, way_out, {"Connection": "close"})
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+            except ChoraleError as error:
+                answer = refusal_of(error, {"Connection": "close"})
+        await (answer or self._app)(scope, receive, send)
 
-    async def _checked(self, method: str, headers: Headers, receive: Receive) -> Receive:
-        """Return what gives the request that was checked."""
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
+        """Return what gives the request that was checked; a body is read only from a client that has a token."""
+        method, headers = scope["method"], Headers(scope=scope)
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-        if self._local_only and name.lower() not in LOOPBACK_NAMES:
+        if self._access.local_only and name.lower() not in LOOPBACK_NAMES:
             raise _Refused(421, "a request must name this machine as its host", host, "use the address 127.0.0.1")
         length = headers.get("content-length", "0")
         if length.isdecimal():
@@ -83,12 +95,16 @@ class RequestLimits:
             _require_same_origin(headers)
         if method not in WITH_BODY:
             return receive
+        address = scope.get("client")
+        caller = self._access.caller(headers.get("authorization"), address[0] if address else "")
+        scope.setdefault("state", {})["caller"] = caller
         body = await self._body(receive)
         kind = headers.get("content-type", "")
         is_json = kind.partition(";")[0].strip().lower() == "application/json"
         if not is_json and (body or method == "POST"):  # a form can send an empty POST
             value, way_out = kind[:200] or "no type", "send `Content-Type: application/json`"
             raise _Refused(415, "a request must be sent as JSON", value, way_out)
+        _require_text(body)
         return _replay(body, receive)
 
     async def _body(self, receive: Receive) -> bytes:
@@ -123,6 +139,18 @@ def _require_same_origin(headers: Headers) -> None:
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
         raise _Refused(403, rule, f"Origin: {origin}", way_out)
+
+
+def _require_text(body: bytes) -> None:
+    """Refuse what is not UTF-8, and escapes of half a character: JSON has them, but no file or answer can hold them."""
+    try:
+        if "\\ud" in body.decode().lower():
+            json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        value, way_out = f"byte {error.start}: {error.reason}", "send UTF-8, without halves of surrogate pairs"
+        raise _Refused(400, "a request must be text", value, way_out) from None
+    except (ValueError, RecursionError):
+        pass  # not JSON, or too deep: refused where it is parsed
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -22,7 +22,7 @@ async def _caller(request: Request, credentials: Credentials) -> Caller:
     access: Access = request.app.state.access
     client = "" if request.client is None else request.client.host
     header = None if credentials is None else f"{credentials.scheme} {credentials.credentials}"
-    caller = access.caller(header, client)
+    caller: Caller = getattr(request.state, "caller", None) or access.caller(header, client)
     request.state.token, request.state.role = caller.name, caller.role.text
     return caller
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 
+from chorale.runners.ray import http_connections
 from chorale.runners.ray import serve as http_server
 from chorale.runners.ray.serve import HttpServer
 
@@ -26,7 +30,8 @@ class Application:
             await self._live(receive, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": scope["client"][0].encode()})
+        body = scope["client"][0].encode() if scope["path"] == "/" else bytes(2**23)
+        await send({"type": "http.response.body", "body": body})
 
     async def _live(self, receive: Any, send: Any) -> None:
         self.lives.append((await receive())["type"])
@@ -86,3 +91,81 @@ def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPa
                 time.sleep(0.02)  # until the server has seen the other connection
             assert code == 503
     server.stop()
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of a server with small bounds; its application sends 8 MB if the path is not `/`."""
+    monkeypatch.setattr(http_connections, "MAX_IDLE_OF_ADDRESS", 20)
+    monkeypatch.setattr(http_connections, "ARRIVAL_LIMIT_S", 0.5)
+    monkeypatch.setattr(http_connections, "REFUSED_S", 0.2)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 40)
+    number = free_port()
+    server = HttpServer(Application, "127.0.0.1", number)
+    assert server.problem() == ""
+    yield number
+    server.stop()
+
+
+@pytest.fixture
+def connected(port: int) -> Iterator[Callable[..., list[socket.socket]]]:
+    """Open connections, send the same on each, and close them at the end of the test."""
+    with ExitStack() as stack:
+
+        def connect(content: bytes, count: int = 1) -> list[socket.socket]:
+            address = ("127.0.0.1", port)
+            held = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(count)]
+            for connection in held:
+                with suppress(ConnectionError):  # closed by the server for a newer one
+                    connection.sendall(content)
+            return held
+
+        yield connect
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server closes the connection, read to its end."""
+    try:
+        while connection.recv(2**20):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("content", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\n12", HEAD + b"\r\n" + HEAD, b"\r\n"])
+def test_connections_that_ask_for_nothing_keep_nobody_out_and_end(port, connected, content):
+    held = connected(content, 60)
+    assert httpx2.get(f"http://127.0.0.1:{port}/").status_code == 200
+    assert all(ended(connection) for connection in held)
+
+
+def test_answers_that_nobody_takes_in_keep_nobody_out_and_end(port, connected):
+    held = connected(HEAD.replace(b"/ ", b"/much ") + b"\r\n", 60)
+    assert httpx2.get(f"http://127.0.0.1:{port}/").status_code == 200
+    deadline_s = time.monotonic() + 10
+    own = psutil.Process()
+    while any(one.laddr.port == port and one.status == "ESTABLISHED" for one in own.net_connections("tcp")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    assert len(held) == 60
+
+
+@pytest.mark.parametrize("endless", [b"a: b\r\n", b"a", b"a: " + b"b" * 1000 + b"\r\n"])
+def test_a_head_without_end_is_refused_and_read_no_further(connected, endless):
+    (connection,) = connected(HEAD)
+    connection.setblocking(False)
+    sent, deadline_s = 0, time.monotonic() + 10
+    with suppress(ConnectionError):
+        while time.monotonic() < deadline_s:
+            try:
+                sent += connection.send(endless * 500)
+            except BlockingIOError:
+                time.sleep(0.01)
+    assert time.monotonic() < deadline_s
+    assert sent < 2**24  # buffers of the system; without a bound it is as much as fits into ten seconds

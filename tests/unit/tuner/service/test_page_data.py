@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,51 @@ def test_an_event_is_sent_when_what_is_looked_at_has_changed(monkeypatch: pytest
     topics = {"count": Topic(lambda: {"value": next(values)}, 0.0)}
     parts = told(streams, topics, stopping, 4)
     assert parts[1:] == [f'event: count\ndata: {{"value": {value}}}\n\n' for value in (1, 2, 3)]
+
+
+def test_looks_of_all_streams_of_a_token_take_a_small_part_of_a_processor():
+    streams = EventStreams(threading.Event())
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(time.monotonic())
+        begun_s = time.thread_time()
+        while time.thread_time() < begun_s + 0.004:
+            pass
+
+    async def read(owner: str) -> None:
+        with anyio.move_on_after(1.0):
+            async for _ in streams.events(owner, {"it": Topic(look, 0.0)}):
+                pass
+
+    async def read_all() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(10):
+                group.start_soon(read, "me")
+
+    anyio.run(read_all)
+    assert 10 <= len(looks) <= 20  # one each, and 0.05 s of looks of 5 ms
+
+
+def test_streams_that_begin_at_once_are_bounded_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(events, "MAX_STREAMS", 1)
+    stopping = threading.Event()
+    streams = EventStreams(stopping)
+    answers = [streams.response("me", {}) for _ in range(2)]
+    sent: list[list[Any]] = []
+
+    async def read(answer: Any) -> None:
+        sent.append([event async for event in answer.body_iterator])
+
+    async def read_all() -> None:
+        async with anyio.create_task_group() as group:
+            for answer in answers:
+                group.start_soon(read, answer)
+            await anyio.sleep(0.1)
+            stopping.set()
+
+    anyio.run(read_all)
+    assert sorted(map(len, sent)) == [0, 1]
 
 
 def test_a_refusal_is_an_event_and_streams_of_a_token_are_bounded(monkeypatch: pytest.MonkeyPatch):

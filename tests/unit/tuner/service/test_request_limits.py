@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from chorale.tuner.service.access import Access
 from chorale.tuner.service.http.middleware import BodyLimits, RequestLimits
+from tests.unit.tuner.service.conftest import BEARER, LOCAL
 
 LIMITS = BodyLimits(body_bytes=100, body_s=0.2)
 
 
-async def answered(messages: AsyncIterator[dict[str, Any]], **headers: str) -> tuple[int, dict[str, Any]]:
+async def answered(
+    messages: AsyncIterator[dict[str, Any]], token: str | None = BEARER["Authorization"], **headers: str
+) -> tuple[int, dict[str, Any]]:
     """Send a POST whose body comes as `messages`; return the status and the document."""
     sent: list[dict[str, Any]] = []
 
@@ -29,10 +33,13 @@ async def answered(messages: AsyncIterator[dict[str, Any]], **headers: str) -> t
     lines = [
         (b"host", b"127.0.0.1:8600"),
         (b"content-type", b"application/json"),
+        *(() if token is None else ((b"authorization", token.encode()),)),
         *((name.encode(), value.encode()) for name, value in headers.items()),
     ]
     scope = {"type": "http", "method": "POST", "headers": lines}
-    await RequestLimits(application, LIMITS, local_only=True)(scope, lambda: anext(messages), send)  # type: ignore[arg-type]
+    await RequestLimits(application, LIMITS, Access(lambda: LOCAL, local_only=True))(
+        scope, lambda: anext(messages), send
+    )  # type: ignore[arg-type]
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
@@ -62,10 +69,14 @@ def test_bodies(messages, status):
     assert document == {"bytes": 4} if status == 200 else set(document["error"]) == {"rule", "value", "way_out"}
 
 
-def test_a_length_that_is_too_large_is_refused_unread():
+@pytest.mark.parametrize(
+    ("token", "length", "status"),
+    [(BEARER["Authorization"], "101", 413), (None, "9", 401), ("Bearer guessed", "9", 401)],
+)
+def test_a_length_that_is_too_large_and_a_body_without_a_token_are_refused_unread(token, length, status):
     async def never() -> AsyncIterator[dict[str, Any]]:
         raise AssertionError("the body was read")
         yield {}
 
-    found, _ = asyncio.run(answered(never(), **{"content-length": "101"}))
-    assert found == 413
+    found, _ = asyncio.run(answered(never(), token, **{"content-length": length}))
+    assert found == status

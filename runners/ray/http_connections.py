@@ -1,0 +1,149 @@
+"""Connections of the HTTP server within bounds, so that nobody without a token can keep others from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
+"""Connections without a request that is being answered: in all, and of one address."""
+ARRIVAL_LIMIT_S = 20.0
+"""How long a request may take to arrive, and a client to take in what is sent to it."""
+MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
+REFUSED_S = 1.0
+"""How long a connection stays open, unread, after a refused request: its client cannot send the next one earlier."""
+
+
+class IdleConnections:
+    """Connections on which the server waits for the client, the longest-waiting first.
+
+    They are open, without a complete request, between two requests, or do not take in their answer. Above the bounds
+    the one that has waited longest is closed: a client that means it sends its request within milliseconds, whereas
+    refusing new connections would let whoever came first keep out all others of the same address.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[BoundedHttp, None] = {}
+        self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
+
+    def add(self, connection: BoundedHttp) -> None:
+        """Count a connection that waits from now on, and close the oldest if there are too many."""
+        self.discard(connection)
+        of_address = self._by_address[connection.address]
+        self._all[connection] = of_address[connection] = None
+        if len(of_address) > MAX_IDLE_OF_ADDRESS:
+            next(iter(of_address)).abort()
+        elif len(self._all) > MAX_IDLE:
+            next(iter(self._all)).abort()
+
+    def discard(self, connection: BoundedHttp) -> None:
+        """Forget a connection that has a request to be answered, or is closed."""
+        if self._all.pop(connection, connection) is None:
+            of_address = self._by_address[connection.address]
+            del of_address[connection]
+            if not of_address:
+                del self._by_address[connection.address]
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """A connection of uvicorn with limits for what its client has to do. idle: those of the server."""
+
+    def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.address = ""
+        self._idle = idle
+        self._timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._has_head = False
+        self._is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._wait_for_client()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, unless the head of the request is too large."""
+        if self._is_refused:
+            return
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait_for_client()
+        self._has_head = False
+        super().data_received(data)
+        self._head_bytes = 0 if self._has_head else self._head_bytes + len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.send_400_response(f"The head of a request must have at most {MAX_HEAD_BYTES} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; the parser turns an exception into a refusal."""
+        if len(self.headers) >= MAX_HEADERS:
+            raise ValueError(f"more than {MAX_HEADERS} headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._has_head = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._has_head = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait no more for the client, unless it has its answer already."""
+        self._has_head = True
+        if not self.cycle.response_complete:
+            self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait until the client has taken in the answer, and for its next request."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last:
+            self._wait_for_client()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that does not take in what is sent."""
+        super().pause_writing()
+        self._wait_for_client()
+
+    def resume_writing(self) -> None:
+        """Go on sending."""
+        super().resume_writing()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request, and read nothing more; the connection closes a little later."""
+        self._is_refused = True
+        self.flow.pause_reading()
+        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(msg)}\r\n"
+        self.transport.write(f"{head}Connection: close\r\n\r\n{msg}".encode())
+        self.loop.call_later(REFUSED_S, self.transport.close)
+
+    def abort(self) -> None:
+        """Close the connection, whatever is still to be sent."""
+        self._stop_waiting()
+        self.transport.abort()
+
+    def _wait_for_client(self) -> None:
+        self._idle.add(self)
+        if self._timer is None:
+            self._timer = self.loop.call_later(ARRIVAL_LIMIT_S, self.abort)
+
+    def _stop_waiting(self) -> None:
+        self._idle.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
