@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -53,7 +53,8 @@ class RecordedTask(GridTask):
         library_s, *times_s = ([min(table.times_s(one, size)) for size in sizes] for one in (library, *whole))
         name = f"{collective} {fabric.removeprefix('mi250_')}"
         times = np.array(times_s), np.array(library_s), 0.0
-        return RecordedTask(name, collective, tuple(candidates_of(whole)), sizes, *times, fabric, (library, *whole))
+        made_of = (replace(one, chunks=one.chunks or 1) if one.k is None else one for one in candidates_of(whole))
+        return RecordedTask(name, collective, tuple(made_of), sizes, *times, fabric, (library, *whole))
 
     def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
         """Return drawn repetitions of every configuration (sizes, repeats) and of the library; drawn once per seed."""
