@@ -15,5 +15,5 @@ except ImportError as error:
     raise Unavailable("Chorale's kernels must be built for this Python", error, _BUILD) from error
 
 _folder = Path(__file__).with_name("cpp")  # only in a checkout
-if _folder.exists() and sources_id(_folder) != native.SOURCES:
-    raise Unavailable("Chorale's kernels must be built from the sources beside them", native.__file__, _BUILD)
+if _folder.exists() and sources_id(_folder) != getattr(native, "SOURCES", None):
+    raise Unavailable("Chorale's kernels must be built from the sources beside them", native, _BUILD)
