@@ -89,8 +89,8 @@ properties: setup
 sanitizers: setup
 	$(BIN)/python -m pytest tests/native
 	CXXFLAGS=-DCHORALE_CHECK_BOUNDS $(BIN)/python setup.py --quiet build_ext --force --inplace
-	$(BIN)/python -m pytest -m 'not slow' -n logical --maxprocesses 4 --dist loadfile tests/unit/synth
-	$(BIN)/python setup.py --quiet build_ext --force --inplace
+	$(BIN)/python -m pytest -m 'not slow' -n logical --maxprocesses 4 --dist loadfile tests/unit/synth; status=$$?; \
+		$(BIN)/python setup.py --quiet build_ext --force --inplace && exit $$status
 
 # Random collectives of jobs in torch against gloo, and jobs of which a rank is killed.
 random-collectives: setup
