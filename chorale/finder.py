@@ -27,7 +27,7 @@ def find(
     bases: str = "all",
     search: int = _SEEDS,
     executor: Executor | None = None,
-) -> FoundNetworks:
+) -> NetworkFrontier:
     """Return the networks that no other beats in both steps and bandwidth time, by rising steps.
 
     Args:
@@ -48,10 +48,10 @@ def find(
     running = executor or SerialExecutor()
     searched = search_bases(query, search, running, lambda _: None, None) if bases == "all" else {}
     found = find_topologies(query, running, extra_bases=searched)
-    return FoundNetworks(find_document(found, None))
+    return NetworkFrontier(find_document(found, None))
 
 
-class FoundNetworks(list[Mapping[str, Any]]):
+class NetworkFrontier(list[Mapping[str, Any]]):
     """Rows of `chorale find --json`, each with `spec`, `method`, `steps` and `bandwidth_factor`."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:

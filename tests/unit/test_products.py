@@ -130,3 +130,12 @@ def test_errors_speak_of_arguments(call, message):
         call()
     assert message in str(caught.value)
     assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("collective", "root"), [("broadcast", 0), ("reduce", 0), ("alltoall", None)])
+def test_every_collective_is_tuned_and_goes_into_a_table(collective, root):
+    runner = {"kind": "simulated", "link_mbps": 1000}
+    tuned = ch.tune("torus:2x2", collective, sizes="64KiB", trials=2, runner=runner, name=collective)
+    assert tuned.best[2**16]["speedup_vs_baseline"] >= 1
+    (entry,) = tuned.table.entries
+    assert (entry.collective, entry.root, entry.measured["runner"]) == (collective, root, "simulated")

@@ -28,6 +28,13 @@ from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import WRITTEN, DiscoveredFabric
+from chorale.tuner.auto.programs import (
+    MAX_RANKS,
+    PROGRAM_SIZES,
+    RunnableProgram,
+    program_rows,
+    runnable_programs,
+)
 from chorale.tuner.costs.library_graph import LibraryName, has_gpus
 from chorale.tuner.costs.library_model import (
     IN_SWITCH,
@@ -40,7 +47,7 @@ from chorale.tuner.costs.library_model import (
     unit_bytes_per_s,
 )
 from chorale.tuner.reports.assumptions import bound_label
-from chorale.tuner.reports.bound import assumption_facts, bound_facts, expected_facts
+from chorale.tuner.reports.bound import assumption_facts, bound_facts, expected_facts, in_network_note
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 SIZES = (2**16, 2**20)
@@ -119,6 +126,10 @@ def roofline(
     in_network = _in_network(topology)
     baselines = [_baseline(each, topology, bound, in_network) for each in fastest_of_each(algorithms)]
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
+    programs: list[RunnableProgram] = []
+    if fabric.has_accelerators and topology.compute_count <= MAX_RANKS and topology.bandwidth_unit != "link":
+        sizes = PROGRAM_SIZES if options.size_bytes is None else (options.size_bytes,)
+        programs = runnable_programs(topology, best, sizes, started_s + budget_s / 2)
     gap = best.cost.time_per_byte / bound.value - 1
     document = {
         "fabric": _fabric(fabric),
@@ -130,6 +141,8 @@ def roofline(
         },
         "expected": expected_facts(topology, ALLREDUCE),
         "in_network": in_network,
+        "in_network_runs_by": None if in_network is None else in_network_note(topology),
+        "programs": [program.document() for program in programs],
         "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
         "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
         "chosen_by": "bandwidth" if options.size_bytes is None else "time",
@@ -138,7 +151,7 @@ def roofline(
         "calibration": _calibration(measured),
         "results": [row for contest_at_size in measured for row in contest_at_size.rows()],
         "not_measured": why_not,
-        "next": next_commands(fabric),
+        "next": next_commands(fabric, programs),
         "seconds": time.monotonic() - started_s,
         **assumption_facts(topology),
     }
@@ -177,14 +190,22 @@ def _in_network(topology: Topology) -> dict[str, Any] | None:
     return bound_facts(topology, bound)
 
 
-def next_commands(fabric: DiscoveredFabric) -> list[str]:
-    """Return what to type next: keep the schedule as a program, then tune it on this fabric."""
+def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram]) -> list[str]:
+    """Return what to type next: on GPUs, judge the library, export the best program that runs, then tune it there.
+
+    The campaign for GPUs has sizes up to gigabytes, the library's own choice as baseline and a budget of hours.
+    """
     spec = fabric.topology.spec if fabric.writer is None else f"file:{WRITTEN}"
     quoted = f"'{spec}'" if set(spec) & set("();") else spec
-    runner = "msccl" if fabric.has_accelerators else "local"
-    tune = f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind={runner}"
     first = [] if fabric.writer is None else [fabric.writer]
-    return [*first, f"chorale synth {quoted} --collective allreduce -o auto.parquet", tune]
+    keep = f"chorale synth {quoted} --collective allreduce -o auto.parquet"
+    if not fabric.has_accelerators:
+        return [*first, keep, f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind=local"]
+    running = [program for program in programs if program.refused is None]
+    judge = f"chorale judge all_reduce_perf.log --topology {quoted}"
+    designed = running[0].command(quoted) if running else keep
+    tune = f"chorale tune examples/gpu-cluster-msccl.yaml --set topology={quoted} --dry-run"
+    return [*first, judge, designed, "chorale export auto.parquet -o job", tune]
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
@@ -199,7 +220,8 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
         )
     if document["in_network"] is not None:
         acting = document["in_network"]["time_per_byte"]
-        table.add_row("with switches that add", f"{_algbw(acting, fabric['bandwidth_unit'])} (synth --in-network)")
+        table.add_row("with switches that add", _algbw(acting, fabric["bandwidth_unit"]))
+        table.add_row("run by", document["in_network_runs_by"])
     for name, costs in document["schedules"].items():
         if document["library"] is None or name != document["library"]["method"] or len(document["schedules"]) == 1:
             part = f"{costs['of_bound']:.0%} of the bound"
@@ -210,6 +232,8 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
         which = " with switches" if library["bound"] == "in_network" else ""
         rate = _algbw(str(Fraction(1 / library["algbw"])), fabric["bandwidth_unit"])
         table.add_row(baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}")
+    for name, text in program_rows(document["programs"], bound["algbw"]):
+        table.add_row(name, text)
     for row in document["results"]:
         table.add_row(f"measured at {_about(row['size_bytes'])}", _measured_text(row))
     if document["calibration"] is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -223,6 +223,15 @@ class RegisterSection(campaign_values.CampaignSection):
         return alias
 
 
+_ROOTED = (("forest", "blink", "double-binary-tree", "rabenseifner"), "double-binary-tree")
+METHODS_OF: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "broadcast": _ROOTED,
+    "reduce": _ROOTED,
+    "alltoall": (("alltoall",), "alltoall"),
+}
+"""Collective -> methods and baseline that campaigns take unless they name some; others take the usual ones."""
+
+
 class Campaign(campaign_values.CampaignSection):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
@@ -235,8 +244,9 @@ class Campaign(campaign_values.CampaignSection):
         min_length=1, max_length=4096, description="Topology spec, as on the command line."
     )
     collective: Annotated[
-        Literal["allgather", "reduce_scatter", "allreduce"], BeforeValidator(campaign_values.collective_text)
-    ] = Field(default="allreduce", description="Collective to tune.")
+        Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"],
+        BeforeValidator(campaign_values.collective_text),
+    ] = Field(default="allreduce", description="Collective to tune; broadcast and reduce have root 0.")
     sizes: campaign_values.Sizes = Field(
         default=[2**16, 2**18, 2**20], description="Buffer sizes: 64KiB, 1M, or 4KiB:1MiB:x4."
     )
@@ -373,6 +383,21 @@ class Campaign(campaign_values.CampaignSection):
     def size_weights(self) -> dict[int, float]:
         """The weight of each size in bytes; empty if all weigh the same."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_methods_of_its_collective(cls, document: Any) -> Any:
+        """Take methods and a baseline that make the collective, for those that the usual ones do not make."""
+        if not isinstance(document, dict):
+            return document
+        methods, baseline = METHODS_OF.get(str(campaign_values.collective_text(document.get("collective"))), ((), ""))
+        search = document.get("search", {})
+        if not methods or not isinstance(search, dict):
+            return document
+        if "methods" not in search and not search.get("programs"):
+            usual = {} if "search" in document else {"chunks": [None, 1, 2], "channels": [1, 2], "instances": [1, 2]}
+            document = {**document, "search": {"methods": list(methods), **usual, **search}}
+        return {"baselines": [baseline], **document}
 
     @model_validator(mode="before")
     @classmethod

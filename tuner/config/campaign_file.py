@@ -21,7 +21,7 @@ from chorale.job.record import Record, size_clusters, size_weights
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.adopted import is_program_file_name
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign import METHODS_OF, Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 
 MAX_BYTES = 2**20
@@ -204,7 +204,7 @@ def _shipped_example(name: str) -> Path | None:
     return None
 
 
-TUNED = ("allreduce", "allgather", "reduce_scatter")
+TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
 """Collectives that campaigns can tune."""
 
 MAX_SIZES = 8
@@ -235,6 +235,8 @@ class RecordedJob:
             spent = count.seconds if timed else count.calls * key.size_bytes / 1e9
             if key.collective not in TUNED:
                 left[f"{key.collective} is not tuned"] += spent
+            elif key.root:
+                left[f"{key.collective} from rank {key.root}, and not from rank 0"] += spent
             elif key.group is not None:
                 left[f"a group of {len(key.group)} ranks"] += spent
             elif spent > 0 and key.size_bytes > 0:
@@ -271,7 +273,14 @@ def recorded_campaigns(
     order = sorted(job.seconds, key=lambda collective: -sum(job.seconds[collective].values()))
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:40] or "job"
     return [
-        campaign_with({"search": _SEARCH, **document, **_work(job.seconds[each], plain, each, most_sizes)}, overrides)
+        campaign_with(
+            {
+                "search": _SEARCH | ({"methods": list(METHODS_OF[each][0])} if each in METHODS_OF else {}),
+                **document,
+                **_work(job.seconds[each], plain, each, most_sizes),
+            },
+            overrides,
+        )
         for each in order
     ]
 

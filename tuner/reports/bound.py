@@ -311,6 +311,14 @@ def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
     return optimum(topology, ALLGATHER).cut
 
 
+def in_network_note(topology: Topology) -> str:
+    """Return what runs a schedule in which the switches of `topology` add."""
+    able = len(topology.abilities)
+    if able == 1:
+        return "lower --target mscclpp-json makes a plan for one box; in NCCL its NVLS does it"
+    return f"no GPU target runs it over {able} switches; NCCL's NVLSTree or SHARP add there, oneccl-xml emulates it"
+
+
 @dataclass(frozen=True, slots=True)
 class BoundOnNodes:
     """Nodes in the order of their ranks, and the bound of a collective on them."""

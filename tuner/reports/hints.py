@@ -93,7 +93,9 @@ def kind_of(word: str) -> str | None:
 
 _CODE = re.compile(r"(`chorale [^`]*`|run: chorale [^;]*)")
 _DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes a schedule.*")
-_FLAG_WITH_VALUE = re.compile(r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )\w+)")
+_FLAG_WITH_VALUE = re.compile(
+    r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )(?:all\w+|reduce\w*|broadcast))"
+)
 _FLAG = re.compile(r"--([a-z][a-z0-9-]*)")
 _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 

@@ -32,7 +32,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.reports import tables
-from chorale.tuner.reports.bound import assumption_facts, bound_facts
+from chorale.tuner.reports.bound import assumption_facts, bound_facts, in_network_note
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:
@@ -249,6 +249,8 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
         if document.get(key) is not None:
             table.add_row(label, f"at most {document[key]['algbw']:.4g} {unit}")
+    if "runs_by" in document:
+        table.add_row("run by", document["runs_by"])
     if "tree_pairs" in document:
         table.add_row("best pairs of trees", _bound_text(document["tree_pairs"], unit))
     if "warm_start" in document:
@@ -322,6 +324,8 @@ def proved_document(
                 check_certificate(topology, collective, each.to_json(topology))
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
     document |= {"in_network": bound_facts(topology, acting), "ranks_alone": bound_facts(topology, alone)}
+    if schedule.is_in_network:
+        document["runs_by"] = in_network_note(topology)
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes, link_gbps)
     document["warnings"] = gap_warnings(document)

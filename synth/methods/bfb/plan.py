@@ -195,9 +195,7 @@ def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbN
 def _require_direct(topology: Topology) -> None:
     if topology.switch_count:
         rule = "bfb needs a direct-connect topology"
-        raise InvalidInput(
-            rule, f"{topology.spec} with {topology.switch_count} switches", "use the method forest, or auto"
-        )
+        raise InvalidInput(rule, f"{topology.switch_count} switches", "use the method forest, or auto")
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:

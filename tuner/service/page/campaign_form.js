@@ -11,7 +11,7 @@ const FIRST = {
   budget: { trials: 12 },
 };
 const SAMPLERS = ["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"];
-const TUNED = ["allgather", "reduce_scatter", "allreduce"];
+const TUNED = ["allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall"];
 const KEPT = "chorale-campaign";
 
 const words = (text) => text.split(",").map((part) => part.trim()).filter(Boolean);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,13 +11,19 @@ from xml.etree import ElementTree
 import pytest
 
 from chorale.runners.measurement.driver import link_limit
+from chorale.synth.build.build import build_program
+from chorale.synth.build.schedules import LoweredProgram
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import CheckFailed, Unavailable
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
-from chorale.tuner.auto.roofline import MeasuredContest
+from chorale.tuner.auto.programs import program_rows, runnable_programs
+from chorale.tuner.auto.roofline import MeasuredContest, synthesized_allreduce
 from chorale.tuner.auto.roofline import contest as real_contest
 from chorale.tuner.cli import auto as demo_command
+from chorale.tuner.files.topology_specs import load_topology
 from tests.command import chorale
 
 DATA = Path(__file__).parents[3] / "data" / "fabric_tools"
@@ -84,8 +91,30 @@ def test_a_fabric_of_gpus_is_proven_and_not_measured(capsys: pytest.CaptureFixtu
     shown = chorale(capsys, "auto", "a100:2").stdout
     assert "proven bound" in shown
     assert "% of the bound" in shown
-    assert "next: chorale synth a100:2 --collective allreduce" in shown
-    assert len(shown.splitlines()) <= 24
+    fastest = document["programs"][0]
+    assert fastest["refused"] is None
+    assert fastest["predicted"][-1]["size_bytes"] == 2**28
+    k = "" if fastest["k"] is None else f" --k {fastest['k']}"
+    assert f"next: chorale synth {fastest['method']} a100:2 --collective allreduce{k} -o auto.parquet" in shown
+    assert "next: chorale judge all_reduce_perf.log --topology a100:2" in shown
+    assert "next: chorale tune examples/gpu-cluster-msccl.yaml --set topology=a100:2 --dry-run" in shown
+    assert len(shown.splitlines()) <= 28
+
+
+def test_what_no_target_can_run_is_not_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = load_topology("a100:1")
+    best = synthesized_allreduce(network, "auto")
+
+    def limited(verified: VerifiedSchedule, options: LoweringOptions) -> LoweredProgram:
+        if verified is best:
+            raise InvalidInput("steps must be at most 64", "67", "take fewer trees")
+        return build_program(verified, options)
+
+    monkeypatch.setattr("chorale.tuner.auto.programs.build_program", limited)
+    programs = runnable_programs(network, best, (2**16,), math.inf)
+    assert (programs[0].refused, programs[-1].refused) == (None, "steps must be at most 64: 67")
+    documents = [program.document() for program in programs]
+    assert list(program_rows(documents, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64: 67"
 
 
 def test_the_network_of_a_dump_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

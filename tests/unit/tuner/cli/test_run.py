@@ -274,7 +274,9 @@ def test_schedules_are_lowered_for_the_runtime_of_the_gpus(
 
 
 def test_a_recorded_schedule_gets_the_time_of_its_trees_and_buffers(capsys: pytest.CaptureFixture[str]) -> None:
-    made = chorale(capsys, "synth", "forest", "mi250half:2", "--k", 1, "-o", "trees.parquet")
+    made = chorale(
+        capsys, "synth", "forest", "mi250half:2", "--collective", "allgather", "--k", 1, "-o", "trees.parquet"
+    )
     assert made.code == 0
     options = ("--runner", "recorded", "--sizes", "1G", "--repeats", 99, "--set", "buffer_bytes=1MiB")
     document = chorale(capsys, "run", "trees.parquet", *options, "--reference", "library:rccl", "--json").document

@@ -19,7 +19,7 @@ ALL = {
     CallKey("allreduce", "bfloat16", None, None, 2**20): CallCount(10, 2.0),
     CallKey("allreduce", "float32", None, None, 2**12): CallCount(10, 2.0),
     CallKey("allgather", "float32", None, None, 2**16): CallCount(1, 1.0),
-    CallKey("broadcast", "float32", None, 0, 2**16): CallCount(1, 0.5),
+    CallKey("broadcast", "float32", None, 3, 2**16): CallCount(1, 0.5),
     CallKey("allreduce", "float32", (0, 1), None, 2**12): CallCount(1, 0.5),
 }
 JOB = RecordedJob.of(Record(8, ALL))
@@ -38,13 +38,22 @@ def test_what_is_not_covered_is_said() -> None:
     lines = list(coverage_lines(JOB, recorded_campaigns(JOB, "job", BASE, [])))
     assert lines[0] == "campaigns cover 90% of the 10 s that the job spent in collectives"
     assert "  job-allreduce: 80%, by size: 4KiB 25%, 1MiB 75%" in lines
-    assert "  not covered: 5%, broadcast is not tuned" in lines
+    assert "  not covered: 5%, broadcast from rank 3, and not from rank 0" in lines
     assert "  not covered: 5%, a group of 2 ranks" in lines
 
 
 def test_a_record_without_such_calls_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="got broadcast is not tuned; tuned are"):
+    with pytest.raises(InvalidInput, match="got broadcast from rank 3, and not from rank 0; tuned are"):
         recorded_campaigns(RecordedJob.of(Record(8, dict([list(ALL.items())[4]]))), "job", BASE, [])
+
+
+@pytest.mark.parametrize(("collective", "method"), [("broadcast", "forest"), ("alltoall", "alltoall")])
+def test_collectives_with_methods_of_their_own_are_tuned_by_these(collective: str, method: str) -> None:
+    root = 0 if collective == "broadcast" else None
+    record = Record(8, {CallKey(collective, "float32", None, root, 2**16): CallCount(1, 0.5)})
+    (campaign,) = recorded_campaigns(RecordedJob.of(record), "job", BASE, [])
+    assert (campaign.collective, campaign.search.methods[0]) == (collective, method)
+    assert campaign.baselines != ["ring"]
 
 
 def test_weights_enter_the_objective() -> None:

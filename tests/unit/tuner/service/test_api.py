@@ -31,9 +31,11 @@ from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 
+GATHER = {"collective": "allgather"}
+
 
 def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(service: Service):
-    answer = service.post("/v1/syntheses", topology="a100:2", method="forest")
+    answer = service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER)
     assert answer.status_code == 202
     job = service.finished(answer.json())
     assert job["state"] == "done"
@@ -45,7 +47,7 @@ def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(servic
 
 
 def test_the_best_method_is_chosen_and_named(service: Service):
-    job = service.finished(service.post("/v1/syntheses", topology="torus:3x3", method="auto").json())
+    job = service.finished(service.post("/v1/syntheses", topology="torus:3x3", method="auto", **GATHER).json())
     document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
     assert (document["method"], document["optimality"]["gap"]) == ("bfb", "0")
 
@@ -53,7 +55,7 @@ def test_the_best_method_is_chosen_and_named(service: Service):
 def test_a_schedule_that_a_command_or_campaign_left_in_the_data_folder_is_used(service: Service, tmp_path):
     request = ScheduleRequest(parse_topology("a100:2"), ALLGATHER, "forest", Options())
     verified, _ = verified_from_cache(request, tmp_path, SerialExecutor())
-    job = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest").json())
+    job = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER).json())
     document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
     assert (document["cached"], document["schedule"]["id"]) == (True, verified.schedule.id)
     assert "cache" in document["seconds"]
@@ -71,16 +73,16 @@ def test_what_was_asked_before_is_answered_at_once(service: Service):
 
 
 def test_other_options_are_another_synthesis(service: Service):
-    first = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest").json())
-    second = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", k=1).json())
+    first = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER).json())
+    second = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", k=1, **GATHER).json())
     assert first["result"] != second["result"]
 
 
 def test_the_same_network_under_other_names_is_recognised_and_verified(service: Service):
     network = parse_topology("mi250:2")
-    first = service.finished(service.post("/v1/syntheses", topology="mi250:2", method="forest").json())
+    first = service.finished(service.post("/v1/syntheses", topology="mi250:2", method="forest", **GATHER).json())
     other, _ = renamed(network, 5)
-    job = service.finished(service.post("/v1/syntheses", topology=to_json(other), method="forest").json())
+    job = service.finished(service.post("/v1/syntheses", topology=to_json(other), method="forest", **GATHER).json())
     assert (job["state"], job["cached"]) == ("done", "renamed")
     old, new = (service.client.get(f"/v1/results/{one['result']}").json()["document"] for one in (first, job))
     assert new["cost"] == old["cost"]
@@ -102,7 +104,7 @@ def test_a_program_is_made_of_a_result_and_checked(service: Service):
 
 
 def test_a_bound_and_a_find(service: Service):
-    job = service.finished(service.post("/v1/bounds", topology="a100:2").json())
+    job = service.finished(service.post("/v1/bounds", topology="a100:2", **GATHER).json())
     assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["time_per_byte"] == "3/1040"
     document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
     assert "must get" in document["because"]
@@ -124,7 +126,7 @@ def test_results_are_judged(service: Service):
 
 
 def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
-    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb", **GATHER).json())
     picture = service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 2}).json()
     assert len(picture["nodes"]) == 4
     assert {one["share"] for one in picture["connections"]} == {1.0}

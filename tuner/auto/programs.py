@@ -1,0 +1,125 @@
+"""Which schedules become programs that a target can run, and how fast those are predicted to be, size by size."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chorale.runners.api.units import format_size
+from chorale.synth.build.build import build_program
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import ChoraleError
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import simulate_program, usual_buffer_bytes
+from chorale.tuner.reports.programs import program_facts
+
+GPU_TARGET = "msccl-xml"
+PROGRAM_SIZES = (2**20, 2**24, 2**28)
+CANDIDATES: tuple[tuple[str, int | None], ...] = (
+    ("forest", 1), ("forest", 2), ("ring", None), ("rabenseifner", None), ("swing", None),
+)  # fmt: skip
+"""Methods and trees per root besides what `auto` takes: few trees need few thread blocks and steps."""
+MAX_RANKS = 64
+"""Beyond, lowering and simulating a program takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnableProgram:
+    """A program for GPUs, or why the target refuses it.
+
+    k:        trees per root that were asked for, None for the optimum
+    channels: None where it is refused
+    times_s:  predicted seconds by size in bytes
+    """
+
+    method: str
+    k: int | None
+    planned_algbw: float
+    channels: int | None
+    resources: dict[str, int]
+    times_s: dict[int, float]
+    refused: str | None = None
+
+    def command(self, spec: str) -> str:
+        """Return what designs it, with the network of `spec` as the shell takes it."""
+        k = "" if self.k is None else f" --k {self.k}"
+        return f"chorale synth {self.method} {spec} --collective allreduce{k} -o auto.parquet"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON; rates in GB/s."""
+        rates = [{"size_bytes": size, "algbw_gb_per_s": size / time_s / 1e9} for size, time_s in self.times_s.items()]
+        facts = {"method": self.method, "k": self.k, "planned_algbw": self.planned_algbw, "target": GPU_TARGET}
+        return {**facts, "channels": self.channels, **self.resources, "predicted": rates, "refused": self.refused}
+
+
+def runnable_programs(
+    topology: Topology, best: VerifiedSchedule, sizes_bytes: Sequence[int], deadline_s: float
+) -> list[RunnableProgram]:
+    """Return the programs of `best` and of schedules that need less, the fastest in the mean over sizes first.
+
+    Each is lowered within the limits of the target, checked, and timed by the flow model. Those that the target refuses
+    come last. None begins after `deadline_s` of the monotonic clock, the first excepted.
+    """
+    found: list[RunnableProgram] = []
+    for verified, k in _schedules(topology, best):
+        found.append(_program(topology, verified, k, sizes_bytes))
+        if time.monotonic() > deadline_s:
+            break
+    return sorted(found, key=lambda program: math.prod(program.times_s.values()) if program.times_s else math.inf)
+
+
+def _schedules(topology: Topology, best: VerifiedSchedule) -> Iterator[tuple[VerifiedSchedule, int | None]]:
+    yield best, None
+    seen = {best.schedule.id}
+    for method, k in CANDIDATES:
+        try:
+            verified = verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options(k=k)), SerialExecutor())
+        except ChoraleError:  # the method does not suit the network
+            continue
+        if verified.schedule.id not in seen:
+            seen.add(verified.schedule.id)
+            yield verified, k
+
+
+def _program(
+    topology: Topology, verified: VerifiedSchedule, k: int | None, sizes_bytes: Sequence[int]
+) -> RunnableProgram:
+    facts = verified.schedule.method, k, float(1 / verified.cost.time_per_byte)
+    try:
+        options = with_default_channels(verified, LoweringOptions(GPU_TARGET))
+        program = build_program(verified, replace(options, target=GPU_TARGET)).program
+        assert isinstance(program, Program)
+        model, buffer_bytes = NetworkModel.usual(topology), usual_buffer_bytes(program)
+        times_s = {size: simulate_program(program, topology, model, size, buffer_bytes).end_s for size in sizes_bytes}
+    except ChoraleError as error:
+        return RunnableProgram(*facts, None, {}, {}, f"{error.rule}: {error.value}")
+    return RunnableProgram(*facts, options.channels, dict(program_facts(program)["resources"]), times_s)
+
+
+def program_rows(programs: Sequence[dict[str, Any]], bound_algbw: float) -> Iterator[tuple[str, str]]:
+    """Yield a row for each size: the fastest program and its part of the bound; then those that are refused."""
+    running = [program for program in programs if program["refused"] is None]
+    sizes = list(enumerate(running[0]["predicted"])) if running else []
+    for index, row in [*sizes[:1], *sizes[1:][-1:]]:
+        fastest = max(running, key=lambda program: program["predicted"][index]["algbw_gb_per_s"])
+        rate, k = fastest["predicted"][index]["algbw_gb_per_s"], fastest["k"]
+        name = fastest["method"] + ("" if k is None else f" with k = {k}")
+        used = f"{fastest['channels']} channels, {fastest['threadblocks_max']} thread blocks"
+        text = f"{name}: {rate:.4g} GB/s, {rate / bound_algbw:.0%} of the bound ({used}; predicted)"
+        yield f"program at {format_size(row['size_bytes'])}", text
+    refused = [program for program in programs if program["refused"] is not None]
+    if refused:
+        more = f" (and {len(refused) - 1} other schedules)" if len(refused) > 1 else ""
+        yield f"no program ({refused[0]['method']})", f"{GPU_TARGET} refuses it: {refused[0]['refused']}{more}"
