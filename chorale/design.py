@@ -31,6 +31,7 @@ from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
+from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, simulate_program, usual_buffer_bytes
@@ -51,12 +52,18 @@ SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
 
 
 @in_words_of_arguments
-def topology(network: Network) -> NetworkTopology:
+def topology(network: Network, model: str | None = None) -> NetworkTopology:
     """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none.
+
+    Args:
+        network: A spec, a NetworkX graph, a topology, or with `model` the path of a matrix of GPUs.
+        model: Model of the GPUs, such as H100, for a file that does not name them.
 
     >>> topology("hypercube:3").compute_count
     8
     """
+    if model is not None:
+        network = f"{FILE_PREFIX}{str(network).removeprefix(FILE_PREFIX)}{MODEL_MARK}{model}"
     return NetworkTopology.of(network_of(network))
 
 

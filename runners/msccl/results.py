@@ -13,10 +13,9 @@ from chorale.runners.api.units import format_size
 from chorale.runners.msccl.commands import Runtime
 from chorale.runners.process_launch.placement import RankHost
 
-_ERROR_COLUMNS = 12  # up to 2.11: no root, and an error instead of a count of wrong elements
-_PLAIN_COLUMNS = 13
-_DATED_COLUMNS = 15  # with -S: date and time at the end
-_ITERATION_COLUMNS = 21  # with -I: four more after each count of wrong elements
+_CELLS, _DATE, _ITERATION_CELLS = 8, 2, 16  # with -S date and time at the end; with -I four more after each cell
+_COLUMNS = (*range(3 + _CELLS, 6 + _CELLS), 5 + _CELLS + _DATE, 5 + _ITERATION_CELLS)
+"""Up to 2.11 there is an error instead of a count of wrong elements, and no operation or root without a meaning."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _ROOT = re.compile(r"-1|[0-9]+")
@@ -52,43 +51,44 @@ class TableRow:
 def parse_row(line: str) -> TableRow | None:
     """Return the row that `line` is, None if it is none."""
     words = line.split()
-    if len(words) not in (_ERROR_COLUMNS, _PLAIN_COLUMNS, _DATED_COLUMNS, _ITERATION_COLUMNS):
+    head = _head(words)
+    if len(words) not in _COLUMNS or head is None:
         return None
-    has_root = len(words) != _ERROR_COLUMNS
-    if not _is_head(words[: 5 if has_root else 4], has_root):
+    cells = words[head:]
+    if len(words) == 5 + _CELLS + _DATE:
+        cells = cells[:-_DATE]
+    if len(cells) not in (_CELLS, _ITERATION_CELLS) or not all(_NUMBER.fullmatch(cell.rstrip("*")) for cell in cells):
         return None
-    cells = words[5 if has_root else 4 :]
-    if len(words) == _DATED_COLUMNS:
-        cells = cells[:-2]
-    if not all(_NUMBER.fullmatch(cell.rstrip("*")) for cell in cells):
-        return None
-    half = len(cells) // 2
+    half, about = len(cells) // 2, words[3:head]
     return TableRow(
         size_bytes=int(words[0]),
         count=int(words[1]),
         dtype=words[2],
-        redop=words[3],
-        root=int(words[4]) if has_root else None,
-        out_of_place=_cell(cells[:half], has_root),
-        in_place=_cell(cells[half:], has_root),
+        redop=about[0] if about and _WORD.fullmatch(about[0]) else "none",
+        root=int(about[-1]) if about and _ROOT.fullmatch(about[-1]) else None,
+        out_of_place=_cell(cells[:half], len(about) == 2),
+        in_place=_cell(cells[half:], len(about) == 2),
     )
 
 
 def is_part_of_row(line: str) -> bool:
     """Return whether `line` may be the beginning of a row whose rest comes in another line."""
     words = line.split()
-    heads = (words[:5], True), (words[:4], False)
-    return any(
-        len(head) == (5 if has_root else 4)
-        and _is_head(head, has_root)
-        and all(_NUMBER.fullmatch(word.rstrip("*")) for word in words[len(head) :])
-        for head, has_root in heads
-    )
+    head = _head(words)
+    return head is not None and head >= 4 and all(_NUMBER.fullmatch(word.rstrip("*")) for word in words[head:])
 
 
-def _is_head(words: list[str], has_root: bool) -> bool:
-    shapes = [_WHOLE, _WHOLE, _WORD, _WORD, _ROOT][: 5 if has_root else 4]
-    return all(shape.fullmatch(word) for shape, word in zip(shapes, words, strict=True))
+def _head(words: list[str]) -> int | None:
+    """Return how many words say what a row is about: size, count, type, and operation and root if there are any."""
+    if len(words) < 3 or not all(
+        shape.fullmatch(word) for shape, word in zip((_WHOLE, _WHOLE, _WORD), words, strict=False)
+    ):
+        return None
+    head = 3
+    if len(words) > head and _WORD.fullmatch(words[head]) and not _NUMBER.fullmatch(words[head]):
+        head += 1
+    has_root = len(words) > head and _ROOT.fullmatch(words[head]) and (len(words) - head - 1 != _CELLS - 1)
+    return head + bool(has_root)
 
 
 def _cell(words: list[str], counts_wrong: bool) -> TableCell:

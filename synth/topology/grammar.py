@@ -20,6 +20,8 @@ from chorale.synth.errors import InvalidInput
 MAX_SPEC_LENGTH = 2**16
 MAX_DEPTH = 16
 FILE_PREFIX = "file:"
+MODEL_MARK = "?model="
+"""After the path of a file that does not name its GPUs: file:topo.txt?model=H100."""
 
 _PIECE = re.compile(r"[();]|[^();]+")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")

@@ -20,7 +20,15 @@ from chorale.synth.topology.families.gpu_boxes import AMD_FAMILIES, NVIDIA_FAMIL
 from chorale.synth.topology.families.grids import BASELINE_FAMILIES, GRID_FAMILIES, RING_FAMILIES, TWISTED_FAMILIES
 from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
 from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
-from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.grammar import (
+    FILE_PREFIX,
+    MODEL_MARK,
+    FamilyCall,
+    FileCall,
+    FunctionCall,
+    SpecTree,
+    parse_spec,
+)
 from chorale.synth.topology.provenance import merged
 from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Topology
@@ -84,7 +92,8 @@ def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
             raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
         from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
 
-        return from_bytes(read_file(call.path), str(call))
+        path, _, model = call.path.partition(MODEL_MARK)
+        return from_bytes(read_file(path), str(call), model or None)
 
     return _plan(parse_spec(spec), load)
 

@@ -185,7 +185,7 @@ def _chosen(found: Sequence[Results], collective: str | None) -> Results:
     if not chosen:
         raise InvalidInput(f"the file must hold results of {collective}", known, "choose one of them with --collective")
     if len(chosen) > 1 or chosen[0].collective is None:
-        rule = "results are judged for one collective, which the file or --collective names"
+        rule = "results are judged for one collective, and the file does not say which"
         raise InvalidInput(rule, known, "add --collective allreduce or another one")
     return chosen[0]
 
@@ -193,7 +193,8 @@ def _chosen(found: Sequence[Results], collective: str | None) -> Results:
 def _require_ranks(results: Results, topology: Topology, name: str) -> None:
     """Raise InvalidInput if the results are of another number of ranks; busbw / algbw says it better than a list."""
     ranks = topology.compute_count
-    if results.bus_ratio is not None:
+    is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
+    if results.bus_ratio is not None and not is_old:
         if abs(results.bus_ratio - bus_factor(str(results.collective), ranks)) <= _RATIO_ERROR:
             return
         value = f"{name}, whose busbw is {results.bus_ratio:.3f} of its algbw"

@@ -20,16 +20,18 @@ _HWLOC_TYPE = re.compile(rb'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
 _MAX_TOOL_OUTPUT = 2**24
 
 
-def from_bytes(content: bytes, spec: str) -> Topology:
+def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
 
     XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, or <topology> of hwloc, which
     give one box. Other text
     is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover` printed.
     """
-    machine = machine_of(content, spec)
+    machine = machine_of(content, spec, model)
     if machine is not None:
         return boxes_topology(machine, BoxNetwork(), spec)
+    if model is not None:
+        raise InvalidInput("a model of GPUs is for matrices of GPUs and files of hwloc", spec, "leave ?model= out")
     if _is_xml(content, spec):
         return from_graphml_root(_xml_root(content), spec)
     if _is_json(content, spec):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import chorale as ch
 from chorale.runners.api.base import bus_factor
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
@@ -148,6 +149,15 @@ def test_a_guess_that_decides_is_never_silent():
     ]
     assert certificates[0]["under"] == "assumptions"
     assert "under" not in certificates[1]
+
+
+def test_a_spec_and_a_function_take_the_model(tmp_path):
+    path = DATA / "b200-good.txt"
+    wanted = algbw(network("b200-good.txt", model="B200"))
+    assert algbw(load_topology(f"file:{path}?model=B200")) == algbw(ch.topology(str(path), model="B200")) == wanted
+    assert algbw(load_topology(f"without(file:{path}?model=B200;node=3)")) > wanted
+    with pytest.raises(InvalidInput, match="one known model of GPUs"):
+        ch.topology(str(path), model="B2000")
 
 
 def test_a_guess_about_links_that_do_not_limit_leaves_the_bound_proven():

@@ -36,6 +36,41 @@ def test_a_good_result(tmp_path: Path) -> None:
     assert (large.bound_us, large.limited_by) == (pytest.approx(2**33 / 450e3), "algorithm")
 
 
+GATHER_OF_2020 = """# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(factor) iters: 20 validation: 1
+#   Rank  0 Pid   1 on    host device  0 [0x01] GeForce RTX 2080 Ti
+#   Rank  1 Pid   1 on    host device  1 [0x02] GeForce RTX 2080 Ti
+#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error
+       65536         16384   float    16.57    1.98    1.98  0e+00    13.83    2.37    2.37  0e+00
+    16777216       4194304   float    418.5   20.05   20.05  0e+00    414.0   20.26   20.26  0e+00
+   134217728      33554432   float   3298.6   20.34   20.34  0e+00   3070.3   21.86   21.86  0e+00
+"""
+"""Of NVIDIA/nccl-tests issue 44: algbw was busbw then, and rows had no operation and no root."""
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "collective", "verdict", "of_bound", "share"),
+    [
+        ("results/all_reduce-nccl.log", "b200:2", None, "fair: 2GiB at 212.2 GB/s (busbw 397.9), 81%", 53, 0.81),
+        ("rccl-tests/rccl_half_allreduce.txt", "mi250half:2", "allreduce", "slow: 8GiB at 23.67 GB/s", 18, 0.35),
+        (None, "file:", "allgather", "slow: 128MiB at 43.71 GB/s (busbw 21.86), 55%", 44, 0.55),
+    ],
+    ids=["16 B200", "16 MI250", "2 RTX 2080 Ti"],
+)
+def test_public_logs(tmp_path: Path, path, spec, collective, verdict, of_bound, share) -> None:
+    """The largest size beside the bound and the library's own model."""
+    log_file = tmp_path / "old.log" if path is None else DATA / path
+    if path is None:
+        log_file.write_text(GATHER_OF_2020)
+        cells = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-15\nGPU1\tNV2\t X \t0-15\nGeForce RTX 2080 Ti\n"
+        (tmp_path / "topo.txt").write_text(cells)
+        spec = f"file:{tmp_path / 'topo.txt'}"
+    found = ch.judge(str(log_file), spec, collective=collective)
+    large = found.sizes[-1]
+    assert found.verdict.startswith(verdict)
+    assert large.percent_of_bound == pytest.approx(of_bound, abs=1)
+    assert large.library_us / large.measured_us == pytest.approx(share, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("spec", "size", "limit"),
     [
