@@ -1,18 +1,17 @@
-"""Independent checkers of bounds, and of all-to-all schedules, in their JSON-able form: no code is shared with
-searches.
+"""Independent checkers of the certificates of bounds and all-to-all schedules. They share no code with the searches.
 
-A bound proves that nothing is faster; that something is as fast is proved by a verified schedule of that time. For
-pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
-with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch gets at least what it passes on of
-a, and passes on at least what it gets of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
+A bound proves that nothing is faster; a verified schedule of the same time proves that it can be reached. For pairs of
+trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
+with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch receives at least what it forwards
+of a, and forwards at least what it receives of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
 
 Prices: A pair is a tree that collects sums at a root and one that spreads the result from there. Both join all ranks;
-the first may also join switches that add, the second switches that multicast. They meet at a rank; or sums end at a
-switch that adds, and a path leads from there to a switch that multicasts, the same or another. What lies between two
-such nodes is a path, which costs at least their distance by the prices of its links. So a pair costs at least the
-cheapest tree over all ranks and some of these switches in each direction, for the best root and the best sets of
-switches, which are all tried. Pairs of rate x together earn at most what links, and adders with a limit (a price for
-each sum), have to sell: x <= sum(price * bandwidth) / (cheapest pair).
+the first may also join switches that add, the second switches that multicast. They meet at a rank, or sums end at a
+switch that adds and a path leads from there to a switch that multicasts. A path joins two such nodes and costs at
+least their distance by the prices of links. So a pair costs at least the cheapest tree over all ranks and some of
+these switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of total
+rate x pay at most what links, and adders with a limit (a price for each sum), can sell:
+x <= sum(price * bandwidth) / (cheapest pair).
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
 Costs = list[list[int]]
-"""From each node, to each node."""
+"""Costs[a][b]: cost of the arc from node a to node b."""
 
 
 def least_tree(cost: Costs, root: int) -> int:
-    """Return the cost of a cheapest tree from `root` to all: cheapest ways in, less on cycles, which are contracted.
+    """Return the cost of a cheapest tree from `root` to all nodes, by Edmonds' algorithm (cycles are contracted).
 
     O(nodes ^ 3).
     """
@@ -61,7 +60,7 @@ def least_tree(cost: Costs, root: int) -> int:
 
 
 def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
-    """Return which node of the contracted graph each is in, and how many these are: one for each cycle."""
+    """Return the node of the contracted graph that each node belongs to, and their number; each cycle is one node."""
     label, visited = [-1] * len(parent), [-1] * len(parent)
     count = 0
     for start in range(len(parent)):
@@ -84,7 +83,7 @@ def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
 
 
 def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
-    """Return per node the least sum of prices of links from `source`. O(links * log links)."""
+    """Return the least sum of link prices from `source` to each node. O(links * log links)."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
     for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
         leaving[src].append((dst, price))
@@ -107,8 +106,8 @@ _RULE = "the certificate of an all-to-all schedule must hold"
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the proven upper bound on the all-to-all rate, or raise CheckFailed.
 
-    Every unit from s to t pays at least the price distance, and links cannot earn more than price * capacity, so
-    rate <= sum of price * capacity / sum of distances. Exact. O(ranks * links * log links).
+    Every unit from s to t pays at least the price distance, and a link earns at most price * capacity, so
+    rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
@@ -177,7 +176,7 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Return the part of the vector that must cross the cut one way."""
+    """Return the part of the vector that must cross the cut in one direction."""
     ranks = topology.compute_count
     within = sum(1 for node in inside if node < ranks)
     if not 0 < within < ranks:
@@ -206,10 +205,10 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) over the bandwidth into all groups of ranks, plus what adders outside save.
+    """Return 2 (groups - 1) over the bandwidth into all groups, the time, corrected for limited adders outside.
 
-    Contract every group to one process: p processes cannot add up an item and know the sum with fewer than
-    2 (p - 1) messages, since the first that knows it has p - 1 messages in its past, and each other one gets another.
+    Contract every group to one process. p processes need at least 2 (p - 1) messages to sum up an item and to learn the
+    sum, because the first that knows it has p - 1 messages in its past, and each other one receives another.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -238,10 +237,10 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 
 
 def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the most that adders outside of all groups add where receipts are counted.
+    """Return the sums per second of limited adders outside of all groups, which count only when receipts are counted.
 
-    Switches that add (that multicast, where sends are counted) must be part of one process; an adder with a limit may
-    stay outside where receipts are counted, since each process still receives once of whatever it takes part in.
+    Switches that add (that multicast, when sends are counted) must be part of exactly one group. An adder with a limit
+    may stay outside when receipts are counted, because each process still receives every item that it adds once.
     """
     limited = Fraction(0)
     for node, ability in topology.abilities.items():
@@ -266,7 +265,7 @@ def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fract
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (end in question, other end, place of the bandwidth in the table) of every link."""
+    """Yield (near end, far end, index into the table of bandwidths) of every link."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
@@ -301,7 +300,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights of `certificate` prove; its own claim is not looked at."""
+    """Return the time per byte that the weights of `certificate` prove, whatever it claims."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -316,7 +315,7 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return what the weights pay per link for out-trees or in-trees; add to `counted` what they ask of each root."""
+    """Return the price per link for out-trees or in-trees by the weights; add the weight of each root to `counted`."""
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))

@@ -5,13 +5,13 @@ theorem 16), and p groups of ranks receive 2 (p - 1) vectors in all (theorem 17 
 bottlenecks of allgather, the second bound is twice the time of allgather, so that reduce_scatter followed by allgather
 is the best allreduce (theorem 19 has the cases of two groups and of single ranks).
 
-Where switches multicast and add: What crosses a cut is the same whoever adds, so that bounds of cuts stay. That of
-groups changes: contract each group to one process; p processes that copy and add need 2 (p - 1) receipts, if every
-switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its past, and each
-other one gets one more). Switches that only multicast may stay outside, since every receipt is counted; turned around
-in time, sends are counted and switches that only add may stay outside. An adder outside that makes at most s sums
-takes part in s of the vector at most, for which each of the p processes still receives once: 2 (p - 1) (rate - s) + p
-s receipts.
+With switches that multicast and add, bounds of cuts stay valid, because what crosses a cut does not depend on who
+adds. The bound of groups changes: contract each group to one process. p processes that copy and add need 2 (p - 1)
+receipts if every switch that adds is part of a process (the first process that knows a sum has p - 1 receipts in its
+past, and each other one gets one more). Switches that only multicast may stay outside, because every receipt is
+counted. Reversed in time, sends are counted and switches that only add may stay outside. An adder outside that makes
+at most s sums adds at most s of the vector, for which each of the p processes still receives once: 2 (p - 1) (rate -
+s) + p s receipts.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:
-    """Return bottlenecks of allgather that share no rank, as small as they come, over as many ranks as possible.
+    """Return disjoint bottlenecks of allgather, each as small as possible, that cover as many ranks as possible.
 
-    A set T is tight if what has to come in takes as long as the whole allgather. Tight sets that share a rank have
-    a tight union, if that leaves out a rank. One oracle call per set that is no single rank.
+    A set T is tight if what must enter it takes as long as the complete allgather. The union of tight sets that share a
+    rank is tight, unless it contains all ranks. Takes one oracle call per set of more than one rank.
     """
     *_, (time, _) = improving_cuts(search)
     trees_per_bandwidth, k = integral_trees(search.topology, time)
@@ -66,13 +66,13 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Groups:
-    """Sets of nodes that share no rank, by number, and int64 per rank: the set it is in, or -1."""
+    """Disjoint sets of ranks with their switches. of_rank: int64 per rank, the number of its set, or -1."""
 
     nodes: dict[int, Nodes]
     of_rank: Integers
 
     def join(self, part: Nodes) -> None:
-        """Add `part`, joined with the sets that share a rank with it, unless that would leave no rank outside."""
+        """Add `part`, merged with the sets that share a rank with it, unless the union would contain all ranks."""
         ranks = len(self.of_rank)
         touched = [number for number in distinct(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
         union = distinct(np.concatenate([part, *(self.nodes[number] for number in touched)]))
@@ -85,9 +85,9 @@ class _Groups:
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
-    """Return `part` and the sets that known symmetries take it to, as far as they share no ranks.
+    """Return `part` and its images under known symmetries that share no rank with earlier ones.
 
-    Nothing is proved by symmetry: what sets of nodes prove is counted on their links. It saves oracle calls.
+    This saves oracle calls. No proof rests on symmetry: what a set of nodes proves is counted on its links.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -105,9 +105,9 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """Return a rank and the switches around it with the least bandwidth into them, for ranks where switches help.
+    """For each rank behind switches, return it with the switches that minimise the bandwidth into the set, if any help.
 
-    One oracle call per rank behind a switch that no known symmetry takes an earlier one to.
+    Takes one oracle call per rank behind a switch, up to known symmetries.
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
@@ -125,7 +125,7 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
 
 
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
-    """Return the time per byte of allreduce that `parts`, and all other ranks by themselves, prove.
+    """Return the time per byte of allreduce that is proved by `parts` and all other ranks as single groups.
 
     p groups of ranks receive 2 (p - 1) M in all: contract each to one process (bandwidth-optimal pipeline, theorem
     17, is the case of single ranks; theorem 16 of two groups, in Eulerian networks). O(links * parts).
@@ -148,10 +148,10 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield bounds on allreduce, the cheapest first; the largest is the best one known.
+    """Yield bounds on allreduce, in the order of the effort that they take; the largest is the best one known.
 
-    Ranks by themselves; groups that are bottlenecks of allgather; single cuts; ranks with the switches that
-    narrow them. Each for what comes in and, on one-way networks, also for what goes out.
+    Single ranks; groups that are bottlenecks of allgather; single cuts; ranks with the switches around them that narrow
+    their links. Each for what enters and, on one-way networks, also for what leaves.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -174,11 +174,11 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best bound this package knows on T_B / M of `collective`, for any schedule.
+    """Return the best known lower bound on T_B / M of `collective`, valid for any schedule.
 
     It is the optimum of allgather, reduce_scatter, broadcast and reduce (see `Optimum` for what that means on
     one-way networks), and a bound for allreduce and alltoall. With `achieved`, the time of a verified schedule,
-    the search ends as soon as a bound meets it: nothing can be better. No flows if single ranks already decide.
+    the search ends as soon as a bound meets it. No flows are computed if single ranks already decide.
 
     >>> from synth import parse_collective, parse_topology
     >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
@@ -207,13 +207,13 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 MAX_PRICED_CELLS = 2**18
-"""Ranks times links up to which an all-to-all is bounded by hops, too: its checker, plain Python, takes a second."""
+"""Largest product of ranks and links for which the bound by hops is computed: its checker takes a second then."""
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield what single ranks, bottlenecks of allgather and boxes must exchange, and what hops and bandwidths allow.
+    """Yield bounds by what single ranks, bottlenecks of allgather and boxes exchange, and by hops over all bandwidth.
 
-    A box is what links wider than others join. chorale.synth.methods.alltoall finds prices of links that prove more.
+    A box is a set of nodes joined by wider links. chorale.synth.methods.alltoall finds prices of links that prove more.
     """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
@@ -230,7 +230,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _boxes(search: CutSearch) -> Iterator[Nodes]:
-    """Yield, for each bandwidth, the nodes joined by wider links that take longest for their exchange with others."""
+    """For each bandwidth, yield the nodes joined by wider links whose exchange with the others takes longest."""
     nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -245,7 +245,7 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
-    """Return the time per byte that each of the ranks inside takes to hear from each outside."""
+    """Return the time per byte in which every rank inside `cut` receives from every rank outside."""
     ranks = search.topology.compute_count
     inside = int(np.count_nonzero(cut < ranks))
     return inside * search.time_per_shard(cut) / ranks
@@ -254,9 +254,9 @@ def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""Nodes up to which more than the next switches around a group are tried."""
+"""Largest number of nodes for which more than the neighbouring switches of a group are tried."""
 FEW_ACTORS = 14
-"""Partitions of so many are improved by moving one at a time."""
+"""Largest number of ranks and acting switches for which partitions are improved by moving one node at a time."""
 
 Label = list[int]
 """The group of each node, -1 for none."""
@@ -264,11 +264,11 @@ Label = list[int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedFabric:
-    """Links by the end whose receipts (or sends) are counted.
+    """The links of a fabric, grouped by the end at which receipts (or sends) are counted.
 
     into:       per node, (other end, bandwidth in units) of the links there; far: the same seen from the other end
-    processing: switches that must be part of a process where receipts (or sends) are counted
-    limits:     of switches that add a limited amount, how much, in units
+    processing: switches that must be part of a process when receipts (or sends) are counted
+    limits:     sums per second of switches with a limit, in units
     """
 
     topology: Topology
@@ -280,7 +280,7 @@ class GroupedFabric:
 
     @staticmethod
     def of(topology: Topology, outward: bool) -> GroupedFabric:
-        """Return the fabric for receipts, or for sends (`outward`). O(links)."""
+        """Return the fabric for counting receipts, or sends if `outward`. O(links)."""
         links = topology.links
         units, scale = links.integer_bandwidths()
         near, far = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -304,7 +304,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return groups as labelled, each with a rank: switches without one join the group where they cost least."""
+        """Return the labelled groups; switches without a rank join the group where they add least bandwidth."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -321,7 +321,7 @@ class GroupedFabric:
         return [self._with_passing(group, members) for group in homes]
 
     def _cheapest(self, switches: set[int], homes: list[set[int]], home_of: dict[int, int]) -> int:
-        """Return the number of the group near `switches` into which least leads with them."""
+        """Return the index of the nearby group whose incoming bandwidth grows least if `switches` join it."""
         costs: dict[int, int] = {}
         seen, waiting = set(switches), sorted(switches)
         while waiting and len(costs) < _MOST_NEIGHBOURS:
@@ -332,7 +332,7 @@ class GroupedFabric:
                     if index not in costs:
                         joined = self._with_passing(homes[index] | switches, self.processing)
                         added = joined - homes[index]
-                        # As much more leads into both as into the home alone.
+                        # The change of the bandwidth into the group.
                         costs[index] = sum(
                             self._opened(each, joined) - self._shut(each, homes[index]) for each in added
                         )
@@ -342,7 +342,7 @@ class GroupedFabric:
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` with switches around it that narrow what leads in: added, or left of all, one at a time."""
+        """Return `group` with surrounding switches that reduce its incoming bandwidth, found greedily."""
         around = self._passing_around(group, members)
         if not around:
             return set(group)
@@ -363,7 +363,7 @@ class GroupedFabric:
         return min(grown, shrunk, key=self.entering)
 
     def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return switches from which only such lead to `group`; those next to it on large networks."""
+        """Return forwarding switches that reach `group` only through others; on large networks neighbours only."""
         around, waiting = set[int](), sorted(group)
         most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
         while waiting:
@@ -382,7 +382,7 @@ class GroupedFabric:
         return sum(width for other, width in self.into[node] if other not in group)
 
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
-        """Return the time per byte that `groups` prove, with limited adders `outside`; None for fewer than two."""
+        """Return the time per byte that `groups` prove with limited adders `outside`; None for fewer than two."""
         count = len(groups)
         if count < 2:
             return None
@@ -392,7 +392,7 @@ class GroupedFabric:
         return self.scale / rate
 
     def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
-        """Return `label` after moves of one rank or switch to another group, and joins of two, that prove more."""
+        """Return `label` improved by moving single nodes to other groups and by merging groups."""
         best, value = list(label), self._proved(label, members, outside)
         is_better = True
         while is_better:
@@ -409,7 +409,7 @@ class GroupedFabric:
 
 
 def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
-    """Yield labels with one rank or labelled switch in another group or alone, and with two groups joined."""
+    """Yield labels that differ from `label` by one node in another group or alone, or by two merged groups."""
     names = sorted({name for name in label if name >= 0})
     for node, name in enumerate(label):
         for other in [*names, node] if name >= 0 else []:

@@ -19,10 +19,10 @@ from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):
-    """The largest load of a link that messages of a step meet whose routes have this many hops and this latency.
+    """Largest load of a link on the routes of a step that have this number of hops and this latency.
 
     time_per_byte: load as a fraction of the vector, over the link's bandwidth in the topology's unit
-    hops, latency_s: links of the route, and the topology's own latencies along it
+    hops, latency_s: number of links of the route, and the sum of the topology's latencies along it
     """
 
     time_per_byte: Fraction
@@ -35,10 +35,10 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """What the steps of a traffic pattern cost, for any rate, latencies and size.
+    """Costs of the steps of a traffic pattern, from which the time follows for any rate, latencies and size.
 
-    steps:  the loads of a step, without those that another load of it reaches in every field -> number of such steps
-    stream: time per byte of all steps together where they stream (kind "pipelined"), None where they follow one another
+    steps:  loads of a step (without those that another load of the step exceeds in every field) -> number of such steps
+    stream: time per byte of all steps together if they stream (kind "pipelined"), None if they follow one another
     """
 
     topology: Topology
@@ -59,7 +59,7 @@ class Congestion:
         """Return the seconds for a vector of `size_bytes`.
 
         Stepped: a step ends when every message has had its share of the busiest link on its route and has travelled
-        the whole route, so it takes alpha + max over messages of (load / bandwidth + latency). Exact where the
+        the whole route, so it takes alpha + max over messages of (load / bandwidth + latency). Exact if the
         messages of a step start together and each meets equal loads.
 
         Pipelined: P chunks flow through h levels in P + h - 1 rounds, all links at once; P is `pipeline_chunks`, or
@@ -81,7 +81,7 @@ def _step_s(loads: LinkLoads, model: NetworkModel, scale: Fraction) -> Fraction:
 
 
 def _stream_s(transfer_s: Fraction, levels: int, alpha_s: Fraction, chunks: int | None) -> Fraction:
-    """Return the seconds after the first byte has arrived: filling h - 1 levels, and alpha of every further chunk."""
+    """Return the seconds after the first byte arrived: filling h - 1 levels, and alpha for every further chunk."""
     filling_s = max(0, levels - 1) * transfer_s
     if chunks is None and alpha_s == 0:
         return transfer_s
@@ -91,10 +91,10 @@ def _stream_s(transfer_s: Fraction, levels: int, alpha_s: Fraction, chunks: int 
 
 
 def congestion_of(traffic: Traffic) -> Congestion:
-    """Return what the steps of `traffic` cost, exactly. O(links of the routes of all different steps).
+    """Return the exact costs of the steps of `traffic`. O(links of the routes of all different steps).
 
-    Where switches act, a path through them in one step is as long as all its routes together: the longest one of every
-    round of switches, so that the sum may be too long where paths differ.
+    A path through switches that act is as long as its routes together. The longest route of every round of switches is
+    counted, so the sum may be too long if paths differ.
     """
     distances = _RouteDistances.of(traffic)
     if traffic.kind == "pipelined":
@@ -165,7 +165,7 @@ def _loads(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> L
 
 
 def _through_switches(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> LinkLoads:
-    """Return the longest path through switches that act, as a load that carries nothing; none where none acts."""
+    """Return the longest path through switches that act, as a load of zero; empty if no switch acts."""
     if not traffic.is_in_network:
         return frozenset()
     ranks, src, dst = traffic.topology.compute_count, traffic.src(step), traffic.dst(step)

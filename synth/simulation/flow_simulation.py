@@ -32,7 +32,7 @@ class MessageGraph:
     cause, effect: effect[i] waits for cause[i]. Causes are events: gate g opens: g; message m has left its sender:
              gates + m; it has arrived: gates + messages + m. Effects: gate g opens: g; message m starts: gates + m
              (exactly one cause).
-    delay_s: what each message takes beside its latencies, between leaving and arriving; None: nothing
+    delay_s: additional seconds of each message between leaving and arriving; None: nothing
     """
 
     routes: Routes
@@ -49,16 +49,16 @@ class MessageGraph:
 
 
 MAX_EVENTS = 2**25
-"""Messages and gates of a graph; each takes up to about two hundred bytes."""
+"""Largest number of messages and gates of a graph; each takes up to 200 bytes."""
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:
     """Return the flows of a stepped pattern: a rank starts its sends of step t + 1 once all that it receives in
     step t is there and all that it sends in step t has left.
 
-    Ranks wait for nobody else, so they may be steps apart. Traffic does not say which part of the vector a message
-    carries, so a rank waits for all of a step, as implementations that post a step at a time do. One gate for
-    each rank and step, O(messages) besides. Raises InvalidInput for more than `MAX_EVENTS`.
+    Ranks wait for nobody else, so they may be in different steps. Traffic does not say which part of the vector a
+    message carries, so a rank waits for a complete step, like implementations that post one step at a time. Takes one
+    gate per rank and step, and O(messages). Raises InvalidInput for more than `MAX_EVENTS`.
     """
     _require_size(traffic, 1)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
@@ -76,8 +76,8 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
-    A rank passes chunk p on at level t + 1 once all that it receives of chunk p up to level t is there and its own
-    chunk p - 1 has left on the same route. Amounts count parts of size 1 / `chunks`. Raises
+    A rank forwards chunk p at level t + 1 when it has chunk p up to level t and its chunk p - 1 has left on the
+    same route. Amounts count parts of size 1 / `chunks`. Raises
     InvalidInput for more than `MAX_EVENTS`.
     """
     _require_size(traffic, chunks)
@@ -105,7 +105,7 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 
 
 def _actors(traffic: Traffic) -> int:
-    """Return how many nodes wait for messages: ranks, and all nodes where switches act."""
+    """Return how many nodes wait for messages: all nodes if switches act, else the ranks."""
     return traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
 
 
@@ -133,7 +133,7 @@ def _columns(traffic: Traffic) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 
 MAX_ROUTE_LINKS = 2**28
-"""Links of the routes of all messages together; each takes 12 bytes."""
+"""Largest number of links of all messages' routes together; each takes 12 bytes."""
 MOMENTS_AT_ONCE = 10_000
 
 Times = NDArray[np.float64]
@@ -141,8 +141,8 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Seconds since the start, NaN for what never happened: when gates opened, and when the last byte of each message
-    left its sender and arrived."""
+    """Seconds from the start until gates opened, and until the last byte of each message left and arrived; NaN if that
+    never happened."""
 
     opened_s: Times
     departed_s: Times
@@ -150,7 +150,7 @@ class FlowTimes:
 
     @property
     def end_s(self) -> float:
-        """When the last thing happened."""
+        """Seconds from the start to the last event."""
         times = np.concatenate([self.opened_s, self.arrived_s])
         return float(np.nanmax(times, initial=0.0))
 
@@ -165,10 +165,10 @@ def simulate_flows(
     max_route_links: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
-    """Return when everything in `graph` happens.
+    """Return the times of all events of `graph`.
 
     A message leaves alpha after it starts, at the rate that max-min fair sharing of all links on its route gives it
-    at every moment, and arrives the latency of its route after its last byte has left. Between these nothing
+    at every moment, and arrives the latency of its route after its last byte has left. Nothing else
     takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
     same bytes. O(moments * links of the routes that meet there); `progress` is called with
     (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`
@@ -188,7 +188,7 @@ def simulate_flows(
 def _paths(
     graph: MessageGraph, topology: Topology, model: NetworkModel, max_route_links: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Return where the links of each message begin in those of routes, how many it has, and the capacity of links."""
+    """Return offset and number of each message's links in the table of routes, and the capacity of all links."""
     first = graph.routes.offsets[graph.route]
     hops = (graph.routes.offsets[graph.route + 1] - first).astype(np.int32)
     total = int(hops.sum())
@@ -217,7 +217,7 @@ def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> 
 
 
 def _conditions(graph: MessageGraph) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Return where what waits for each event begins, what that is, and for how many events each gate waits."""
+    """Return offsets and list of what waits for each event, and the number of events for which each gate waits."""
     order = np.argsort(graph.cause, kind="stable")
     events = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What messages cost on a network: bandwidths from the topology, latencies and unit rates from the caller."""
+"""Cost of messages on a network: bandwidths come from the topology, latencies and unit rates from the caller."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from chorale.synth.identity import parse_rational
 from chorale.synth.topology.topology import Topology
 
 LINK_LATENCY_US, HOP_US = "0.1", "0.3"
-"""Of networks that state no latencies (Swing paper, section 5)."""
+"""Latencies for networks that state none (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """What a message costs on the links of any topology, exactly.
+    """Exact cost of a message on the links of any topology.
 
     A message of s bytes over h links, alone on the network, arrives after
     alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the latencies of the topology.
 
-    alpha_s:        seconds from the moment when a message could start until its first byte leaves
+    alpha_s:        seconds from when a message could start until its first byte leaves
     link_latency_s: seconds for which a bit is on a link, added to the topology's own latencies
-    hop_s:          seconds for which the node at the end of a link handles a packet before it goes on
-    link_gbps:      Gbit/s of a link of bandwidth 1, needed where the unit is links and ignored elsewhere
-    efficiency:     the fraction of all stated bandwidths that data get
+    hop_s:          seconds that the node at the end of a link takes to forward a packet
+    link_gbps:      Gbit/s of a link of bandwidth 1; needed if the unit is links, else ignored
+    efficiency:     fraction of the stated bandwidths that is available to data
 
     Source: swing paper, section 5 (100 ns a link, 300 ns a hop).
     """
@@ -43,7 +43,7 @@ class NetworkModel:
         hop_us: float | str = 0,
         link_gbps: float | str | Fraction | None = None,
     ) -> NetworkModel:
-        """Return the model with these microseconds and Gbit/s, taken exactly as they are written."""
+        """Return the model with these microseconds and Gbit/s, converted exactly."""
         alpha = _at_least_zero(alpha_us, "alpha (microseconds)") / 10**6
         latency = _at_least_zero(link_latency_us, "the link latency (microseconds)") / 10**6
         hop = _at_least_zero(hop_us, "the hop latency (microseconds)") / 10**6
@@ -56,18 +56,18 @@ class NetworkModel:
 
     @staticmethod
     def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
-        """Return the model of predictions for which nobody gives latencies: the network's own, else the usual ones."""
+        """Return the model for predictions without given latencies: those of the network, else the default ones."""
         if any(topology.links.latencies_s):
             return NetworkModel(link_gbps=link_gbps)
         return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
 
     @property
     def per_hop_s(self) -> Fraction:
-        """Seconds that each link of a route adds, besides the topology's own latency."""
+        """Seconds that each link of a route adds to the topology's own latency."""
         return self.link_latency_s + self.hop_s
 
     def unit_bytes_per_s(self, topology: Topology) -> Fraction:
-        """Return the bytes per second of bandwidth 1; InvalidInput if the rate of a unit-capacity link is not known."""
+        """Return the bytes per second of bandwidth 1; raise InvalidInput if links count and have no rate."""
         if topology.bandwidth_unit != "link":
             return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:

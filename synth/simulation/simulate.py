@@ -1,4 +1,4 @@
-"""How long a traffic pattern takes on a network, by the congestion model or the flow-level simulation."""
+"""Predicted time of a traffic pattern on a network, by the congestion model or the flow-level simulation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from chorale.synth.simulation.network_model import NetworkModel
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
 DEFAULT_PIPELINE_CHUNKS = 64
-"""Into how many chunks the flow model cuts what trees stream, by default."""
+"""Default number of chunks into which the flow model cuts streams of trees."""
 MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:
-    """Return `text` as the model that it names; InvalidInput for any other text."""
+    """Return the model named `text`. Raises InvalidInput for unknown names."""
     return cast(Fidelity, name_among("model", text, FIDELITIES))
 
 
@@ -42,9 +42,9 @@ def simulate(
               "flow" the flow-level simulation (`chorale.synth.simulation.flow_simulation`): ranks wait only for what
               they receive, messages share links fairly
     pipeline_chunks: into how many chunks trees cut what they stream; None: the best number ("step") or
-              `DEFAULT_PIPELINE_CHUNKS` ("flow"); without meaning for stepped patterns
+              `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns
 
-    `progress` hears how much of all sizes together is done. The same arguments give the same result.
+    `progress` is called with the fraction of all sizes that is done. The result is deterministic.
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology, synthesize, traffic_of
     >>> ring = parse_topology("ring:4")
@@ -71,7 +71,7 @@ def simulate(
 
 
 def _part(progress: Progress | None, index: int, parts: int) -> Progress | None:
-    """Return the progress of one of several parts, all of them about equally long."""
+    """Return the progress function of one of several equally long parts."""
     if progress is None or parts == 1:
         return progress
     return lambda done, total: progress(index * total + done, parts * total)

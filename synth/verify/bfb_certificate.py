@@ -1,6 +1,6 @@
 """Check the claim of a BFB schedule that no shortest-path schedule could shorten any of its steps.
 
-Independent of the synthesizer: hop counts and sets are plain Python, in this file.
+Independent of the synthesizer: hop counts and sets are computed here, in plain Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AGAIN = "synthesize again"
 
 
 def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, Any]) -> None:
-    """Raise CheckFailed unless every step's load and time are the least that their critical links allow.
+    """Raise CheckFailed unless every step has the least load and time that its critical links allow.
 
     For step t the certificate names a node u and links S into it. With n the number of shards at distance t
     from u all of whose last hops lie in S: the claimed load is when S has carried n divisible shards, and `chunks`
@@ -42,10 +42,10 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 
 
 def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time that no breadth-first broadcast takes less than, with shards cut as finely as one likes.
+    """Return a lower bound on the time of any breadth-first broadcast with arbitrarily divisible shards.
 
-    Units as in `check_bfb_steps`. The certificate may be of a schedule that was reversed, or of two in a row; its
-    loads are checked on the way (CheckFailed).
+    Units as in `check_bfb_steps`. The certificate may be of a reversed schedule, or of two schedules in sequence.
+    Raises CheckFailed if its loads are wrong.
     """
     if certificate["kind"] == "concatenation":
         return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
@@ -56,7 +56,7 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topology and the size of the vector, with hop counts to the nodes queried so far."""
+    """The topology and the size of the vector, with cached hop counts."""
 
     topology: Topology
     size_bytes: int | None
@@ -70,7 +70,7 @@ class _View:
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
-        """Return how many of `chunks` equal parts of shards `link` carries until `time`, at most."""
+        """Return the largest number of chunks (`chunks` per shard) that `link` can carry until `time`."""
         if self.size_bytes is None:
             return time * link.bandwidth
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)
@@ -83,7 +83,7 @@ def _view(topology: Topology, certificate: Mapping[str, Any]) -> _View:
 
 
 def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
-    """Return the sum of `loads`, after checking each."""
+    """Check each of `loads` and return their sum."""
     for step, entry in enumerate(loads):
         jobs, critical = _evidence(view, step, entry)
         if sum(view.shards_until(Fraction(entry["value"]), link, 1) for link in critical) != jobs:
@@ -106,7 +106,7 @@ def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, li
 
 
 def _hops(start: int, arcs: Iterable[tuple[int, int]], nodes: int) -> list[int]:
-    """Return the arcs of a shortest path from `start` to each node, -1 where there is none."""
+    """Return the length of a shortest path from `start` to each node, -1 if there is none."""
     leads_to: list[set[int]] = [set() for _ in range(nodes)]
     for source, target in arcs:
         leads_to[source].add(target)

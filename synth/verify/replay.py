@@ -1,7 +1,7 @@
-"""What a replay of a schedule notes, over all cells at once and in any order of rows (`chorale.synth.verify.verify`).
+"""Tables that a replay of a schedule fills, for all cells and in any order of rows (`chorale.synth.verify.verify`).
 
-Tables hold the cells of a window of shards, `first` to `last - 1`; shard s has the cells `offsets[s] - offsets[first]`
-and so on there. Times are stored as step + 1; `NEVER` means not at all.
+Tables hold the cells of a window of shards, `first` to `last - 1`; the cells of shard s begin at `offsets[s] -
+offsets[first]`. Times are stored as step + 1; `NEVER` means that the event does not happen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rows = NDArray[np.int32]
 
 
 class ActorTables(NamedTuple):
-    """What happens to each cell of a window, per actor, and per switch that acts.
+    """Events of each cell of a window, per actor and per switch that acts.
 
     arrival:    earliest arrival of what is finished;  handed_on: when an actor sent its partial sum
     fed:        when it last got one;  first_fed: when a switch first got one;  inputs: how many a switch gets

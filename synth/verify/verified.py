@@ -58,7 +58,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule, in any form, in which no fault was found. Only `chorale.synth.verify.verify` makes one."""
+    """A schedule, in any form, that passed verification. Only `chorale.synth.verify.verify` creates one."""
 
     schedule: AnySchedule
     cost: Cost
@@ -74,9 +74,9 @@ Loads = NDArray[np.int64]
 
 
 def stepped_time_s(schedule: Schedule, loads: Loads, size_bytes: int) -> Fraction:
-    """Return the seconds that `schedule` takes for `size_bytes`, from its loads in chunks per step and link.
+    """Return the seconds of `schedule` for `size_bytes`, computed from its loads in chunks per step and link.
 
-    O(steps * links + rows log rows). Raises InvalidInput where bandwidths count links.
+    O(steps * links + rows log rows). Raises InvalidInput if bandwidths count links.
     """
     topology = schedule.topology
     byte_s = Fraction(1, bytes_per_second(topology))

@@ -1,8 +1,8 @@
 """Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and checks that every
-chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
-is replayed at rank 0, see `chorale.synth.verify.symmetric`.
+chunk is present before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
+is replayed at rank 0 only, see `chorale.synth.verify.symmetric`.
 
 A route may begin or end at a switch that multicasts or adds. Such a switch is an actor without memory: for every chunk
 it hands on one sum, in the step in which all its inputs arrive, or sends the result in the step in which it has it.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
-"""Tables are cut into windows of shards of at most about this size."""
+"""Approximate limit of the size of the tables, which are cut into windows of shards."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
@@ -70,7 +70,7 @@ _FAULTS = (
 
 
 def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
-    """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
+    """Replay `schedule` and return it as verified. Raises CheckFailed with the first fault.
 
     With `size_bytes`, the bytes of the whole vector, the cost holds the exact time at that size; InvalidInput where
     bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time; in symmetric
@@ -91,7 +91,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
-    """Return the cost that `verify` finds if `schedule` is sound, for choosing which to verify. O(hops of all rows)."""
+    """Return the cost of `schedule` without verifying it, to choose which schedule to verify. O(hops of all rows)."""
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule), size_bytes)
     return verify(schedule, size_bytes).cost
@@ -128,7 +128,7 @@ def _inspect_columns(
 
 
 def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> bool:
-    """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
+    """Whether the slower replay of sets must decide: sums that do not flow along trees may be right."""
     rules = {violation.rule for violation in violations}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
     fits = schedule.collective.sizes is None and set_replay.fits_set_replay(schedule)
@@ -162,9 +162,9 @@ class _Actors:
 class _Replay:
     """The replay of one schedule.
 
-    sums:       per switch, chunks that it adds
-    path:       per step, the longest latency between ranks, in parts of a second; None where switches do nothing
-    duplicates: chunks that ranks got although they had them
+    sums:       number of chunks that each switch adds
+    path:       longest latency between ranks per step, in parts of a second; None if no switch acts
+    duplicates: number of chunks that ranks received although they had them
     """
 
     schedule: Schedule
@@ -182,7 +182,7 @@ class _Replay:
         return _Replay(schedule, shard_conditions(schedule), actors, ChunkIntervals.of(schedule), sums)
 
     def run(self) -> list[ScheduleViolation]:
-        """Return the faults of the first window of shards that has any. O(chunk deliveries)."""
+        """Return the faults of the first window of shards with faults. O(chunk deliveries)."""
         violations = list(kind_violations(self.schedule, self.conditions))
         offsets, switches = self.cells.offsets, len(self.actors.node)
         each = (6 if self.conditions.reduces else 2) * (self.actors.ranks + switches) + 34 * switches
@@ -236,7 +236,7 @@ class _Replay:
         return []
 
     def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: ActorTables) -> int:
-        """Return how many chunks of the window ranks get that they have: those that come less those that are new."""
+        """Return the number of duplicate deliveries in the window: received chunks minus new ones."""
         rows, ranks = self.schedule.transfers, self.actors.ranks
         comes = (rows.shard >= first) & (rows.shard < last) & (rows.reduce == 0) & (self.schedule.dst < ranks)
         starts = np.count_nonzero(self.conditions.starts[first:last] >= 0) * self.schedule.chunks_per_shard
@@ -245,7 +245,7 @@ class _Replay:
         return arrived - (held - int(starts))
 
     def _tables(self, cells: int) -> ActorTables:
-        """Return empty tables for so many cells."""
+        """Return empty tables for this number of cells."""
         actors, switches = self.actors.ranks + len(self.actors.node), len(self.actors.node)
         summed = (actors, cells) if self.conditions.reduces else (1, 1)
         return ActorTables(
@@ -260,7 +260,7 @@ class _Replay:
         )
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield rows with actors in place of nodes."""
+        """Yield rows with actors instead of nodes."""
         for start, rows in row_blocks(self.schedule, self.cells):
             if self.actors.node:
                 rows[1:3] = self.actors.of_node[rows[1:3]]
@@ -277,7 +277,7 @@ class _Replay:
         return [ScheduleViolation(rule, text)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Find the longest path of each step, through as many switches as there are in a row."""
+        """Add the longest path of each step, through any chain of switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
@@ -292,7 +292,7 @@ class _Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
-        """Return the cost of links, or of adders where these are slower, with latencies through chains of switches."""
+        """Return the cost of links, or of slower adders, including latencies through chains of switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import sys
 
 from tests.docs.pages import DOCS, PAGES, ROOT
 
@@ -31,7 +32,7 @@ def main() -> None:
     pages = {page: DOCS / page for page in PAGES} | {name: ROOT / name for name in ("README.md", "CHANGELOG.md")}
     drawn = [(page, sentence) for page, path in pages.items() for sentence in sentences(path.read_text())]
     for page, sentence in random.Random(options.seed).sample(drawn, min(options.count, len(drawn))):
-        print(f"{page}: {sentence}")
+        sys.stdout.write(f"{page}: {sentence}\n")
 
 
 if __name__ == "__main__":
