@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import statistics
 import sys
 import time
@@ -15,6 +14,8 @@ from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, TypeVar
+
+import psutil
 
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import ChoraleError, Unavailable
@@ -379,7 +380,7 @@ class Tracker:
                     "chorale.topology_id": self._topology.id,
                     "chorale.version": version("chorale-collectives"),
                     DESCRIPTION: description(self._campaign, self._store.launch),
-                    "mlflow.user": os.environ.get("USER", ""),
+                    "mlflow.user": psutil.Process().username(),
                     "mlflow.source.name": sys.argv[0] or "python",
                 },
                 start_ms,
