@@ -31,7 +31,7 @@ def synthesized(service: Service, **body: Any) -> str:
 
 
 def test_a_tree_goes_hop_by_hop_through_switches(service: Service):
-    key = synthesized(service, topology="a100:2", method="forest")
+    key = synthesized(service, topology="a100:2", method="forest", collective="allgather")
     picture = service.client.get(f"/v1/results/{key}/picture").json()
     links = {(line["src"], line["dst"]) for line in picture["connections"]}
     assert {(edge["src"], edge["dst"]) for edge in picture["tree"]} <= links
