@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +32,13 @@ from chorale.runners.execution.rounds import (
     switch_facts,
 )
 from chorale.runners.local.ranks import EMULATED, PLACES, LocalRanks, native_code, placement_of
-from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
+from chorale.runners.measurement.machine import (
+    environment_id,
+    load_average,
+    machine_facts,
+    read_probe_cache,
+    write_probe_cache,
+)
 from chorale.runners.plans.rank_plans import plan_facts, plan_library
 from chorale.runners.process_launch.processes import LOOPBACK
 from chorale.runners.process_launch.slurm import node_facts
@@ -46,6 +52,9 @@ from chorale.synth.topology.topology import Topology
 MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
 FIRST_RATE_MBPS = 10
+KEPT_S, KEPT_BUSY_S = 30 * 86_400.0, 600.0
+"""How long a measured rate is used; the latter if more than `BUSY_SHARE` of the processors were wanted by others."""
+BUSY_SHARE = 0.5
 
 _BUSY_S = 0.1
 _TRIES = 3
@@ -67,18 +76,27 @@ class LinkRate:
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
 
-    The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
+    The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links, for
+    `KEPT_S`, or `KEPT_BUSY_S` if the machine was busy: then links may carry more later.
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     path, network = home / _CACHE_NAME, f"{nodes} nodes, {links} links"
-    if (cached := read_probe_cache(path).get(machine, {}).get(network)) is not None:
+    cached = read_probe_cache(path).get(machine, {}).get(network)
+    if cached is not None and _is_fresh(cached, time.time()):
         return LinkRate(cached["link_mbps"], cached["efficiency"])
+    load = load_average() or 0.0  # of the minute before: the probe adds to it
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
     cache = read_probe_cache(path)
-    cache.setdefault(machine, {})[network] = asdict(rate)
+    cache.setdefault(machine, {})[network] = asdict(rate) | {"load": load, "unix_s": round(time.time())}
     write_probe_cache(path, cache)
     return rate
+
+
+def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
+    """Return whether a rate can be used that was measured earlier; those of earlier versions do not say when."""
+    is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
+    return 0 <= unix_s - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S)
 
 
 def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:

@@ -9,7 +9,6 @@ import os
 import platform
 import stat
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -133,8 +132,8 @@ def _line(path: Path) -> str | None:
         return None
 
 
-OTHERS_PATIENCE_S = 120.0
-"""How long measurements of other users are waited for."""
+OTHERS_PATIENCE_S = 30.0
+"""How long measurements of other users are waited for, once: a file remembers that it was in vain."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system's, of which only the lock is used
 _POLL_S = 0.05
@@ -155,35 +154,41 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """Hold the lock `path` of this user, and that of all users of this machine, during the block.
 
     Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to let go: after
-    `others_patience_s` the block begins beside them, with a warning.
+    `others_patience_s` the block begins beside them, with a warning, and no process of this user waits for them again
+    until their lock was free once.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)
-    with acquire_lock(path, patience_s, refusal), _beside_no_other_user(others_patience_s):
+    with (
+        acquire_lock(path, patience_s, refusal),
+        _beside_no_other_user(others_patience_s, path.with_suffix(".in-vain")),
+    ):
         yield
 
 
 @contextmanager
-def _beside_no_other_user(patience_s: float) -> Iterator[None]:
-    """Hold the lock of all users during the block, or wait for it in vain; it is free again when this process ends."""
+def _beside_no_other_user(patience_s: float, in_vain: Path) -> Iterator[None]:
+    """Hold the lock of all users during the block, or wait for it in vain; it is free again when this process ends.
+
+    in_vain: file of this user that exists while the lock was waited for and not free since
+    """
     descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _acquired(descriptor, patience_s):
-            _waited_in_vain.clear()
+        if _acquired(descriptor, 0 if in_vain.exists() else patience_s):
+            in_vain.unlink(missing_ok=True)
         else:
-            _waited_in_vain.set()
+            in_vain.touch(PRIVATE_FILE)
         yield
     finally:
         os.close(descriptor)
 
 
 def _acquired(descriptor: int, patience_s: float) -> bool:
-    """Wait for the lock of all users; who held it for too long once is waited for no more until it was free again."""
-    deadline_s = time.monotonic() + (0 if _waited_in_vain.is_set() else patience_s)
+    """Return whether the lock of all users was free within `patience_s`."""
+    deadline_s = time.monotonic() + patience_s
     while not _is_locked_by_us(descriptor):
         if time.monotonic() > deadline_s:
-            message = "another user of this machine measures, or keeps others from it, for %g s: times may be longer"
-            _measuring.warning(message, patience_s)
+            _measuring.warning("another user of this machine measures, or keeps others from it: times may be longer")
             return False
         time.sleep(_POLL_S)
     return True
@@ -199,7 +204,6 @@ def _is_locked_by_us(descriptor: int) -> bool:
     return True
 
 
-_waited_in_vain = threading.Event()
 _measuring = logging.getLogger("chorale.measuring")
 _log = logging.getLogger("chorale.probe")
 

@@ -114,14 +114,14 @@ def serve_application(
     """Serve what `build` returns, an ASGI application made in an actor on the head, until SIGINT or SIGTERM.
 
     The actor listens on `host` of the head itself; Ray makes it again when its process dies. `ready` is called once
-    requests are answered; then the log says which ports are open to whom. Unavailable if the port is taken or the
-    cluster does not start.
+    requests are answered; then the log says with --verbose which ports are open to whom. Unavailable if the port is
+    taken or the cluster does not start.
     """
     with RayCluster(address):
         server = _start_server(build, host, port)
         try:
             ready()
-            _log.info("listening:\n  %s", "\n  ".join(port_lines()))
+            _log.debug("listening:\n  %s", "\n  ".join(port_lines()))
             _wait_for_signal()
         finally:
             _stop_server(server)

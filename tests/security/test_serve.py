@@ -22,7 +22,7 @@ def test_every_port_of_a_service_is_on_loopback_and_is_named(tmp_path: Path) -> 
     port = free_port()
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "CHORALE_"))}
     environment |= {"HOME": str(tmp_path), "CHORALE_HOME": str(tmp_path / "data"), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "chorale", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "chorale", "--verbose", "serve", "--port", str(port)]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, text=True, cwd=REPOSITORY, umask=0o022, **pipes) as service:
         assert service.stderr is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from chorale.runners.api.registry import RUNNERS, runner_config, runner_named
 from chorale.runners.api.units import format_size, format_us, parse_sizes
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
+from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.runners.measurement.precision import (
     MIN_SAMPLES,
     Goal,
@@ -26,6 +28,7 @@ from chorale.runners.measurement.precision import (
     parse_precision,
 )
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
+from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.lowering.options import LoweringOptions
@@ -140,9 +143,12 @@ def run(
         )
         request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         request = replace(request, trace=trace is not None or plot is not None)
-        outcome = (
-            measure_once(running, request) if goal is None else measure_until(running, request, goal, time.monotonic)
-        )
+        with exclusive(machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext():
+            outcome = (
+                measure_once(running, request)
+                if goal is None
+                else measure_until(running, request, goal, time.monotonic)
+            )
     finally:
         running.close()
     if isinstance(outcome, base.RunFailure):

@@ -115,6 +115,8 @@ def _outcome(actor: DetachedActor, status: LaunchStatus) -> TuneReport | None:
 
 
 INTERRUPTED_EXIT_CODE = 130
+UNTRACKED_EXIT_CODE = 4
+"""The campaign is tuned; MLflow lacks some of it."""
 
 
 def give_up(loss: ClusterLost) -> None:
@@ -164,7 +166,10 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
 
 
 def show(report: TuneReport, as_json: bool) -> None:
-    """Print the results of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
+    """Print the results of a launch; exit with 130 if it was interrupted, with 4 if MLflow lacks some of it.
+
+    Raises CheckFailed if nothing was measured.
+    """
     if as_json:
         emit_json(tuning.tune_document(report))
     elif report.ranked_trials:
@@ -185,3 +190,6 @@ def show(report: TuneReport, as_json: bool) -> None:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
         raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
+    if report.tracked.problem is not None:
+        print_error(f"tuned, but MLflow does not have everything: {report.tracked.problem}; --resume uploads the rest")
+        raise typer.Exit(UNTRACKED_EXIT_CODE)

@@ -193,7 +193,7 @@ class LaunchWork:
         return []
 
 
-UPLOAD_PATIENCE_S = 60.0
+UPLOAD_PATIENCE_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ async function order(form, kind, { status, outcome }, shown) {
   const buttons = form.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
   const view = kind === "bounds" ? "bound" : "design";
+  if (!outcome.querySelector("section")) outcome.replaceChildren(); // what is said as long as there is nothing
   try {
     const job = await finished(await post(`/v1/${kind}`, await requestOf(form, kind)), (now) => status.replaceChildren(stateOf(now)), shown.signal);
     if (job.state !== "done" || shown.signal.aborted) return;

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,27 @@ def test_the_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
     assert sustainable_rate(2, 2, home) == first
     (machines,) = json.loads((home / "link-rates.json").read_text()).values()
     assert list(machines) == ["2 nodes, 2 links"]
+
+
+@pytest.mark.parametrize(
+    ("load", "age_s", "is_kept"),
+    [
+        *((0.0, 0, True), (0.0, 29 * 86_400, True), (0.0, 31 * 86_400, False)),
+        *((1e3, 60, True), (1e3, 3600, False), (0.0, -60, False)),
+    ],
+)
+def test_a_rate_of_a_busy_machine_is_not_kept_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, age_s: float, is_kept: bool
+) -> None:
+    now_s = 1e9
+    monkeypatch.setattr(probe, "load_average", lambda: load)
+    monkeypatch.setattr(probe.time, "time", lambda: now_s)
+    monkeypatch.setattr(probe, "_probe_ranks", lambda *_: nullcontext())
+    monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(5, 0.9))
+    sustainable_rate(2, 2, tmp_path)
+    now_s += age_s
+    monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(50, 0.97))
+    assert sustainable_rate(2, 2, tmp_path).link_mbps == (5 if is_kept else 50)
 
 
 def test_a_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.runners.simulated.config import SimulatedConfig
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
@@ -148,6 +149,17 @@ def test_real_processes_run_it_too(schedule: str, capsys: pytest.CaptureFixture[
     assert row["time_us_min"] >= 0.75 * 2**16 * 8 / 200
     assert document["environment"]["link_mbps"] == 200
     assert document["environment"]["link_efficiency"] > 0
+
+
+def test_a_live_run_waits_for_the_other_measurement_on_this_machine(
+    schedule: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chorale.tuner.cli.run.ALONE_PATIENCE_S", 0.2)
+    with exclusive(machine_lock(), 0):
+        refused = chorale(capsys, "run", schedule, "--runner", "local", "--sizes", "4KiB", "--link-mbps", "50")
+        assert chorale(capsys, "run", schedule, *SIMULATED, "1M").code == 0
+    assert refused.code == 3
+    assert "the machine for itself" in refused.stderr
 
 
 def test_people_get_a_table_and_hear_of_rounding(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from chorale.runners.api.base import FailureKind
@@ -16,6 +17,7 @@ from chorale.runners.recorded.runner import RecordedRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.cli.tune_launch import UNTRACKED_EXIT_CODE, show
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
@@ -240,7 +242,11 @@ def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
     assert NOWHERE in report.tracked.problem
     assert NOWHERE in caplog.text
     assert report.versions == {}
+    with pytest.raises(typer.Exit) as ended:
+        show(report, as_json=True)
+    assert ended.value.exit_code == UNTRACKED_EXIT_CODE == 4
     later = run(home, resume=True)
+    show(later, as_json=True)
     assert later.trials == report.trials
     assert set(trial_runs(home, later)) == {trial.trial_id for trial in report.trials}
     assert set(later.versions.values()) == {"1"}
