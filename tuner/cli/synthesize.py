@@ -240,7 +240,7 @@ def failures(
             "--part",
             metavar="P",
             help="Also for the loss of this part of each link: nvlink (one of those to an NVSwitch), "
-            "plane (one of two of a NIC), or such as 1/4; may be repeated.",
+            "plane (one of two of a NIC), or such as 1/4; repeatable. Default: nvlink and plane, if there are any.",
         ),
     ] = None,
     executor: opt.ExecutorName = "processes",
@@ -260,7 +260,7 @@ def failures(
     method = method_named(method).name
     if output is not None and not output.endswith(".csv"):
         raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
-    target, lost = parse_collective(collective, root), [_part(text) for text in parts or ()]
+    target, lost = parse_collective(collective, root), [_part(text) for text in parts or (NVLINK, PLANE)]
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
