@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from chorale.job.files import read_file
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout
 
@@ -94,6 +95,7 @@ def read_record(path: Path) -> Record:
 
 def parse_record(data: bytes) -> Record:
     """Return the record of which `data` is the file; InvalidInput for anything else."""
+    require_small_json(data, "a record")
     try:
         document = json.loads(data)
         if document["format"] != FORMAT:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chorale.synth.simulation.network_model import NetworkModel as NetworkModel
     from chorale.synth.simulation.simulate import simulate as simulate
     from chorale.synth.targets.lift import lift as lift
+    from chorale.synth.targets.lift import lift_code as lift_code
     from chorale.synth.targets.registry import target_named as target_named
     from chorale.synth.topology.formats.networkx_graph import from_networkx as from_networkx
     from chorale.synth.topology.formats.networkx_graph import to_networkx as to_networkx
@@ -59,6 +60,7 @@ _HOMES = {
     "VerifiedSchedule": "chorale.synth.verify.verified",
     "from_networkx": "chorale.synth.topology.formats.networkx_graph",
     "lift": "chorale.synth.targets.lift",
+    "lift_code": "chorale.synth.targets.lift",
     "lower": "chorale.synth.lowering.lower",
     "lower_bound": "chorale.synth.bounds.lower_bound",
     "parse_collective": "chorale.synth.collective",

@@ -37,6 +37,7 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.distinct import distinct
+from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.distance import distances_to
@@ -195,7 +196,30 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
     return best
 
 
+MAX_REACH = 2**30
+"""Links times hops from the first node to the last: a flow along a path of many hops is found hop by hop."""
+
+
+def require_reach(topology: Topology) -> None:
+    """Raise InvalidInput for a network so long and large that its cuts would be searched for minutes."""
+    links = topology.links
+    if topology.node_count * len(links) <= MAX_REACH:
+        return
+    followers: list[list[int]] = [[] for _ in range(topology.node_count)]
+    for source, target in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+        followers[source].append(target)
+    seen, frontier, hops = {0}, [0], 0
+    while frontier:
+        hops += 1
+        frontier = [target for target in {t for node in frontier for t in followers[node]} if target not in seen]
+        seen.update(frontier)
+    if hops > 2**12 and hops * len(links) > MAX_REACH:
+        rule = f"networks of more than 4096 hops are bounded up to {MAX_REACH} links times hops"
+        raise InvalidInput(rule, f"{hops} hops, {len(links)} links", "use a smaller network, or one with shorter paths")
+
+
 def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
+    require_reach(topology)
     if collective.name == CollectiveName.ALLREDUCE:
         yield from allreduce_bounds(topology)
     elif collective.name == CollectiveName.ALLTOALL:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from chorale.synth.collective import parse_collective, stored_collective
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import LazyModule, arrow, parquet
 from chorale.synth.schedule.schedule import (
@@ -36,6 +37,8 @@ else:
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
 MAX_JSON_ROWS = 2**20
+MAX_COLUMN_BYTES, _WORD_BYTES = 2**30, 4
+"""Of all columns of a Parquet file, uncompressed; numbers of 32 bits at least."""
 
 ParseSpec = Callable[[str], Topology]
 _AGAIN = "write the file again with `chorale synth`"
@@ -106,12 +109,26 @@ def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     Threads of Arrow's pool would hold Python buffers, and give one back while the interpreter ends, which aborts it.
     """
     with _readable_parquet():
-        table = _parquet_file(content).read(use_threads=False)
+        file = _parquet_file(content)
+        _require_small(file.metadata)
+        names = set(file.schema_arrow.names).intersection((*COLUMN_NAMES, "part"))
+        table = file.read(columns=sorted(names), use_threads=False)
         text = (table.schema.metadata or {}).get(METADATA_KEY)
         columns = {name: _numbers(table.column(name)) for name in (*COLUMN_NAMES, "part") if name in table.column_names}
     if text is None or any(name not in columns for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
     return _parse_document(text), columns
+
+
+def _require_small(metadata: parquet.FileMetaData) -> None:
+    """Raise InvalidInput where columns would take more than `MAX_COLUMN_BYTES`, which the file says in a few bytes."""
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    stated = [group.column(at).total_uncompressed_size for group in groups for at in range(group.num_columns)]
+    rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
+    size_bytes = max(rows * metadata.num_columns * _WORD_BYTES, sum(stated))
+    if size_bytes > MAX_COLUMN_BYTES or min(stated, default=0) < 0:
+        rule = f"the columns of a .parquet schedule must take at most {MAX_COLUMN_BYTES} bytes"
+        raise InvalidInput(rule, f"{rows} rows, {size_bytes} bytes", "use a schedule with fewer transfers")
 
 
 def _parquet_file(content: bytes) -> parquet.ParquetFile:
@@ -224,6 +241,7 @@ def _route_lists(routes: Routes) -> dict[str, list[int]]:
 
 
 def _parse_document(text: bytes) -> dict[str, Any]:
+    require_small_json(text, "a schedule")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

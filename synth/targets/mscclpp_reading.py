@@ -9,6 +9,7 @@ from typing import Any
 
 from chorale.synth.collective import STANDARD, Collective, custom_collective
 from chorale.synth.custom_collective import CustomCollective
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.plans.plan import (
     Action,
@@ -116,6 +117,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
+    require_small_json(text, "a plan")
     try:
         root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:
@@ -125,6 +127,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
 
 def is_plan_text(text: bytes) -> bool:
     """Return whether `text` is a JSON object with what each rank of a plan does, and so no schedule."""
+    require_small_json(text, "a schedule or plan")
     try:
         root = json.loads(text)
     except (ValueError, RecursionError):

@@ -48,7 +48,7 @@ def read_document(path: str) -> dict[str, Any]:
 
     A path such as examples/quickstart.yaml means the shipped file where the working directory has none.
     """
-    content = read_file(str(_shipped_example(path) or path))
+    content = read_file(str(_shipped_example(path) or path), _MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
     return _mapping(content.decode(errors="replace"))
@@ -89,6 +89,9 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
             section = inner
         section[keys[-1]] = value
     return campaign_of(changed)
+
+
+_MAX_BYTES = 2**20  # YAML takes a hundred times its bytes, and a second a MiB
 
 
 def campaign_of(document: Mapping[str, Any]) -> Campaign:

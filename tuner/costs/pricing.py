@@ -148,7 +148,7 @@ def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tu
 def load_calibration(path: str) -> Calibration:
     """Return the calibration in the file at `path`, alone or under the key `calibration`."""
     try:
-        document = json.loads(read_file(path))
+        document = json.loads(read_file(path, 2**20))
     except ValueError as error:
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
         raise InvalidInput("a calibration file must be JSON", f"{path}: {error}", way_out) from None

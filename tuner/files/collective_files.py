@@ -23,7 +23,7 @@ def load_collective(path: str | None) -> CustomCollective | None:
     """Return the collective that the file at `path` defines, None without one; InvalidInput for what defines none."""
     if path is None:
         return None
-    content = read_file(path)
+    content = read_file(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise InvalidInput(f"a collective file must be at most {MAX_BYTES} bytes", f"{len(content)} bytes", "check it")
     try:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from chorale.job.files import read_file
 from chorale.job.record import CallCount, CallKey, Record, parse_record
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 
 MAX_BYTES = 2**28
@@ -55,6 +56,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
         if content[:1] == b"\x80":
             return _from_flight_recorder(_SafeUnpickler(io.BytesIO(content)).load())
         if content.lstrip()[:1] == b"{":
+            require_small_json(content, "a trace")
             document = json.loads(content)
             if "entries" in document:
                 return _from_flight_recorder(document)

@@ -16,6 +16,7 @@ from typing import Any
 
 from chorale.runners.msccl.results import TableCell, parse_output
 from chorale.synth.collective import STANDARD
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 
 _WAY_OUT = (
@@ -223,6 +224,7 @@ def _number(text: object) -> float | None:
 
 
 def _from_json(text: str, name: str) -> list[Results]:
+    require_small_json(text, name)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from chorale.job.files import read_file
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.matrix import (
     MAX_AMOUNT,
@@ -81,6 +82,7 @@ def _rows(path: str) -> list[Any]:
 
 
 def _json_rows(text: str) -> Any:
+    require_small_json(text, "a traffic file")
     rows = json.loads(text, parse_float=str)
     rows = rows.get("traffic", rows.get("sizes")) if isinstance(rows, dict) else rows
     if not isinstance(rows, list):

@@ -18,6 +18,7 @@ from chorale.synth.bounds.lower_bound import (
     in_network_bound,
     lower_bound,
     reduce_scatter_allgather_time,
+    require_reach,
     stronger,
 )
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
@@ -58,6 +59,7 @@ class BoundReport:
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
     """Return the bound on `collective`, checked by separate code. `k` is for collectives of trees only."""
+    require_reach(topology)
     if collective.name in _WITHOUT_TREES:
         if k is not None:
             rule = "--k is for allgather, reduce_scatter, broadcast and reduce"

@@ -163,7 +163,7 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
     document: Any = {}
     if path is not None:
         try:
-            document = yaml.safe_load(read_file(path).decode(errors="replace")) or {}
+            document = yaml.safe_load(read_file(path, 2**20).decode(errors="replace")) or {}
         except yaml.YAMLError as error:
             raise InvalidInput("a profile of a site must be valid YAML", error, f"repair {path}") from None
     if not isinstance(document, dict):

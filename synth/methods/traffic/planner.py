@@ -56,7 +56,7 @@ def best_bound(problem: Commodities, sent: Amounts, candidates: Iterable[Prices]
 
 def bound_of(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
     """Return the time that `prices` prove; 0 for prices that prove none."""
-    distances = distances_by(problem, prices)[:, : len(sent)]
+    distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # floats that are whole, below 2^53
     paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
     earned = sum(int(price) * int(width) for price, width in zip(prices, widths_of(problem), strict=True) if price)
     return Fraction(paid * problem.scale, earned) if paid else Fraction(0)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import repeat
 from typing import Any, NoReturn, get_args
 
+from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.abilities import ABILITY_KEYS
@@ -91,6 +92,7 @@ class _Decimal(str):
 
 
 def _load(content: bytes) -> dict[str, Any]:
+    require_small_json(content, "a topology file")
     try:
         document = json.loads(
             content, parse_float=_Decimal, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys

@@ -14,6 +14,7 @@ import defusedxml.ElementTree
 import numpy as np
 from defusedxml.common import DefusedXmlException
 
+from chorale.synth.document_limits import require_shallow, require_small_xml
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.topology.abilities import ABILITY_KEYS
@@ -26,6 +27,7 @@ def parse_xml(content: bytes, what: str) -> Element:
 
     Document types, entities and external references are refused. Raises InvalidInput.
     """
+    require_small_xml(content, what)
     try:
         root: Element = defusedxml.ElementTree.fromstring(content, forbid_dtd=True)
     except DefusedXmlException as error:
@@ -33,6 +35,7 @@ def parse_xml(content: bytes, what: str) -> Element:
         raise InvalidInput("an XML file must not define or refer to entities", value, "remove the DOCTYPE") from None
     except (ParseError, ValueError, LookupError) as error:
         raise InvalidInput(f"{what} must be well-formed XML", error, "correct the file") from None
+    require_shallow(root, what)
     return root
 
 

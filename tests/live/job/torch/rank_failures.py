@@ -5,6 +5,7 @@ survivors ended.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -34,9 +35,10 @@ from chorale.job.torch.registration import register
 from tests.live.job.torch.tables import SYMMETRIC, program_for
 
 RANKS = 3
+_PR_SET_PDEATHSIG = 1
 MEETING, TIMEOUT = timedelta(seconds=60), timedelta(seconds=2)
 """Of a group until all its ranks train, and from then on."""
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 def _compressed(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -146,6 +148,7 @@ def _start(training: str, rank: int, folder: Path, port: int) -> int:
     process = os.fork()
     if process:
         return process
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody trains on when the rounds are over
     try:
         with (folder / f"{rank}.log").open("wb") as log:
             os.dup2(log.fileno(), 2)
