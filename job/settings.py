@@ -69,8 +69,13 @@ class JobSettings:
 
 
 def read_table(path: Path) -> tuple[Table, str]:
-    """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no table."""
-    return parse_table(read_file(path, MAX_TABLE_BYTES))
+    """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no whole table."""
+    table, digest = parse_table(read_file(path, MAX_TABLE_BYTES))
+    for entry in table.entries:
+        if entry.program is not None and entry.program not in table.programs:
+            rule, way_out = "a tuning table must have the programs that its entries name", "see chorale table verify"
+            raise InvalidInput(rule, f"none with the digest {entry.program[:12]}", way_out)
+    return table, digest
 
 
 def job_table(path: Path) -> tuple[Table, str]:

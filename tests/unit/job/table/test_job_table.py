@@ -110,3 +110,9 @@ def test_what_would_fill_the_memory_is_refused_before_it_does(tmp_path: Path) ->
     entry = JobEntry("allreduce", "any", None, None, 0, None, None)
     with pytest.raises(InvalidInput, match="at most 32768 entries"):
         table_bytes(Table({}, 4, (entry,) * 40_000, {}))
+
+
+def test_a_table_without_its_program_is_refused(tmp_path: Path) -> None:
+    data = with_header(lambda header: header["entries"][0].update(program="f" * 64))
+    with pytest.raises(InvalidInput, match="none with the digest ffffffffffff"):
+        read_table(written(tmp_path, data))
