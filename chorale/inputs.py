@@ -43,7 +43,8 @@ def network_of(network: Network) -> Topology:
     """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none."""
     if isinstance(network, Topology):
         return network
-    if not isinstance(network, str | nx.Graph):
+    given: object = network  # callers without a type checker give anything
+    if not isinstance(given, str | nx.Graph):
         way_out = "give a spec such as 'torus:4x4', a topology or a NetworkX graph"
         raise InvalidInput("a network must be a spec, a topology or a graph", network, way_out)
     return load_topology(network) if isinstance(network, str) else from_networkx(network)
