@@ -68,9 +68,16 @@ class JobSettings:
         )
 
 
+def _file_of_table(path: Path) -> bytes:
+    try:
+        return read_file(path, MAX_TABLE_BYTES)
+    except InvalidInput as error:
+        raise InvalidInput("a tuning table must be a file that can be read", error.value, "name another") from error
+
+
 def read_table(path: Path) -> tuple[Table, str]:
     """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no whole table."""
-    table, digest = parse_table(read_file(path, MAX_TABLE_BYTES))
+    table, digest = parse_table(_file_of_table(path))
     for entry in table.entries:
         if entry.program is not None and entry.program not in table.programs:
             rule, way_out = "a tuning table must have the programs that its entries name", "see chorale table verify"
@@ -85,7 +92,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     where the engine's words are not those of a program's text, or the text does not do what its collective says. What
     was found right is noted by its digest in a folder of this user alone; of processes that want it at once, one looks.
     """
-    data = read_file(path, MAX_TABLE_BYTES)
+    data = _file_of_table(path)
     table, digest = parse_table(data)
     key = table_key()
     if key is not None:
