@@ -9,12 +9,14 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +24,22 @@ import httpx2
 
 from tests.integration.test_service import free_port, serving
 
-NETWORKS = ("torus:4x4", "circulant:24,3,4", "a100:2", "hypercube:4", "h100:2", "ring:9", "kautz:3,2", "mi250:2")
+NETWORKS = ("torus:4x{4}", "circulant:{24},3,4", "a100:{2}", "mesh:3x{3}", "h100:{1}", "ring:{9}", "mi250:{2}")
+"""Numbers in braces grow from round to round."""
 COLLECTIVES = ("allreduce", "allgather", "reduce_scatter")
 FINAL = ("done", "failed", "cancelled")
 
 
 def requests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield different requests for ever: designs by method, bounds, finds."""
-    size_bytes = 2**16
-    while True:
+    for number in count():
         for network in NETWORKS:
+            topology = re.sub(r"\{(\d+)\}", lambda found, more=number: str(int(found[1]) + more), network)
             for collective in COLLECTIVES:
-                asked = {"topology": network, "collective": collective}
-                yield "/v1/syntheses", asked | {"method": "auto", "size_bytes": size_bytes}
-                yield "/v1/syntheses", asked | {"method": "forest", "size_bytes": size_bytes + 1}
-        yield "/v1/bounds", {"topology": f"torus:4x{size_bytes % 7 + 3}"}
-        yield "/v1/finds", {"nodes": 8 + size_bytes % 5, "degree": 2}
-        size_bytes += 4096
+                for method in ("auto", "forest"):
+                    yield "/v1/syntheses", {"topology": topology, "collective": collective, "method": method}
+        yield "/v1/bounds", {"topology": f"torus:4x{number + 3}"}
+        yield "/v1/finds", {"nodes": 8 + number, "degree": 2}
 
 
 def burn() -> None:
@@ -62,15 +63,15 @@ def busy(loops: int) -> Iterator[None]:
             process.join()
 
 
-def ended_jobs(client: httpx2.Client, count: int, limit_s: float) -> list[dict[str, Any]]:
-    """Return `count` jobs that were asked for four at a time, as they ended; TimeoutError after `limit_s`."""
+def ended_jobs(client: httpx2.Client, wanted: int, limit_s: float) -> list[dict[str, Any]]:
+    """Return `wanted` jobs that were asked for four at a time, as they ended; TimeoutError after `limit_s`."""
     ended: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     deadline_s, source = time.monotonic() + limit_s, requests()
-    while len(ended) < count:
+    while len(ended) < wanted:
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{len(ended)} of {count} jobs have ended; {list(running.values())}")
-        while len(running) < 4 and len(ended) + len(running) < count:
+            raise TimeoutError(f"{len(ended)} of {wanted} jobs have ended; {list(running.values())}")
+        while len(running) < 4 and len(ended) + len(running) < wanted:
             path, body = next(source)
             answer = client.post(path, json=body)
             assert answer.status_code in (200, 202), answer.text
