@@ -69,8 +69,9 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
     parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
     _require(len(parts[0]) <= MAX_HEADER_BYTES, f"a header of at most {MAX_HEADER_BYTES} bytes", len(parts[0]))
     digest = hashlib.sha256(b"".join(parts)).hexdigest()
-    words = [*(str(len(part)) for part in parts), digest, *([] if key is None else [signature(digest, key)])]
-    return b"".join((_line(FORMAT, " ".join(words)), *parts))
+    sizes = " ".join(str(len(part)) for part in parts)
+    signed = "" if key is None else f" {signature(digest, key)}"
+    return b"".join((_line(FORMAT, f"{sizes} {digest}{signed}"), *parts))
 
 
 def signature(digest: str, key: bytes) -> str:

@@ -42,7 +42,7 @@ class ChoraleCommand(TyperCommand):
         if missing:
             *others, last = [_name(item) for item in missing]
             names = f"{', '.join(others)} and {last}" if others else last
-            helps = (f"{_name(item)}: {(item.help or 'see --help').rstrip('.')}" for item in missing)
+            helps = (f"{_name(item)}: {(getattr(item, 'help', None) or 'see --help').rstrip('.')}" for item in missing)
             way_out = f"{'; '.join(helps)} (see --help)"
             raise InvalidInput(f"`{ctx.command_path}` needs {names}", " ".join(args) or "nothing", way_out)
 
