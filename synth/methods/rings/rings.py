@@ -334,6 +334,7 @@ def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None =
     sends half of every shard each way around (biring). Where every hop of the cycle has parallel links, the
     shard is spread over them. Without `chunks`, the smallest number that balances these lanes.
     """
+    _check_size(topology, 1)  # before a cycle is looked for
     cycle = hamiltonian_cycle(topology)
     lanes, paths = _all_lanes(topology, cycle, bidirectional)
     chunk_count = len(lanes) if chunks is None else chunks
