@@ -88,7 +88,7 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
     cache = read_probe_cache(path)
-    cache.setdefault(machine, {})[network] = asdict(rate) | {"load": load, "unix_s": round(time.time())}
+    cache.setdefault(machine, {})[network] = asdict(rate) | {"load": load, "unix_s": int(time.time())}
     write_probe_cache(path, cache)
     return rate
 

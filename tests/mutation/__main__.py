@@ -41,7 +41,7 @@ def cover(out: Path, pytest_arguments: list[str]) -> int:
         "MUTATION_SOURCES": os.pathsep.join(sources),
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "site"), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [sys.executable, "-m", "pytest", "-p", "tests.mutation.by_test", *pytest_arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.mutation.line_recorder", *pytest_arguments]
     return subprocess.run(command, env=environment, check=False).returncode
 
 

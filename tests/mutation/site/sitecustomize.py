@@ -1,4 +1,4 @@
-"""Measures the lines that processes started by a test run, in the name of that test (see tests/mutation/by_test.py)."""
+"""Measures the lines that processes run which a test starts, in its name (see tests/mutation/line_recorder.py)."""
 
 import os
 
