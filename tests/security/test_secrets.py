@@ -91,7 +91,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
     server, database = f"http://user:{CANARY}1@{NOWHERE}", f"postgresql+psycopg://user:{CANARY}2@{NOWHERE}/mlflow"
     secrets = {"MLFLOW_TRACKING_URI": server, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": f"{CANARY}3" * 4}
     secrets["RAY_ADDRESS"] = "local"  # a cluster of its own, which has logs
-    traces.run("tune", str(campaign), code=0, HOME=str(folder), TMPDIR=str(traces.temporary), **secrets)
+    traces.run("tune", str(campaign), code=4, HOME=str(folder), TMPDIR=str(traces.temporary), **secrets)
     options = ["--set", f"tracking.mlflow_uri={server}", "--set", f"storage={database}"]
     traces.run("tune", str(campaign), "--dry-run", "--json", *options, code=0)
     question = ("best", "--topology", "hypercube:2", "--collective", "allreduce", "--size", "64KiB")

@@ -98,7 +98,6 @@ print(ch.run(made, "64KiB", "simulated", link_mbps=100).runner)
         (f"tune {ROOT / 'examples' / 'quickstart.yaml'}", "tune"),
         ("ui", "tune"),
         ("best --topology torus:4x4 --collective allreduce --size 1MiB", "tune"),
-        ("campaign check nothing", "tune"),
         ("serve", "serve"),
         ("token list", "serve"),
         ("topology show torus:3x3 --plot made.png", "plot"),
