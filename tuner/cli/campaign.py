@@ -79,7 +79,7 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign check quickstart
     """
-    from chorale.tuner.launch.repair import check_launch, launch_folder  # noqa: PLC0415 - Optuna is optional
+    from chorale.tuner.launch.repair import check_launch, launch_folder  # noqa: PLC0415 - for two commands
 
     home = Home.from_environment()
     health = check_launch(launch_folder(home, name, launch))
