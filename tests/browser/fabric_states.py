@@ -25,7 +25,6 @@ def cube_state(time_s: float, is_cut: bool) -> dict[str, Any]:
         "time_s": time_s,
         "state": state,
         "is_held": False,
-        "waiting": {"mlflow": 0},
         "table": {"digest": digest, "time_s": time_s - 4, **facts},
         "links": [_link(link, time_s, is_cut and link in _CUT) for link in links],
         "events": _events(time_s, digest, facts) if is_cut else [],

@@ -1,41 +1,27 @@
-"""From a state of the fabric to the table that jobs run: compared, published, taken back; and what others are told.
+"""From a state of the fabric to the table that jobs run: compared, published, taken back.
 
-The file that jobs read comes first and alone decides what they run. What is published, and who has not heard of it,
-also stands in a file of the watch, so that a watch that was killed at any moment goes on without publishing or telling
-anything twice.
+The file that jobs read comes first and alone decides what they run. What is published also stands in a file of the
+watch, so that a watch that was killed at any moment goes on without publishing anything twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import time
-import urllib.error
-import urllib.request
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from chorale.job.table.layout import file_digest, parse_table
-from chorale.synth.errors import ChoraleError, Unavailable
-from chorale.synth.redaction import redacted
+from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.watch.canary import Canary, Snapshot, slowdowns
 from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.replanning import Planner, TablePlan
 
 FORMAT = "chorale-publications/1"
-ALIAS = "published"
-SIGNATURE_HEADER = "X-Chorale-Signature"
-_NAME_TAG, _ID_TAG, _TABLE_TAG, _WHY_TAG = "chorale.watch", "chorale.publication", "chorale.table", "chorale.why"
-_MOST_WAITING = 100
-_WEBHOOK_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,92 +33,13 @@ class Publication:
     time_s: float
     facts: Mapping[str, Any]
 
-    @property
-    def id(self) -> str:
-        """What tells it from every other publication, of the same table too."""
-        return f"{self.time_s:.6f}-{self.digest[:16]}"
-
-    def document(self) -> dict[str, Any]:
-        """Return what receivers of messages are told."""
-        return {"id": self.id, "table": self.digest, "time_s": self.time_s, **self.facts}
-
     def entry(self) -> dict[str, Any]:
         """Return what the record has of it."""
         return {"table": self.digest, "time_s": self.time_s, "facts": dict(self.facts)}
 
 
-Receiver = Callable[[Publication], None]
-"""Takes a publication; Unavailable if it cannot do so now. It may be given one again that it has taken."""
-
-
-def webhook(url: str, secret: bytes) -> Receiver:
-    """Return what posts each publication to `url` as JSON.
-
-    The header X-Chorale-Signature is `sha256=` and the HMAC-SHA256 of the body with `secret`, in hexadecimal. A message
-    whose answer was lost comes again, with the same `id`.
-    """
-
-    def post(publication: Publication) -> None:
-        body = json.dumps(publication.document(), sort_keys=True).encode()
-        headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signature(body, secret)}
-        request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - http and https only
-        try:
-            with urllib.request.urlopen(request, timeout=_WEBHOOK_LIMIT_S):  # noqa: S310
-                return
-        except (urllib.error.URLError, OSError) as error:
-            raise Unavailable("the webhook must take what is published", redacted(str(error)), "see its log") from error
-
-    return post
-
-
-def signature(body: bytes, secret: bytes) -> str:
-    """Return the value of the header that shows that `body` comes from who knows `secret`."""
-    return f"sha256={hmac.new(secret, body, hashlib.sha256).hexdigest()}"
-
-
-@dataclass(slots=True)
-class MlflowTables:
-    """The model `name`-table in MLflow, and the run of a watch in which its files are. One thread.
-
-    A watch that starts again goes on with the run that it had.
-    """
-
-    uri: str
-    artifacts: Path
-    name: str
-    _store: MlflowStore | None = None
-    _run: str = ""
-    _versions: dict[str, ModelVersion] = field(default_factory=dict)
-
-    def register(self, publication: Publication) -> None:
-        """Make a publication a version with the alias `published`; one that is there already stays the only one.
-
-        Unavailable while MLflow is away.
-        """
-        store = self._store or self._connected(publication.time_s)
-        model = f"{self.name}-table"
-        if publication.id not in self._versions:
-            self._versions |= {version.tags.get(_ID_TAG, ""): version for version in store.versions(model)}
-        if publication.id not in self._versions:
-            why = str(publication.facts.get("why", ""))
-            tags = {_ID_TAG: publication.id, _TABLE_TAG: publication.digest, _WHY_TAG: why}
-            files = {"table": publication.data, "facts.json": json.dumps(publication.document()).encode()}
-            version = store.register(model, {_NAME_TAG: self.name}, tags, self._run, files)
-            self._versions[publication.id] = version
-        store.set_alias(self._versions[publication.id], ALIAS)
-
-    def _connected(self, now_s: float) -> MlflowStore:
-        store = MlflowStore(self.uri, self.artifacts)
-        experiment = store.experiment(f"{self.name}-watch")
-        run = store.runs(experiment, _NAME_TAG, self.name, _NAME_TAG).get(self.name)
-        tags = {_NAME_TAG: self.name}
-        self._run = run.run_id if run else store.start_run(experiment, "watch", tags, int(now_s * 1000))
-        self._store = store
-        return store
-
-
 class PublicationFiles:
-    """The record of publications in a folder: which is present, which was before, who waits for which; and tables."""
+    """The record of publications in a folder: which is present, which was before; and tables."""
 
     def __init__(self, folder: Path) -> None:
         """folder: of this watch alone; it must exist"""
@@ -170,22 +77,12 @@ class PublicationFiles:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the file of the present table, and hands publications to receivers in their order.
-
-    One thread publishes, another one may deliver.
-    """
+    """Writes the file of the present table, and the record of it. One thread."""
 
     path: Path
-    receivers: Mapping[str, Receiver]
     files: PublicationFiles
     present: Publication | None = None
     former: Publication | None = None
-    _waiting: dict[str, deque[Publication]] = field(init=False)
-    _failing: set[str] = field(default_factory=set)
-    _lock: Lock = field(default_factory=Lock)
-
-    def __post_init__(self) -> None:
-        self._waiting = {name: deque(maxlen=_MOST_WAITING) for name in self.receivers}
 
     def resume(self) -> None:
         """Go on where a former watch ended, as far as the file still holds what it published last."""
@@ -195,65 +92,19 @@ class Publisher:
             self.present, self.former = self.files.publication(begun), self.files.publication(present)
         elif present is not None and present["table"] == digest:
             self.present, self.former = self.files.publication(present), self.files.publication(record["former"])
-        for entry in record.get("waiting", []):
-            was_begun = begun is not None and (entry["table"], entry["time_s"]) == (begun["table"], begun["time_s"])
-            publication = self.files.publication(entry)
-            if was_begun and digest != entry["table"]:
-                continue  # it was not published any more
-            if publication is not None and entry["receiver"] in self.receivers:
-                self._waiting[entry["receiver"]].append(publication)
 
     def publish(self, publication: Publication) -> None:
         """Replace the file. InvalidInput or Unavailable where that cannot be done: nothing is published then."""
-        with self._lock:
-            for queue in self._waiting.values():
-                queue.append(publication)
-            try:
-                self._write(publication)
-                write_file(self.path, publication.data)
-            except Exception:
-                for queue in self._waiting.values():
-                    queue.pop()
-                raise
-            self.former, self.present = self.present, publication
-            self._write(None)
-
-    def deliver(self) -> list[tuple[str, str | None]]:
-        """Hand on what waits; return the receivers that have begun to fail with why, and those that have ceased to."""
-        changes = []
-        for name in self.receivers:
-            failure = self._deliver_to(name)
-            if (failure is not None) != (name in self._failing):
-                changes.append((name, failure))
-                self._failing ^= {name}
-        return changes
-
-    def waiting(self) -> Mapping[str, int]:
-        """Return how many publications each receiver has not heard of."""
-        return {name: len(queue) for name, queue in self._waiting.items()}
-
-    def _deliver_to(self, name: str) -> str | None:
-        waiting = self._waiting[name]
-        while waiting:
-            publication = waiting[0]
-            try:
-                self.receivers[name](publication)
-            except Unavailable as error:
-                return str(error)
-            with self._lock:
-                if waiting and waiting[0] is publication:
-                    waiting.popleft()
-                self._write(None)
-        return None
+        self._write(publication)
+        write_file(self.path, publication.data)
+        self.former, self.present = self.present, publication
+        self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
         """Write the record; `begun` is about to replace the file."""
-        waiting = [(name, each) for name, queue in self._waiting.items() for each in queue]
         named = {"next": begun, "present": self.present, "former": self.former}
         document = {name: None if each is None else each.entry() for name, each in named.items()}
-        entries = [{"receiver": name, **each.entry()} for name, each in waiting]
-        tables = {each.digest: each.data for each in (*named.values(), *(each for _, each in waiting)) if each}
-        self.files.write({**document, "waiting": entries}, tables)
+        self.files.write(document, {each.digest: each.data for each in named.values() if each})
 
 
 Event = dict[str, Any]

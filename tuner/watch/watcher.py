@@ -1,15 +1,13 @@
-"""The loop that keeps a fabric tuned, made of the file of `chorale watch`: hear of changes, renew tables, tell others.
+"""The loop that keeps a fabric tuned, made of the file of `chorale watch`: hear of changes, renew tables.
 
 What others see of a watch is a file that is replaced each second: `state.json`, of the format `chorale-watch/1`, has
-links with their states and rates, the present table, what happened, and who has not heard of it yet. A file `hold`
-beside it keeps tables from being published as long as it is there; a file `roll-back` has the former table published,
-and is removed then.
+links with their states and rates, the present table, and what happened. A file `hold` beside it keeps tables from being
+published as long as it is there; a file `roll-back` has the former table published, and is removed then.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +38,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.watch.canary import Canary, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
-from chorale.tuner.watch.publishing import Event, MlflowTables, PublicationFiles, Publisher, Receiver, Renewal, webhook
+from chorale.tuner.watch.publishing import Event, PublicationFiles, Publisher, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"
@@ -100,7 +98,6 @@ class WatchRecords:
             "state": None if state is None else str(state),
             "is_held": renewal.is_held,
             "table": table,
-            "waiting": renewal.publisher.waiting(),
             "links": [self._row(link, tracker) for link, tracker in trackers.items()],
             "events": list(self._events),
         }
@@ -135,8 +132,8 @@ class WatchRecords:
 
 _SETTLE_S = 0.6
 """After a change the other direction of a cable, or the other links of a node, are waited for."""
-_WAIT_S, _DELIVER_S, _JUDGE_S, _RECORD_S = 0.1, 10.0, 2.0, 1.0
-"""For reports; between two tries to tell others, two looks at what jobs say, and two states on disk."""
+_WAIT_S, _JUDGE_S, _RECORD_S = 0.1, 2.0, 1.0
+"""For reports; between two looks at what jobs say, and two states on disk."""
 
 
 @dataclass(slots=True)
@@ -149,7 +146,6 @@ class Watch:
     reroute:  sends what would cross dead links or lost ranks over others, None where the fabric does so by itself
     plans_failures: whether tables for single losses are made ahead
     pool:     renews, and plans ahead meanwhile
-    sender:   tells others, who may be slow to hear
     close:    is called at the end
     """
 
@@ -161,7 +157,6 @@ class Watch:
     clock: Callable[[], float] = time.time
     close: Callable[[], None] = lambda: None
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
-    sender: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="watch-sender"))
     trackers: dict[Link, LinkTracker] = field(init=False)
     _state: FabricState | None = None
     _changed_s: float | None = None  # when the last change was that has not been planned for
@@ -187,8 +182,7 @@ class Watch:
             while not is_over():
                 yield from map(self._recorded, self.step())
         finally:
-            for executor in (self.pool, self.sender):
-                executor.shutdown(wait=True, cancel_futures=True)
+            self.pool.shutdown(wait=True, cancel_futures=True)
             self._write()
             self.source.close()
             self.close()
@@ -268,8 +262,6 @@ class Watch:
             self._under_way["renew"] = self.pool.submit(renewal.judge)
         if not self._under_way.keys() & {"renew", "plan"} and (ahead := next(self._ahead, None)) is not None:
             self._under_way["plan"] = self.pool.submit(renewal.plan_ahead, ahead)
-        if "deliver" not in self._under_way and self._is_due("deliver", _DELIVER_S, now_s):
-            self._under_way["deliver"] = self.sender.submit(self._deliver)
 
     def _is_due(self, name: str, period_s: float, now_s: float) -> bool:
         """Return whether it is time for something that is done every `period_s`, and note that it is done."""
@@ -277,14 +269,6 @@ class Watch:
             return False
         self._last_s[name] = now_s
         return True
-
-    def _deliver(self) -> list[Event]:
-        return [
-            self._event("delivered", why=f"{receiver} takes what waited")
-            if failure is None
-            else self._event("undelivered", why=f"{receiver}: {failure}")
-            for receiver, failure in self.renewal.publisher.deliver()
-        ]
 
     def _obey(self) -> Iterator[Event]:
         """Hold, release or roll back, as somebody asked."""
@@ -300,9 +284,7 @@ class Watch:
         self.records.write(self._state, self.renewal, self.trackers, self.clock())
 
     def _recorded(self, event: Event) -> Event:
-        """Keep an event for who looks later; what is published is told at once."""
-        if event["event"] in ("publish", "rollback"):
-            self._last_s["deliver"] = 0.0
+        """Keep an event for who looks later."""
         self.records.note(event)
         self._write()
         return event
@@ -320,22 +302,6 @@ class CanarySection(CampaignSection):
 
     seconds: float = Field(default=10.0, ge=0, le=600, description="Limit of all comparisons; 0 compares nothing.")
     repeats: int = Field(default=6, ge=6, le=100, description="Measured repetitions of each program and size.")
-
-
-class PublishSection(CampaignSection):
-    """Where tables go besides the file."""
-
-    mlflow: bool = Field(default=False, description="Register each table as a version of the model NAME-table.")
-    mlflow_uri: str | None = Field(
-        default=None,
-        description="Address of MLflow; by default MLFLOW_TRACKING_URI, else a database in the data folder.",
-    )
-    webhook: str | None = Field(
-        default=None, pattern=r"^https?://", description="Gets a signed POST for each table that is published."
-    )
-    secret_variable: str = Field(
-        default="CHORALE_WEBHOOK_SECRET", description="Variable of the environment with the key of signatures."
-    )
 
 
 class WatchConfig(CampaignSection):
@@ -357,7 +323,6 @@ class WatchConfig(CampaignSection):
     plan_failures: bool = Field(default=True, description="Whether tables for single failures are made ahead.")
     look_s: float = Field(default=0.25, ge=0.01, le=60, description="Seconds between two looks at the links.")
     canary: CanarySection = CanarySection()
-    publish: PublishSection = PublishSection()
     jobs: list[Path] = Field(default=[], description="Files that jobs keep in CHORALE_STATUS.")
 
     @field_validator("collectives")
@@ -395,7 +360,7 @@ def open_watch(config: WatchConfig) -> Watch:
         raise InvalidInput("the folder of the table must exist", table.parent, "create it")
     home = Home.from_environment()
     folder = home.create(watch_folder(home, config.name))
-    publisher = Publisher(table, _receivers(config, home), PublicationFiles(folder))
+    publisher = Publisher(table, PublicationFiles(folder))
     sizes, collectives = tuple(sorted(config.sizes)), tuple(config.collectives)
     model = NetworkModel.of(config.alpha_us, 0, 0, fabric.link_mbps / 1000)
     planner = Planner(PlanRequest(collectives, sizes, tuple(config.methods), model))
@@ -421,18 +386,3 @@ def _reroute(fabric: EmulatedFabric, whole: Topology, state: FabricState) -> Non
     numbers = {name: node for node, name in enumerate(whole.node_ids)}
     switches = [numbers[name] for name in remaining.node_ids[remaining.compute_count :]]
     reroute(fabric, whole, remaining, (*state.ranks(whole), *switches))
-
-
-def _receivers(config: WatchConfig, home: Home) -> dict[str, Receiver]:
-    receivers: dict[str, Receiver] = {}
-    if config.publish.webhook is not None:
-        name = config.publish.secret_variable
-        secret = os.environ.get(name)
-        if not secret:
-            rule = f"set {name}: messages to a webhook are signed with it"
-            raise InvalidInput(rule, f"no {name}", "set it to the key that the receiver knows")
-        receivers["webhook"] = webhook(config.publish.webhook, secret.encode())
-    if config.publish.mlflow:
-        uri = config.publish.mlflow_uri or home.mlflow_uri
-        receivers["mlflow"] = MlflowTables(uri, home.artifacts, config.name).register
-    return receivers

@@ -137,17 +137,10 @@ def test_healthy_links_under_load_raise_no_alarm(fabric: EmulatedFabric, tmp_pat
         assert watch.end(signal.SIGINT) == 130
 
 
-def test_what_cannot_be_reached_keeps_nothing_back(
-    fabric: EmulatedFabric, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A webhook that nobody serves is told once; the table is there all the same."""
-    monkeypatch.setenv("CHORALE_WEBHOOK_SECRET", "key")
-    publish = {"webhook": "http://127.0.0.1:9/"}
-    with _Watch(_config(tmp_path, publish=publish, canary={"seconds": 0}), tmp_path) as watch:
+def test_one_that_is_killed_leaves_its_table(fabric: EmulatedFabric, tmp_path: Path) -> None:
+    with _Watch(_config(tmp_path, canary={"seconds": 0}), tmp_path) as watch:
         event = watch.published()
-        assert read_table(tmp_path / "fabric.table")[1] == event["table"]
-        assert "webhook" in watch.wait_for(lambda event: event["event"] == "undelivered")["why"]
-        watch.process.kill()  # and one that is killed leaves its table, and no process
+        watch.process.kill()
         watch.process.wait()
         assert read_table(tmp_path / "fabric.table")[1] == event["table"]
 

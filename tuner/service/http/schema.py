@@ -237,8 +237,8 @@ class FabricsView(BaseModel):
 class FabricView(BaseModel):
     """A fabric as its watch last saw it.
 
-    state: what differs from the declared fabric; table: the published one, why and at which cost; waiting: who has not
-    heard of how many publications; events: the newest last, as `chorale watch --json` prints them
+    state: what differs from the declared fabric; table: the published one, why and at which cost; events: the newest
+    last, as `chorale watch --json` prints them
     """
 
     format: str
@@ -249,7 +249,6 @@ class FabricView(BaseModel):
     is_held: bool
     is_running: bool
     table: dict[str, Any] | None
-    waiting: dict[str, int]
     links: list[dict[str, Any]]
     events: list[dict[str, Any]]
 

@@ -59,12 +59,10 @@ async function watch(main, name, shown) {
 function headOf(head, path, now) {
   const act = (verb, text) => element("button", { class: verb === "roll-back" ? "quiet" : null, "data-focus": verb, click: (event) => { event.target.disabled = true; return post(`${path}/${verb}`); } }, text);
   const focused = head.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-  const waiting = Object.entries(now.waiting).filter(([, count]) => count).map(([receiver, count]) => `${receiver}: ${count}`).join(", ");
   head.replaceChildren(facts([
     ["network", now.topology],
     ["state", now.is_running ? now.state ?? "being looked at" : element("span", { class: "error" }, `the watch has not written since ${time(now.time_s)}`)],
     ["publication", now.is_held ? element("span", { class: "error" }, "held: nothing is published") : "on"],
-    ["not yet delivered", waiting || null],
   ]), element("div", { class: "row" }, now.is_held ? act("release", "Release") : act("hold", "Hold"), act("roll-back", "Roll back")));
   if (focused) head.querySelector("button")?.focus();
 }

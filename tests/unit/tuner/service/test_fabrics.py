@@ -31,7 +31,6 @@ def state(time_s: float, **changes: Any) -> dict[str, Any]:
         "time_s": time_s,
         "state": "link 0>1 at 20%",
         "is_held": False,
-        "waiting": {"mlflow": 1},
         "links": [link],
         "events": [],
         "table": {"digest": "d" * 64, "time_s": 5.0, "why": "link 0>1 at 20%", "spec": "complete:2", "costs": {}},
@@ -53,7 +52,6 @@ def test_a_watched_fabric_is_listed_and_shown(service: Service, tmp_path: Path):
     assert (row["name"], row["is_running"], row["links"], row["table"]) == ("pair", True, {"slow": 1}, "d" * 64)
     fabric = service.client.get("/v1/fabrics/pair").json()
     assert fabric["links"] == [{**LINK, "rate_bits_per_s": INTERVAL, "latency_s": None, "probes": 7, "lost": 1}]
-    assert fabric["waiting"] == {"mlflow": 1}
 
 
 def test_holding_and_releasing_leave_and_take_a_file(service: Service, tmp_path: Path):

@@ -17,7 +17,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Key, Snapshot
 from chorale.tuner.watch.links import FabricState
-from chorale.tuner.watch.publishing import Event, Publication, PublicationFiles, Publisher, Receiver, Renewal
+from chorale.tuner.watch.publishing import Event, PublicationFiles, Publisher, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 from chorale.tuner.watch.watcher import Watch, WatchRecords
 
@@ -89,17 +89,16 @@ def _watch(
     measure: Callable[[RunRequest], Outcome] | None = None,
     routes: list[FabricState] | None = None,
     jobs: Callable[[], Snapshot] = dict,
-    receivers: Mapping[str, Receiver] | None = None,
 ) -> Watch:
     planner = Planner(PlanRequest(("allreduce",), (_SIZE,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
     canary = None if measure is None else Canary(_NET, measure, (_SIZE,), 6, 10.0, lambda: fabric.now_s)
     reroute = None if routes is None else routes.append
     folder = path.parent / "watch"
     folder.mkdir(exist_ok=True)
-    publisher, clock = Publisher(path, receivers or {}, PublicationFiles(folder)), lambda: fabric.now_s
+    publisher, clock = Publisher(path, PublicationFiles(folder)), lambda: fabric.now_s
     renewal = Renewal(_NET, ("allreduce",), planner, canary, publisher, jobs, clock)
     records = WatchRecords(folder, "cube")
-    return Watch(fabric, renewal, records, reroute, clock=clock, pool=_Inline(), sender=_Inline())
+    return Watch(fabric, renewal, records, reroute, clock=clock, pool=_Inline())
 
 
 def _run(watch: Watch, fabric: _FakeFabric, seconds: float = 600.0) -> Iterator[Event]:
@@ -257,20 +256,17 @@ def test_a_lost_rank_has_a_table_for_the_others_and_comes_back(tmp_path: Path) -
 
 def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path: Path) -> None:
     fabric = _fabric()
-    told: list[Publication] = []
-    receivers = {"list": told.append}
-    events = _run(_watch(fabric, tmp_path / "table", receivers=receivers), fabric)
+    events = _run(_watch(fabric, tmp_path / "table"), fabric)
     _next(events, "publish")
     fabric.dead = {(0, 1), (1, 0)}
     second = _next(events, "publish")
     events.close()  # type: ignore[attr-defined]
     written = (tmp_path / "table").read_bytes()
-    again = _watch(fabric, tmp_path / "table", receivers=receivers)
+    again = _watch(fabric, tmp_path / "table")
     later = _run(again, fabric, 60.0)
     assert _next(later, "resume")["table"] == second["table"]
     assert [event for event in later if event["event"] in ("publish", "state")] == []
     assert (tmp_path / "table").read_bytes() == written
-    assert [each.digest for each in told].count(second["table"]) == 1
     fabric.dead.clear()
     assert _next(_run(_watch(fabric, tmp_path / "table"), fabric), "publish")["spec"] == "complete:4"
 
