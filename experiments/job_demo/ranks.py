@@ -17,8 +17,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.local.rank import enter_namespaces
 from chorale.runners.local.ranks import placement_of
 from chorale.runners.process_launch.processes import FABRIC
 from chorale.synth.errors import CheckFailed

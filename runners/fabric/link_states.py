@@ -7,7 +7,6 @@ nodes. It reads a line of JSON that says which links there are, and writes one a
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -22,12 +21,12 @@ from typing import Any
 
 from chorale.runners.api.link_reports import Link, LinkReport
 from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.fabric.plan import device_name, plan_fabric
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
 _START_LIMIT_S, _END_LIMIT_S = 60.0, 5.0
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _READ_BYTES = 1 << 18
 
 _SIOCGIFFLAGS, _SIOCGIFINDEX = 0x8913, 0x8933
@@ -111,10 +110,9 @@ class KernelLinks:
 
 
 class _Node:
-    """What is open in the network of one node; it stays there when the process moves on."""
+    """What is open in the network of the node where the process is; it stays there when the process moves on."""
 
-    def __init__(self, network: str) -> None:
-        _enter(network, _CLONE_NEWNET)
+    def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY)
@@ -176,19 +174,13 @@ def _attributes(data: bytes) -> dict[int, bytes]:
     return found
 
 
-def _enter(path: str, kind: int) -> None:
-    with open(path, "rb") as file:
-        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), kind) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, f"the network of a node cannot be entered: {os.strerror(error)}")
-
-
 def main() -> None:
     """Look at the links until the input ends."""
     task: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    for path in task["user"]:
-        _enter(path, _CLONE_NEWUSER)
-    nodes = [_Node(path) for path in task["networks"]]
+    nodes = []
+    for number, path in enumerate(task["networks"]):
+        enter_namespaces([*(task["user"] if number == 0 else []), path])
+        nodes.append(_Node())
     while True:
         carried = [node.look() for node in nodes]
         looks = [(nodes[src].limit(device), carried[src].get(device)) for src, device in task["links"]]

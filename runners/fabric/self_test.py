@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from chorale.runners.engine.build import NativeTarget, build_native
-from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.fabric import NATIVE, EmulatedFabric, bring_up, enter_command, processor_s
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, enter_command, processor_s
 from chorale.runners.fabric.links import WIRE_MTU_BYTES, LinkOptions, SelfTest, carried_bytes
 from chorale.runners.fabric.plan import Arc, FabricPlan, Stream, arc_latency_us, arc_rates, path_of, plan_fabric
 from chorale.synth.errors import InvalidInput, Unavailable
@@ -73,9 +73,6 @@ def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int
     return max(longest, *(8 * carried / rates[arc] for arc, carried in load.items()))
 
 
-EXCHANGES = NativeTarget("chorale-exchanges", (NATIVE / "exchanges.cpp",), ("-pthread",), (ENGINE,))
-"""The program of the process."""
-
 _WAY_OUT = "see `chorale doctor`, or skip this with --force"
 
 
@@ -116,20 +113,31 @@ class ExchangeRun:
 def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
     """Run `exchanges` one after the other over connections that stay, and return what they took.
 
-    Raises Unavailable without a compiler, if ranks do not reach each other, or if it takes longer than `limit_s`.
+    Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
     streams = sorted({stream for exchange in exchanges for stream in exchange.sizes_bytes})
-    program = build_native(EXCHANGES)
+    number = {stream: index for index, stream in enumerate(streams)}
+    folder = f"/proc/{fabric.pid}/root/run/netns"
+    task = {
+        "ranks": [
+            {"namespaces": [f"{folder}/{fabric.hostname(rank)}"], "address": fabric.address(rank)}
+            for rank in range(fabric.ranks)
+        ],
+        "streams": streams,
+        "exchanges": [
+            (exchange.idle_s, {number[stream]: size for stream, size in exchange.sizes_bytes.items()})
+            for exchange in exchanges
+        ],
+        "limit_s": limit_s,
+    }
     enter = enter_command(fabric.pid, True) if fabric.in_user_namespace and os.geteuid() != 0 else ()
     pipe = subprocess.PIPE
-    command = [*enter, str(program), str(limit_s)]
-    with subprocess.Popen(  # noqa: S603 - a program of our own, in a session of its own for its precedence
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    ) as process:
+    command = [*enter, sys.executable, "-m", "chorale.runners.fabric.exchanges"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:  # noqa: S603 - our own
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write("\n".join(_task_lines(fabric, streams, exchanges)))
+            process.stdin.write(f"{json.dumps(task)}\n")
             process.stdin.flush()
             is_connected = process.stdout.readline().strip() == "connected"
         except BrokenPipeError:
@@ -139,33 +147,16 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
         link_s = processor_s(fabric.links.wire_pid) - before_s
     if process.returncode != 0 or not is_connected:
         rule = "the ranks of a fabric must reach their neighbours in time"
-        raise Unavailable(rule, errors or f"no end after {limit_s} s", _WAY_OUT)
-    return _run_of(streams, exchanges, output.splitlines(), link_s)
-
-
-def _task_lines(fabric: EmulatedFabric, streams: Sequence[Stream], exchanges: Sequence[TimedExchange]) -> Iterator[str]:
-    for rank in range(fabric.ranks):
-        yield f"rank /proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)} {fabric.address(rank)}"
-    for source, target in streams:
-        yield f"stream {source} {target}"
-    number = {stream: index for index, stream in enumerate(streams)}
-    for exchange in exchanges:
-        parts = " ".join(f"{number[stream]}:{size_bytes}" for stream, size_bytes in exchange.sizes_bytes.items())
-        yield f"exchange {int(exchange.idle_s * 1e6)} {parts}"
-    yield "go\n"
-
-
-def _run_of(
-    streams: Sequence[Stream], exchanges: Sequence[TimedExchange], lines: Sequence[str], link_s: float
-) -> ExchangeRun:
-    spans: list[dict[Stream, tuple[float, float]]] = [{} for _ in exchanges]
-    for line in lines[:-1]:
-        exchange, stream, start_ns, end_ns = map(int, line.split())
-        spans[exchange][streams[stream]] = (start_ns / 1e9, end_ns / 1e9)
-    times = [ExchangeTimes(span) for span in spans]
+        reason = errors.strip().rpartition("\n")[2] or f"no end after {limit_s} s"
+        raise Unavailable(rule, reason, _WAY_OUT)
+    document = json.loads(output)
+    times = [
+        ExchangeTimes({streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()})
+        for spans in document["spans_s"]
+    ]
     # Whatever the links did between the start of the first and the end of the last exchange counts, pauses excepted.
     busy_s = sum(item.duration_s for item in times)
-    return ExchangeRun(times, int(lines[-1].split()[1]) / 1e9 / busy_s, link_s / busy_s)
+    return ExchangeRun(times, document["cpu_s"] / busy_s, link_s / busy_s)
 
 
 MIN_EFFICIENCY = 0.7
@@ -211,7 +202,7 @@ def bring_up_tested(
 def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> SelfTest:
     """Return what exchanges show.
 
-    Raises Unavailable without a C++ compiler or if ranks do not reach each other.
+    Raises Unavailable if ranks do not reach each other.
     """
     streams = busy_streams(plan)
     smallest, largest_bytes = _BUSY_BYTES

@@ -25,6 +25,7 @@ import numpy as np
 
 from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
+from chorale.runners.fabric.namespaces import enter_namespaces
 from chorale.runners.plans.rank_plans import RankPlans
 from chorale.synth.collective import Collective
 
@@ -125,21 +126,8 @@ def _wait_until(at_s: float) -> None:
 NETWORK = -1
 """Who has died, where it is no rank."""
 
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
-
-
-def enter_namespaces(files: tuple[str, ...]) -> None:
-    """Move this process, which must have one thread, to namespaces: the last is a network's, one before it a user's."""
-    kinds = (_CLONE_NEWUSER, _CLONE_NEWNET)[-len(files) :]
-    descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
-    setns = ctypes.CDLL(None, use_errno=True).setns
-    for descriptor, kind in zip(descriptors, kinds, strict=True):
-        if setns(descriptor, kind) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, f"the namespace of a rank cannot be entered: {os.strerror(error)}")
-        os.close(descriptor)
 
 
 def main(arguments: Sequence[str]) -> None:

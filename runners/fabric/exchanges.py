@@ -1,0 +1,107 @@
+"""Times exchanges between the ranks of an emulated network over plain TCP.
+
+`python -m chorale.runners.fabric.exchanges` is the process that does it for all ranks, since its sockets are in the
+networks of the nodes. It reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target),
+`exchanges` (seconds without traffic before it, and bytes by the number of a stream) and `limit_s`. It says "connected",
+waits for a line, and writes JSON: for each exchange start and end of its streams in seconds of the machine's clock,
+from before the first byte is handed over until the last has come out, and the processor time of it all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from chorale.runners.fabric.namespaces import enter_namespaces
+
+_PORT = 7000
+_CONNECT_LIMIT_S = 20.0
+_BLOCK = bytes(1 << 16)
+_FIRST_BYTES = 1 << 15  # so that all links have something to carry soon
+
+Ends = tuple[socket.socket, socket.socket]
+"""Of a stream: where it is sent, and where it comes out."""
+
+
+def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, int]]) -> list[Ends]:
+    """Return the ends of each stream; at most one goes from a rank to another."""
+    listeners = []
+    for rank in ranks:
+        enter_namespaces(rank["namespaces"])
+        listeners.append(socket.create_server((rank["address"], _PORT), backlog=len(streams)))
+        listeners[-1].settimeout(_CONNECT_LIMIT_S)
+    ends: list[Ends] = []
+    for source, target in streams:
+        enter_namespaces(ranks[source]["namespaces"])
+        sending = socket.create_connection((ranks[target]["address"], _PORT), _CONNECT_LIMIT_S)
+        receiving, _ = listeners[target].accept()
+        for end in (sending, receiving):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            end.setblocking(False)
+        ends.append((sending, receiving))
+    return ends
+
+
+def timed(ends: Sequence[Ends], sizes_bytes: Mapping[str, int]) -> dict[str, tuple[float, float]]:
+    """Carry so many bytes on each stream, by its number; return when each began and ended."""
+    to_send, to_receive = dict(sizes_bytes), dict(sizes_bytes)
+    starts_s: dict[str, float] = {}
+    spans_s: dict[str, tuple[float, float]] = {}
+    buffer = bytearray(_BLOCK)
+    with selectors.DefaultSelector() as ready:
+        for number, size_bytes in sizes_bytes.items():
+            sending, receiving = ends[int(number)]
+            ready.register(receiving, selectors.EVENT_READ, number)
+            starts_s[number] = time.monotonic()
+            to_send[number] -= sending.send(_BLOCK[: min(size_bytes, _FIRST_BYTES)])
+            if to_send[number]:
+                ready.register(sending, selectors.EVENT_WRITE, number)
+        while len(spans_s) < len(sizes_bytes):
+            for key, _ in ready.select():
+                number, end = key.data, ends[int(key.data)][key.events == selectors.EVENT_READ]
+                if key.events == selectors.EVENT_WRITE:
+                    to_send[number] -= end.send(memoryview(_BLOCK)[: to_send[number]])
+                    if not to_send[number]:
+                        ready.unregister(end)
+                    continue
+                count = end.recv_into(buffer, min(to_receive[number], len(buffer)))
+                if count == 0:
+                    raise ConnectionError("a connection broke")
+                to_receive[number] -= count
+                if not to_receive[number]:
+                    spans_s[number] = starts_s[number], time.monotonic()
+                    ready.unregister(end)
+    return spans_s
+
+
+def main() -> None:
+    """Connect, and run the exchanges one after the other."""
+    task: dict[str, Any] = json.loads(sys.stdin.readline())
+    signal.alarm(task["limit_s"])
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    with suppress(PermissionError):  # the links are in question, not what else the machine does
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+    ends = connected(task["ranks"], task["streams"])
+    sys.stdout.write("connected\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    before_s = time.process_time()
+    spans_s = []
+    for idle_s, sizes_bytes in task["exchanges"]:
+        time.sleep(idle_s)
+        spans_s.append(timed(ends, sizes_bytes))
+    sys.stdout.write(json.dumps({"spans_s": spans_s, "cpu_s": time.process_time() - before_s}))
+
+
+if __name__ == "__main__":
+    main()
