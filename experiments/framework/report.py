@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -18,8 +16,10 @@ import typer
 
 from chorale.experiments.framework.catalog import load, load_all
 from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.experiments.framework.run import PartStore, code_id, stored_result
+from chorale.experiments.framework.run import PartStore, code_id, run_experiment, stored_result
 from chorale.synth.errors import ChoraleError
+from chorale.synth.executor.base import Executor
+from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.html_template import render_html
 from chorale.tuner.files.read_write import write_file
@@ -79,14 +79,6 @@ class ReportSection:
         )
         seconds = f"{self.document['seconds']:.0f} s" if self.document else self.error
         return [self.experiment.name, *counts, seconds]
-
-    @property
-    def one_line(self) -> str:
-        """The number of rows by outcome, in one line."""
-        if not self.document:
-            return self.error
-        counts = ", ".join(f"{count} {ending}" for ending, count in count_outcomes(self.rows).items() if count)
-        return f"{counts} in {self.document['seconds']:.0f} s"
 
     @property
     def differences(self) -> list[list[str]]:
@@ -165,8 +157,6 @@ def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
-_GRACE_S = 20.0
-"""Time for an interrupted command to take down networks and clusters that it has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,62 +167,51 @@ class Reproduction:
     store:   the parts of results that `chorale experiment` saves
     quick:   leave out rows that take long
     ends_s:  when to start nothing more, and to stop what runs, by `time.monotonic`
-    logged:  also log every result that is computed as a run of MLflow
     """
 
     folder: Path
     store: PartStore
     quick: bool
     ends_s: float
-    logged: bool = False
 
-    def section(self, experiment: Experiment) -> ReportSection:
-        """Return the section of `experiment`; stored parts are not computed again."""
+    def section(self, experiment: Experiment, executor: Executor | None = None) -> ReportSection:
+        """Return the section of `experiment`; stored parts are not computed again, new ones are stored."""
         picture = self._picture(experiment)
         result = stored_result(experiment, self.quick, self.store)
-        if result is not None and (not picture or (self.folder / picture).is_file()):
-            return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
-        remaining_s = self.ends_s - time.monotonic()
-        if remaining_s <= 0:
-            return ReportSection(experiment, None, "no time left; ask again to go on from here")
-        output, trouble = _run_command(self._command(experiment, picture), remaining_s)
-        drawn = picture if (self.folder / picture).is_file() else ""
-        return ReportSection(experiment, None if trouble else json.loads(output), trouble, drawn)
+        if result is None or (picture and not (self.folder / picture).is_file()):
+            remaining_s = self.ends_s - time.monotonic()
+            if remaining_s <= 0:
+                return ReportSection(experiment, None, "no time left; ask again to go on from here")
+            try:
+                with _time_limit(remaining_s):
+                    result = run_experiment(experiment, self.quick, executor, store=self.store, resume=True)
+                    if experiment.plot:
+                        experiment.plot(result.rows, self.folder / picture)
+            except TimeoutError:
+                return ReportSection(experiment, None, "ran out of time; ask again to go on from here")
+            except Exception as error:  # the other experiments have answers all the same
+                return ReportSection(experiment, None, str(error) or type(error).__name__)
+        return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
 
     def _picture(self, experiment: Experiment) -> str:
         extent = "quick" if self.quick else "full"
         return f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
 
-    def _command(self, experiment: Experiment, picture: str) -> list[str]:
-        options = ["--quick"] if self.quick else ["--executor", "processes"]
-        options += ["--plot", str(self.folder / picture)] if picture else []
-        options += ["--mlflow"] if self.logged else []
-        return [sys.executable, "-m", "chorale", "experiment", experiment.name, "--json", "--resume", *options]
 
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after so long, so that it takes down the networks that it has started."""
 
-def _run_command(command: Sequence[str], limit_s: float) -> tuple[str, str]:
-    """Return the output of the command, and why there is none; a process group of its own can be ended as a whole."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:  # noqa: S603
-        try:
-            output, words = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return "", "ran out of time; ask again to go on from here"
-        finally:
-            if process.returncode is None:
-                _interrupt(process)
-    if output.strip():
-        return output, ""  # exit code 1 says that a row does not hold, which the document says too
-    return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {process.returncode}"
+    def stop(_number: int, _frame: object) -> None:
+        raise TimeoutError
 
-
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    """Interrupt a command and its workers, so that they take down what they have started; kill what does not end."""
-    os.killpg(process.pid, signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-    with suppress(ProcessLookupError):  # nothing of it is left
-        os.killpg(process.pid, signal.SIGKILL)
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def reproduce(
@@ -241,19 +220,19 @@ def reproduce(
         float | None, typer.Option(help="Stop after so long; ask again to go on. [60; quick 10]")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="An experiment; may be given more than once.")] = None,
-    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log each new result as a run of MLflow.")] = False,
 ) -> None:
     """Run all experiments and write report.md and report.html to `reproduction` in the data folder."""
     home = Home.from_environment()
     folder, store = home.create(home.root / "reproduction"), PartStore(home.create(home.experiments))
     limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
-    task = Reproduction(folder, store, quick, time.monotonic() + limit_s, mlflow)
+    task = Reproduction(folder, store, quick, time.monotonic() + limit_s)
     sections = []
-    for experiment in _chosen(only or []):
-        typer.echo(f"{experiment.name} …", err=True)
-        sections.append(task.section(experiment))
-        typer.echo(f"  {sections[-1].summary}", err=True)
-        _write(folder, sections, quick)
+    with open_executor("serial" if quick else "processes", None) as executor:
+        for experiment in _chosen(only or []):
+            typer.echo(f"{experiment.name} …", err=True)
+            sections.append(task.section(experiment, executor))
+            typer.echo(f"  {sections[-1].summary}", err=True)
+            _write(folder, sections, quick)
     typer.echo(str(folder / "report.html"))
     if any(section.error or not section.document or not section.document["holds"] for section in sections):
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
@@ -117,16 +117,20 @@ def run_experiment(
     cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store) if store and resume else {}
     missing = [number for number in range(len(cases)) if number not in parts]
-    report_progress = _ProgressReporter(cases, missing, progress)
-    report_progress(parts)
+
+    def report_progress() -> None:
+        waiting = [number for number in missing if number not in parts]
+        if progress and waiting:
+            progress(case_name(cases[waiting[0]]), len(parts), len(cases))
 
     def save_part(index: int, part: ExperimentPart) -> None:
         number = missing[index]
         parts[number] = part
         if store:
             store.save(experiment.name, cases[number], part)
-        report_progress(parts)
+        report_progress()
 
+    report_progress()
     missing_cases = [cases[number] for number in missing]
     if experiment.alone or executor is None or executor.name == SerialExecutor.name:
         SerialExecutor().map(_part, missing_cases, experiment, on_result=save_part)
@@ -145,20 +149,6 @@ def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> Expe
 def case_name(case: Case) -> str:
     """Return what people read of a case."""
     return ", ".join(map(str, case)) if isinstance(case, tuple) else str(case)
-
-
-@dataclass(frozen=True, slots=True)
-class _ProgressReporter:
-    """Reports which of the missing cases comes next."""
-
-    cases: Sequence[Case]
-    missing: Sequence[int]
-    report: ProgressCallback | None
-
-    def __call__(self, parts: Mapping[int, ExperimentPart]) -> None:
-        waiting = [number for number in self.missing if number not in parts]
-        if self.report and waiting:
-            self.report(case_name(self.cases[waiting[0]]), len(parts), len(self.cases))
 
 
 def _stored_parts(experiment: Experiment, cases: Sequence[Case], store: PartStore) -> dict[int, ExperimentPart]:

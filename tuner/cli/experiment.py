@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +25,6 @@ def experiment(
     name: Annotated[str, typer.Argument(metavar="list | NAME", help="Experiment to run, or list.")],
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
     plot: PlotFile = None,
-    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the answer as a run of MLflow.")] = False,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Take what an earlier run worked out by the same code, and go on from there."),
@@ -52,7 +50,7 @@ def experiment(
     require_plot_format(plot)
     if plot is not None and chosen.plot is None:
         raise InvalidInput("a plot must be of an experiment that draws one", name, "leave out --plot")
-    home, start_ms = Home.from_environment(), _now_ms()
+    home = Home.from_environment()
     store = run.PartStore(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
@@ -64,8 +62,6 @@ def experiment(
     if plot is not None:
         chosen.plot(result.rows, plot)
     document = result.document(chosen, quick)
-    if mlflow:
-        _log(document, plot, start_ms)
     people.print(f"{result.seconds:.1f} s")
     failed = [f"{_row_name(chosen, row)}: {row['reason']}" for row in result.rows if not row["holds"]]
     failure = CheckFailed(
@@ -77,20 +73,6 @@ def experiment(
 def _experiments(name: str) -> Any:
     """Return a module of the layer above this one: it is imported by name, and only when it is used."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
-
-
-def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
-    home = Home.from_environment()
-    from chorale.tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415 - MLflow is optional
-    from chorale.tuner.tracking.tracker import log_experiment  # noqa: PLC0415 - MLflow is optional
-
-    store = MlflowStore(home.mlflow_uri, home.artifacts)
-    run_id = log_experiment(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())
-    people.print(f"run {run_id} at {store.uri}")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 10**6
 
 
 def _row_name(chosen: Any, row: Any) -> str:

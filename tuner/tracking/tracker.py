@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 
@@ -150,31 +150,6 @@ def description(campaign: Campaign, launch: Launch) -> str:
         f"{', '.join(campaign.baselines)}. Each nested run is a trial; `best_speedup` is the best mean speed-up after "
         "each of them."
     )
-
-
-FOLDER = "chorale-experiments"
-"""The MLflow experiment for the results of all experiments."""
-
-
-def log_experiment(
-    store: MlflowStore, document: Mapping[str, Any], pictures: Mapping[str, bytes], start_ms: int, end_ms: int
-) -> str:
-    """Record `document`, what `chorale experiment NAME --json` prints, and return the id of the run.
-
-    Parameters identify the experiment, metrics count its rows and those that hold; rows and `pictures` (by file name)
-    are artifacts. Raises Unavailable if MLflow does not answer.
-    """
-    name = document["experiment"]
-    run_id = store.start_run(store.experiment(FOLDER), name, {"experiment": name}, start_ms)
-    rows = document["rows"]
-    holding = sum(1 for row in rows if row["holds"])
-    values = {"rows": len(rows), "rows_that_hold": holding, "seconds": document["seconds"]}
-    metrics = [MetricPoint(key, value) for key, value in values.items()]
-    parameters = {"experiment": name, "quick": str(document["quick"]).lower(), "source": document["source"]}
-    store.log(run_id, metrics, parameters, {"question": document["question"]}, end_ms)
-    store.upload(run_id, {"answer.json": json.dumps(document, indent=2).encode(), **pictures})
-    store.end_run(run_id, "FINISHED", end_ms)
-    return run_id
 
 
 NOTICE_S = 10.0

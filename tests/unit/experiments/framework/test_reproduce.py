@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 import time
 
-import psutil
 import pytest
 
 from chorale.experiments.framework.experiment import Column, Experiment
@@ -56,14 +53,17 @@ def task(folder, quick=True, seconds=60.0):
     return Reproduction(folder, PartStore(folder / "parts"), quick, time.monotonic() + seconds)
 
 
-def test_the_command_goes_on_and_a_row_that_does_not_hold_is_an_answer(tmp_path, monkeypatch):
-    asked = tmp_path / "asked"
-    script = f"open({str(asked)!r}, 'a').write('x'); print({json.dumps(DOCUMENT)!r}); raise SystemExit(1)"
-    assert "--resume" in task(tmp_path)._command(TRIFLE, "")
-    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    assert task(tmp_path).section(TRIFLE).rows == DOCUMENT["rows"]
-    assert asked.read_text() == "x"
-    assert "no time left" in task(tmp_path, quick=False, seconds=-1).section(TRIFLE).error
+def test_it_goes_on_and_a_row_that_does_not_hold_is_an_answer(tmp_path):
+    answered = []
+
+    def rows(case):
+        answered.append(case)
+        return [{"value": case, "holds": False}]
+
+    asked = dataclasses.replace(TRIFLE, cases=["one", "two"], evaluate=rows)
+    task(tmp_path).store.save(TRIFLE.name, "one", ExperimentPart(ROWS, 2.0, 1))
+    section = task(tmp_path).section(asked)
+    assert (section.rows, section.error, answered) == ([*ROWS, {"value": "two", "holds": False}], "", ["two"])
 
 
 def test_an_answer_whose_parts_were_kept_is_not_asked_again(tmp_path):
@@ -77,54 +77,25 @@ def test_an_answer_whose_parts_were_kept_is_not_asked_again(tmp_path):
     assert out_of_time.section(drawn).picture.endswith(".svg")
 
 
-@pytest.mark.parametrize(
-    ("script", "trouble"),
-    [
-        ("import time; time.sleep(60)", "ran out of time"),
-        ("raise SystemExit('no memory')", "no memory"),
-        ("raise SystemExit(7)", "exit code 7"),
-    ],
-)
-def test_what_fails_has_no_answer(tmp_path, monkeypatch, script, trouble):
-    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    section = task(tmp_path, seconds=0.5 if "sleep" in script else 60).section(TRIFLE)
-    assert (section.document, trouble in section.error) == (None, True)
+def test_what_fails_has_no_answer(tmp_path):
+    def fail(_case):
+        raise MemoryError("no memory")
+
+    section = task(tmp_path).section(dataclasses.replace(TRIFLE, evaluate=fail))
+    assert (section.document, section.error) == (None, "no memory")
 
 
-def test_no_process_outlives_the_time(tmp_path, monkeypatch):
-    mark = tmp_path / "child"
-    child = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    script = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {child!r}])"
-    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    assert "ran out of time" in task(tmp_path, seconds=2).section(TRIFLE).error
-    deadline_s = time.monotonic() + 10
-    while psutil.pid_exists(int(mark.read_text())) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(int(mark.read_text()))
+def test_what_runs_out_of_time_takes_down_what_it_started(tmp_path):
+    ended = []
 
+    def sleep(_case):
+        try:
+            time.sleep(60)
+        finally:
+            ended.append("tidy")
 
-def test_a_command_out_of_time_takes_down_what_it_started(tmp_path, monkeypatch):
-    mark = tmp_path / "tidy"
-    script = f"""
-import signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-try:
-    time.sleep(60)
-finally:
-    open({str(mark)!r}, "w").close()
-"""
-    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error
-    assert mark.exists()
-
-
-def test_what_ignores_an_interrupt_is_killed(tmp_path, monkeypatch):
-    script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    monkeypatch.setattr("chorale.experiments.framework.report._GRACE_S", 0.5)
-    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    begun_s = time.monotonic()
-    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error
-    assert time.monotonic() - begun_s < 20
+    section = task(tmp_path, seconds=0.5).section(dataclasses.replace(TRIFLE, evaluate=sleep))
+    assert (section.document, "ran out of time" in section.error, ended) == (None, True, ["tidy"])
 
 
 def test_report_escapes_what_it_shows():

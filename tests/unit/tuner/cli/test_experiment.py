@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
 import chorale.tuner.config.building as executors
 from chorale.experiments.framework import catalog
-from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tracking.tracker import FOLDER
 from tests.command import chorale
 
 
@@ -70,21 +66,6 @@ def test_a_plot(capsys, tmp_path):
     file = tmp_path / "frontiers.svg"
     assert chorale(capsys, "experiment", "finder-frontier", "--quick", "--plot", file, "--json").document["holds"]
     assert "256 nodes" in file.read_text()
-
-
-def test_an_answer_becomes_a_run(capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    rows = [{"nodes": 2, "spec": "", "reason": None, "holds": True}]
-    real = dataclasses.replace(
-        catalog.load("direct-connect-table-5"), cases=[0], evaluate=lambda _case: rows, columns=()
-    )
-    monkeypatch.setattr(catalog, "load", lambda _name: real)
-    document = chorale(capsys, "experiment", "direct-connect-table-5", "--mlflow", "--json").document
-    store = MlflowStore(Home.from_environment().mlflow_uri, tmp_path / "artifacts")
-    found = store.runs(store.experiment(FOLDER), "experiment", "direct-connect-table-5", "experiment")
-    assert found["direct-connect-table-5"].finished
-    answers = list((tmp_path / "artifacts").rglob("answer.json"))
-    assert [json.loads(answer.read_bytes()) for answer in answers] == [document]
 
 
 def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
