@@ -15,7 +15,6 @@ from chorale.runners.api.base import Measurement, RunFailure, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit
-from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
@@ -46,8 +45,15 @@ from chorale.tuner.costs.library_model import (
     library_schedule,
     unit_bytes_per_s,
 )
-from chorale.tuner.reports.assumptions import bound_label
-from chorale.tuner.reports.bound import assumption_facts, bound_facts, expected_facts, in_network_note
+from chorale.tuner.reports.bound import (
+    assumption_facts,
+    assumption_rows,
+    bound_facts,
+    bound_label,
+    checked,
+    expected_facts,
+    in_network_note,
+)
 from chorale.tuner.reports.tables import algbw_text, facts_table, seconds_text
 
 SIZES = (2**16, 2**20)
@@ -113,8 +119,7 @@ def roofline(
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
-    bound = bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte)
-    check_certificate(topology, ALLREDUCE, bound.to_json(topology))
+    bound = checked(topology, ALLREDUCE, bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte))
     algorithms = library_algorithms(topology, ALLREDUCE, _library_of(fabric))
     schedules = {best.schedule.method: best}
     if (
@@ -123,7 +128,8 @@ def roofline(
         and (own := library_schedule(topology, ALLREDUCE, method))
     ):
         schedules.setdefault(method, own)
-    in_network = _in_network(topology)
+    acting = in_network_bound(topology, ALLREDUCE)
+    in_network = None if acting is None else bound_facts(topology, checked(topology, ALLREDUCE, acting))
     baselines = [_baseline(each, topology, bound, in_network) for each in fastest_of_each(algorithms)]
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
     programs: list[RunnableProgram] = []
@@ -182,14 +188,6 @@ def _baseline(
     }
 
 
-def _in_network(topology: Topology) -> dict[str, Any] | None:
-    """Return the certified bound with switches that multicast and add; None where none does."""
-    bound = in_network_bound(topology, ALLREDUCE)
-    if bound is not None:
-        check_certificate(topology, ALLREDUCE, bound.to_json(topology))
-    return bound_facts(topology, bound)
-
-
 def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram]) -> list[str]:
     """Return what to type next: on GPUs, judge the library, export the best program that runs, then tune it there.
 
@@ -240,8 +238,8 @@ def roofline_table(document: Mapping[str, Any]) -> Table:
         table.add_row("links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated")
     if document["not_measured"]:
         table.add_row("not measured", document["not_measured"])
-    for fact in document.get("assumptions", ()):
-        table.add_row(f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})")
+    for name, text in assumption_rows(document):
+        table.add_row(name, text)
     return table
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -64,7 +65,7 @@ class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
     A command that returns a `Result` gets the option `--json`: it prints the document of the result or what is shown of
-    it, and ends with the exit code of the result.
+    it, and ends with the exit code of the result. A parameter that is a dataclass stands for its fields, an option each.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -82,23 +83,42 @@ class CommandLine(typer.Typer):
 
 
 def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with `--json` and its result printed, if it returns one."""
+    """Return `function` with the fields of its request models as options, and with `--json` if it returns a result."""
     signature = inspect.signature(function, eval_str=True)
-    if signature.return_annotation in (None, signature.empty):
+    given = signature.parameters.items()
+    models: dict[str, type[Any]] = {name: each.annotation for name, each in given if is_dataclass(each.annotation)}
+    prints = signature.return_annotation not in (None, signature.empty)
+    if not models and not prints:
         return function
 
     @wraps(function)
-    def command(*, as_json: bool, **values: Any) -> None:
-        from chorale.tuner.cli.output import print_result  # noqa: PLC0415 - rich, which `--help` does not need
-
+    def command(**values: Any) -> None:
+        as_json = values.pop("as_json") if prints else False
+        for name, model in models.items():
+            values[name] = model(**{each.name: values.pop(each.name) for each in fields(model)})
         result = function(**values)
-        if result is not None:
+        if prints and result is not None:
+            from chorale.tuner.cli.output import print_result  # noqa: PLC0415 - rich, which `--help` does not need
+
             print_result(result, as_json)
 
-    json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-    parameters = [*signature.parameters.values(), json]
-    command.__signature__ = signature.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    parameters: list[inspect.Parameter] = []
+    for name, each in given:
+        parameters += _of_model(models[name]) if name in models else [each.replace(kind=each.KEYWORD_ONLY)]
+    if prints:
+        parameters.append(
+            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _of_model(model: type[Any]) -> Iterator[inspect.Parameter]:
+    """Yield a parameter for each field of a request model, a dataclass."""
+    hints = get_type_hints(model, include_extras=True)
+    for each in fields(model):
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
 
 
 def _converted(args: list[str], own: str, other: str, factor: Fraction) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -20,7 +21,9 @@ from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.output import notice
 from chorale.tuner.config.building import EXECUTORS
+from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
 
 FileName = TypeVar("FileName", str, Path, None)
@@ -169,19 +172,41 @@ ElementTypeName = Annotated[
     ),
 ]
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
-# What messages cost, of commands that simulate.
-AlphaUs = Annotated[
-    str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
-]
-LinkLatencyUs = Annotated[str | None, typer.Option(help="Microseconds for which a bit is on a link; default: 0.1.")]
-HopUs = Annotated[str | None, typer.Option(help="Microseconds for which a node handles a packet; default: 0.3.")]
 LinkGbps = Annotated[
     str | None,
     typer.Option(help="Gbit/s of a link of capacity 1 (--link-mbps: Mbit/s); needed where a spec gives no bandwidths."),
 ]
-CalibrationFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies.")
-]
+UNIT_LINK_GBPS = "100"
+"""Rate of a link of capacity 1 for commands in which --link-gbps may be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What messages cost, of commands that simulate."""
+
+    alpha_us: Annotated[
+        str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
+    ] = None
+    link_latency_us: Annotated[
+        str | None, typer.Option(help="Microseconds for which a bit is on a link; default: 0.1.")
+    ] = None
+    hop_us: Annotated[
+        str | None, typer.Option(help="Microseconds for which a node handles a packet; default: 0.3.")
+    ] = None
+    link_gbps: LinkGbps = None
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies."),
+    ] = None
+
+    def pricing(self, topology: Topology | None = None) -> Pricing:
+        """Return the pricing; on a `topology` that counts links with a usual rate, which is said, if none is given."""
+        options = asdict(self)
+        calibration = options.pop("calibration")
+        if topology is not None and topology.bandwidth_unit == "link" and calibration is None and not self.link_gbps:
+            notice(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
+            options["link_gbps"] = UNIT_LINK_GBPS
+        return Pricing.of(options, calibration)
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,11 +14,10 @@ from chorale.runners.measurement.torch_profile import load_model, record_profile
 from chorale.synth.collective import STANDARD
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
-from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.training import BUCKETS_BYTES
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import people, progress_bar
-from chorale.tuner.costs.pricing import Pricing, fastest_traffic, traffic_of_file, traffic_of_method
+from chorale.tuner.costs.pricing import fastest_traffic, goodput_row, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.reports.bound import assumption_facts
@@ -28,6 +26,7 @@ from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
 
 
 def simulate(
+    *,
     what: opt.FileOrMethod,
     spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
     sizes: opt.Sizes = "4KiB:1GiB:x8",
@@ -40,17 +39,13 @@ def simulate(
             help="Of a method: allreduce (default), allgather or reduce_scatter.",
         ),
     ] = None,
-    alpha_us: opt.AlphaUs = None,
-    link_latency_us: opt.LinkLatencyUs = None,
-    hop_us: opt.HopUs = None,
-    link_gbps: opt.LinkGbps = None,
+    prices: opt.Prices,
     model: Annotated[
         str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
     ] = "step",
     pipeline_chunks: Annotated[
         int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
     ] = None,
-    calibration: opt.CalibrationFile = None,
     plot: opt.PlotFile = None,
     trace: Annotated[
         Path | None,
@@ -67,42 +62,35 @@ def simulate(
     """
     if spec is None and kind_of(what) == "topology":
         what, spec = AUTO, what
-    sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
-    options = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
-    pricing = Pricing.of(options, calibration)
+    sizes_bytes, fidelity, pricing = parse_sizes(sizes), as_fidelity(model), prices.pricing()
     require_plot_format(plot)
     stages = Stopwatch()
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
-                at_sizes = [traffic_of_file(what, collective, pricing)] * len(sizes_bytes)
+                runs = [(traffic_of_file(what, collective, pricing), sizes_bytes)]
             elif what == AUTO:
-                at_sizes = fastest_traffic(spec, collective or "allreduce", pricing, sizes_bytes, progress)
+                runs = fastest_traffic(spec, collective or "allreduce", pricing, sizes_bytes, progress)
             else:
-                one = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
-                at_sizes = [one] * len(sizes_bytes)
-        priced = at_sizes[-1]
+                runs = [(traffic_of_method(what, spec, collective or "allreduce", pricing, progress), sizes_bytes)]
         with stages.stage("simulation"):
-            network = pricing.network(priced.traffic.topology)
-            times_s: list[float] = []
-            for _, group in groupby(zip(at_sizes, sizes_bytes, strict=True), key=lambda pair: id(pair[0])):
-                same, of_group = zip(*group, strict=True)
-                modelled = simulate_traffic(
-                    same[0].traffic, network, of_group, fidelity, pipeline_chunks=pipeline_chunks, progress=progress
+            rows = [
+                goodput_row(size_bytes, time_s) | ({"method": priced.method} if what == AUTO else {})
+                for priced, sizes in runs
+                for size_bytes, time_s in zip(
+                    sizes, pricing.times_s(priced.traffic, sizes, fidelity, pipeline_chunks, progress), strict=True
                 )
-                times_s += [pricing.unmodelled_flows_s(same[0].traffic) + time_s for time_s in modelled]
-    if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
-        people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
-    rows = []
-    collective_on = f"{priced.traffic.collective.name.value} on {priced.traffic.topology.spec}"
+            ]
+    priced = runs[-1][0]
+    traffic, topology = priced.traffic, priced.traffic.topology
+    if prices.link_gbps is not None and topology.bandwidth_unit != "link":
+        people.print(f"--link-gbps is not used: {topology.spec} has bandwidths of its own")
+    collective_on = f"{traffic.collective.name.value} on {topology.spec}"
     title = f"{AUTO} {collective_on}, the fastest at each size" if what == AUTO else priced.title
     table = numbers_table(title, "size", "us", "goodput Gbit/s", *(["method"] if what == AUTO else []))
-    for size_bytes, time_s, chosen in zip(sizes_bytes, times_s, at_sizes, strict=True):
-        goodput = size_bytes * 8 / time_s / 1e9
-        row: dict[str, Any] = {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
-        rows.append(row | ({"method": chosen.method} if what == AUTO else {}))
-        method = [chosen.method] if what == AUTO else []
-        table.add_row(format_size(size_bytes), f"{time_s * 1e6:.2f}", f"{goodput:.5g}", *method)
+    for row in rows:
+        numbers = f"{row['time_us']:.2f}", f"{row['goodput_gbit_per_s']:.5g}"
+        table.add_row(format_size(row["size_bytes"]), *numbers, *([row["method"]] if what == AUTO else []))
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
@@ -110,12 +98,11 @@ def simulate(
     if trace is not None:
         from chorale.tuner.plots.trace_events import TRACE_CHUNKS, schedule_trace  # noqa: PLC0415 - only for this file
 
-        text = schedule_trace(priced.traffic, network, sizes_bytes[-1], pipeline_chunks or TRACE_CHUNKS)
-        write_file(trace, text.encode())
-    traffic = priced.traffic
+        chunks = pipeline_chunks or TRACE_CHUNKS
+        write_file(trace, schedule_trace(traffic, pricing.network(topology), sizes_bytes[-1], chunks).encode())
     document = {
-        "topology": {"spec": traffic.topology.spec, "nodes": traffic.topology.compute_count, "id": traffic.topology.id},
-        **assumption_facts(traffic.topology),
+        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **assumption_facts(topology),
         "collective": traffic.collective.name.value,
         "method": AUTO if what == AUTO else priced.method,
         **({"chosen_by": "time"} if what == AUTO else {}),
@@ -123,7 +110,7 @@ def simulate(
         "parameters": {
             **priced.parameters,
             "model": model,
-            **pricing.settings_on(priced.traffic.topology),
+            **pricing.settings_on(topology),
             "pipeline_chunks": pipeline_chunks,
         },
         "seed": None,  # both models are deterministic
@@ -134,6 +121,7 @@ def simulate(
 
 
 def training(
+    *,
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help=f"A .json file, or: {', '.join(SHIPPED)}.")],
     networks: Annotated[
         list[str],
@@ -142,11 +130,7 @@ def training(
     buckets: Annotated[
         str | None, typer.Option(help="Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.")
     ] = None,
-    alpha_us: opt.AlphaUs = None,
-    link_latency_us: opt.LinkLatencyUs = None,
-    hop_us: opt.HopUs = None,
-    link_gbps: opt.LinkGbps = None,
-    calibration: opt.CalibrationFile = None,
+    prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
     """Simulate an iteration of data-parallel training, with experts if the profile has them.
@@ -156,8 +140,7 @@ def training(
 
     Example: chorale training gpt2-small circulant:12,2,3 hamiltonian-ring@shiftedring:12 --link-gbps 25 --alpha-us 10
     """
-    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
-    pricing = Pricing.of(given, calibration)
+    pricing = prices.pricing()
     model = load_profile(profile)
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
     require_plot_format(plot)

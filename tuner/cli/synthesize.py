@@ -20,20 +20,19 @@ from chorale.synth.names import name_among
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second
+from chorale.synth.verify.verify import verify
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import progress_bar, warn
 from chorale.tuner.config.building import open_executor, verified_from_cache
 from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.files.schedule_files import load_schedule, require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import bound as bounds
-from chorale.tuner.reports.assumptions import add_assumptions
+from chorale.tuner.reports import synthesis as reports
 from chorale.tuner.reports.hints import kind_of
-from chorale.tuner.reports.synthesis import load_warm_start, proved_document, synthesis_result, warm_start_document
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.uneven_shards import FOREST_ONLY, ShardsRequest, require_trees, shards_bound
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
@@ -108,42 +107,42 @@ def synth(
     if accepted < 0:
         raise InvalidInput("--gap must be at least 0", gap, "leave it out, or write 0 for the optimum")
     if shards is not None:
-        from chorale.tuner.reports.uneven_shards import (  # noqa: PLC0415 - half a second of imports
-            ShardsRequest,
-            require_trees,
-            shards_synthesis,
-        )
-
         given = {"--k": k, "--chunks": chunks, "--size": size, "--root": root, "--warm-start": warm_start}
-        require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
+        reports.require_trees(method, given | {"--in-network": in_network, "--seeds": seeds - 1})
         with stages.stage("topology"):
             network = load_topology(spec)
-        return shards_synthesis(network, ShardsRequest(shards, collective, goal, seed, accepted, output), stages)
+        uneven = reports.ShardsRequest(network, shards, collective, goal, seed, accepted, output)
+        return reports.shards_synthesis(uneven, stages)
     target = parse_collective(collective, root)
-    old = None if warm_start is None else load_warm_start(warm_start)
-    before = None if old is None else old.schedule.expand()
+    old = None if warm_start is None else verify(load_schedule(warm_start))  # a synthesis is about to rely on it
     with stages.stage("topology"):
         network = load_topology(spec)
     sized = opt.sized_options(network, size, link_gbps)
-    size_bytes, rate = sized.size_bytes, sized.link_gbps
+    before = None if old is None else old.schedule.expand()
     options = replace(
         sized, chunks=chunks, k=k, objective=goal, seed=seed, seeds=seeds, warm_start=before, gap=accepted
     )
-    request = ScheduleRequest(network, target, method, options)
-    _require_reportable(request, output)
+    if options.verified_bytes is not None:
+        bytes_per_second(network)  # refuses what could not be timed, before anything is synthesized
+    if output is not None:
+        is_small = network.compute_count**2 <= MAX_JSON_ROWS
+        require_schedule_suffix(output, "columns" if is_small else form_of(method, network, target, options))
     home = None if no_cache else Home.from_environment().root
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
+        request = ScheduleRequest(network, target, method, options)
         verified, is_cached = verified_from_cache(request, home, running, progress, stages.stage)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    document = proved_document(verified, size_bytes, stages, method == IN_NETWORK, rate) | {"cached": is_cached}
+    document = reports.proved_document(
+        verified, options.size_bytes, stages, method == IN_NETWORK, options.link_gbps
+    ) | {"cached": is_cached}
     if method == AUTO:
-        document["chosen_by"] = "bandwidth" if size_bytes is None else "time"
+        document["chosen_by"] = "bandwidth" if size is None else "time"
     if old is not None:
-        document["warm_start"] = warm_start_document(old, verified)
+        document["warm_start"] = reports.warm_start_document(old, verified)
     warn(document)
-    return synthesis_result(document, output, request.topology.bandwidth_unit)
+    return reports.synthesis_result(document, output, network.bandwidth_unit)
 
 
 def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
@@ -161,16 +160,6 @@ def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
     if not methods and spec in METHODS:
         raise InvalidInput("a topology must be given after the method", spec, f"write `chorale synth {spec} torus:4x4`")
     return method_named(methods[0]).name if methods else AUTO
-
-
-def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
-    """Refuse what could not be reported or written later, before anything is synthesized."""
-    if request.options.verified_bytes is not None:
-        bytes_per_second(request.topology)
-    if output is not None:
-        is_small = request.topology.compute_count**2 <= MAX_JSON_ROWS
-        form = form_of(request.method, request.topology, request.collective, request.options)
-        require_schedule_suffix(output, "columns" if is_small else form)
 
 
 def bound(
@@ -204,8 +193,8 @@ def bound(
     with stages.stage("topology"):
         topology = load_topology(spec)
     if shards is not None:
-        require_trees(FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
-        return shards_bound(topology, ShardsRequest(shards, collective, "height", seed), stages)
+        reports.require_trees(reports.FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
+        return reports.shards_bound(reports.ShardsRequest(topology, shards, collective, "height", seed), stages)
     with stages.stage("bound"):
         report = bounds.bound_report(topology, target, k)
     if nccl_tuner is not None:
@@ -220,12 +209,10 @@ def bound(
             f"{nccl_tuner}: {len(entries)} sizes, predicted by the published model of the library and not measured;",
             f"compare before you rely on it: NCCL_TUNER_CONFIG_FILE={nccl_tuner} with and without, by nccl-tests",
         ]
-    table, document = bounds.bound_table(report), bounds.bound_document(report)
-    if topology.assumptions:
-        add_assumptions(table, topology, document["expected"])
-    seconds = stages.report(outside_total=("topology",))
+    document = bounds.bound_document(report)
     next_step = f"chorale synth {shell_word(spec)} --collective {collective} -o schedule.parquet"
-    return Result(document | {"seconds": seconds}, table, *told, next_step=next_step)
+    table = bounds.bound_table(report, document)
+    return Result(document | {"seconds": stages.report(outside_total=("topology",))}, table, *told, next_step=next_step)
 
 
 def failures(
@@ -269,8 +256,8 @@ def failures(
         progress_bar(f"failures of {spec}") as progress,
         stages.stage("plans"),
     ):
-        plans = bounds.plan_failures(topology, method, target, Options(k=k), running, progress, lost)
-    document = bounds.failures_document(plans, method, target) | bounds.assumption_facts(topology)
+        request = ScheduleRequest(topology, target, method, Options(k=k))
+        document = bounds.plan_failures(request, running, progress, lost) | bounds.assumption_facts(topology)
     document |= {"seconds": stages.report(outside_total=("topology",)), "peak_memory_bytes": peak_memory_bytes()}
     if output is not None:
         write_file(output, bounds.failures_csv(document).encode())

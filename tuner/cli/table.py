@@ -21,7 +21,7 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.targets.judge import reachability
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, campaigns, offer
+from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, Prices, campaigns, offer
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
@@ -138,13 +138,11 @@ def write(
     known = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
     if known is not None:
         return _written(known, output, key)
-    from chorale.tuner.cli.show import pricing_of  # noqa: PLC0415 - only without measurements
-    from chorale.tuner.reports.predicted_tables import predicted_table  # noqa: PLC0415 - as above
+    from chorale.tuner.reports.predicted_tables import predicted_table  # noqa: PLC0415 - only without measurements
 
     notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
-    options = {"alpha_us": None, "link_latency_us": None, "hop_us": None, "link_gbps": link_gbps}
-    types = types if dtypes else (ANY_DTYPE,)
-    return _written(predicted_table(network, pricing_of(network, options, None), job_group, types), output, key)
+    types, pricing = types if dtypes else (ANY_DTYPE,), Prices(link_gbps=link_gbps).pricing(network)
+    return _written(predicted_table(network, pricing, job_group, types), output, key)
 
 
 @table_app.command("show")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -27,11 +28,10 @@ from chorale.tuner.cli.output import notice
 from chorale.tuner.files.machine_files import MachineOptions, read_network, slurm_network
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology, save_topology
-from chorale.tuner.reports.assumptions import assumption_rows, bound_rows, machine_bounds
-from chorale.tuner.reports.bound import BoundOnNodes, bound_report, placement_result
+from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, bound_report, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
-from chorale.tuner.reports.tables import Result, ruled_table, short_id
+from chorale.tuner.reports.tables import Result, algbw_text, decimal, ruled_table, short_id
 
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
@@ -194,12 +194,35 @@ def placement(
         raise InvalidInput("there must be nodes to compare", "none, outside of a Slurm job", 'add --nodes "n[1-2]"')
     got = tuple(expanded_names(listed))
     better = tuple(expanded_names(preferred) if preferred else network.tree.compact_nodes(len(set(got))))
-    return placement_result(
-        [
-            BoundOnNodes(name, tuple(network.hosts(names)), bound_report(network.topology(names), target, None))
-            for name, names in (("nodes", got), ("preferred", better))
-        ]
-    )
+    table = ruled_table("", "hosts", "ranks", "switches", "algbw", title=f"bounds of {target}", title_justify="left")
+    documents: list[dict[str, Any]] = []
+    for name, names in (("nodes", got), ("preferred", better)):
+        topology, hosts = network.topology(names), network.hosts(names)
+        bound = bound_report(topology, target, None).bound
+        # The switches between nodes, not those within them
+        switches = [switch for switch in topology.node_ids[topology.compute_count :] if ":" not in switch]
+        documents.append(
+            {
+                "name": name,
+                "hosts": list(hosts),
+                "ranks": topology.compute_count,
+                "switches": switches,
+                "time_per_byte": rational_text(bound.value),
+                "algbw": float(1 / bound.value),
+                "certificate": dict(bound.to_json(topology)),
+            }
+        )
+        algbw = f"at most {algbw_text(bound.value, topology.bandwidth_unit)}"
+        table.add_row(name, ",".join(hosts), str(topology.compute_count), ",".join(switches), algbw)
+    ratio = Fraction(documents[0]["time_per_byte"]) / Fraction(documents[1]["time_per_byte"])
+    table.caption = f"preferred: {decimal(ratio)}× the bandwidth of nodes"
+    if ratio < 1:
+        table.caption = f"nodes: {decimal(1 / ratio)}× the bandwidth of preferred"
+    elif ratio == 1:
+        table.caption = "both bounds are the same: the switches do not tell nodes from preferred"
+    table.caption_justify = "left"
+    document = {"collective": target.name.value, "placements": documents, "ratio": rational_text(ratio)}
+    return Result(document, table)
 
 
 def _summary(topology: Topology, plot: Path | None, bounds: dict[str, Any]) -> Table:
@@ -221,10 +244,15 @@ def _summary(topology: Topology, plot: Path | None, bounds: dict[str, Any]) -> T
         "id": short_id(facts["id"]),
         **({} if plot is None else {"drawing": plot}),
     }
+    if bounds:
+        proven, expects = bounds["bound"], bounds["expected"]
+        rows[f"allreduce, {bound_label(proven['certificate'])}"] = algbw_text(Fraction(proven["time_per_byte"]), unit)
+        if expects is not None:
+            rows["allreduce, expected of the library"] = algbw_text(Fraction(expects["time_per_byte"]), unit)
     table = Table(title=facts["spec"], title_justify="left", show_header=False, box=None)
     for name, value in rows.items():
         table.add_row(name, str(value))
-    for name, text in (*bound_rows(bounds, unit), *assumption_rows(topology)):
+    for name, text in assumption_rows(assumption_facts(topology)):
         table.add_row(name, text)
     return table
 

@@ -9,25 +9,30 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.job.files import read_file
 from chorale.runners.api.programs import Connection, ConnectionPaths, sent_chunks
+from chorale.runners.simulated.calibration import Calibration
 from chorale.runners.simulated.plan_flows import PlanMessages, flows_of, priced
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.runners.simulated.runner import buffer_splits
+from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
 from chorale.synth.methods.method import Options, SynthesisTask
+from chorale.synth.methods.rings.rings import ring_traffic
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
@@ -35,6 +40,7 @@ from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
+from chorale.synth.simulation.simulate import Fidelity, simulate
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
@@ -42,12 +48,6 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
 from chorale.tuner.files.topology_specs import load_topology
-
-if TYPE_CHECKING:
-    from chorale.runners.simulated.calibration import Calibration
-    from chorale.synth.programs.postconditions import AnyProgram
-    from chorale.synth.programs.program import Program
-
 
 MAX_MESSAGES = 2**22
 """Of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
@@ -157,8 +157,6 @@ def load_calibration(path: str) -> Calibration:
 
 def calibration_of(document: Any) -> Calibration:
     """Return the calibration that `document` is, or has under the key `calibration`."""
-    from chorale.runners.simulated.calibration import Calibration  # noqa: PLC0415 (only who has one waits for it)
-
     inner = document.get("calibration") if isinstance(document, dict) else None
     return Calibration.from_json(document if inner is None else inner)
 
@@ -174,9 +172,6 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 
     Empty unless the collective is allgather, reduce_scatter or allreduce.
     """
-    from chorale.synth.build.build import build_program  # noqa: PLC0415 (only who lowers waits for it)
-    from chorale.synth.lowering.options import LoweringOptions  # noqa: PLC0415 (as above)
-
     collective = program.collective
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
         return {}
@@ -184,9 +179,8 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
     for method in CALIBRATION_METHODS:
         verified = build_schedule(ScheduleRequest(topology, collective, method)).verified
         for instances in CALIBRATION_INSTANCES:
-            programs[f"{method} in {instances}"] = build_program(
-                verified, LoweringOptions(target, instances=instances)
-            ).program
+            options = LoweringOptions(target, instances=instances)
+            programs[f"{method} in {instances}"] = build_program(verified, options).program
     return programs
 
 
@@ -247,16 +241,33 @@ class Pricing:
         """Return the seconds of a run of `traffic` beside the network model: the calibrated overhead of messages."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
+    def times_s(
+        self,
+        traffic: Traffic,
+        sizes_bytes: Sequence[int],
+        fidelity: Fidelity = "step",
+        pipeline_chunks: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[float]:
+        """Return the seconds of a run of `traffic` on a vector of each size."""
+        network, beside_s = self.network(traffic.topology), self.unmodelled_flows_s(traffic)
+        times_s = simulate(traffic, network, sizes_bytes, fidelity, pipeline_chunks=pipeline_chunks, progress=progress)
+        return [beside_s + time_s for time_s in times_s]
+
     def unmodelled_program_s(self, program: AnyProgram) -> float:
         """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
         if self.calibration is None:
             return 0.0
-        from chorale.synth.programs.program import Program  # noqa: PLC0415 (as above)
-
         if not isinstance(program, Program):
             way_out = "give latencies and rates instead"
             raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
         return self.calibration.overhead_of_program_s(program)
+
+
+def goodput_row(size_bytes: int, time_s: float) -> dict[str, Any]:
+    """Return what documents and drawings say of a predicted or measured time."""
+    goodput = size_bytes * 8 / time_s / 1e9
+    return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": goodput}
 
 
 _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
@@ -312,8 +323,6 @@ def traffic_of_method(
     if pattern is not None:
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
-        from chorale.synth.methods.rings.rings import ring_traffic  # noqa: PLC0415 (as above)
-
         return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, target, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
@@ -321,27 +330,23 @@ def traffic_of_method(
 
 def fastest_traffic(
     spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
-) -> list[PricedTraffic]:
-    """Return for each size the traffic of the method that is predicted to be the fastest at it.
+) -> list[tuple[PricedTraffic, list[int]]]:
+    """Return the traffic of the methods that are predicted to be the fastest, each with the sizes at which it is.
 
-    The same object where a method is the fastest at several sizes. Schedules are verified; traffic with a closed form
-    is known without one.
+    Schedules are verified; traffic with a closed form is known without one.
     """
     topology, target = load_topology(spec), parse_collective(collective)
     task = SynthesisTask(topology, target, Options(), SerialExecutor(), progress)
     choices = AUTO_METHOD.timed(task, pricing.network(topology))
-    by_traffic: dict[int, PricedTraffic] = {}
-    chosen = []
-    for size_bytes in sizes_bytes:
-        choice = choices.at(size_bytes)
-        if id(choice.traffic) not in by_traffic:
-            if choice.method in ALGORITHMS:
-                priced = PricedTraffic(choice.traffic, choice.method, {}, None)
-            else:
-                priced = _priced(verify(choice.schedule()).schedule)
-            by_traffic[id(choice.traffic)] = priced
-        chosen.append(by_traffic[id(choice.traffic)])
-    return chosen
+    chosen = [(choices.at(size_bytes), size_bytes) for size_bytes in sizes_bytes]
+    runs = []
+    for _, group in groupby(chosen, key=lambda pair: id(pair[0].traffic)):
+        (choice, *_), sizes = zip(*group, strict=True)
+        if choice.method in ALGORITHMS:
+            runs.append((PricedTraffic(choice.traffic, choice.method, {}, None), list(sizes)))
+        else:
+            runs.append((_priced(verify(choice.schedule()).schedule), list(sizes)))
+    return runs
 
 
 def _priced(schedule: AnySchedule) -> PricedTraffic:

@@ -1,11 +1,11 @@
-"""Bounds of collectives with their proofs, alone, on several sets of nodes, and after every single failure."""
+"""Bounds of collectives with their proofs, what they are assumed under, and plans for every single failure."""
 
 from __future__ import annotations
 
 import csv
 import io
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -23,19 +23,20 @@ from chorale.synth.bounds.lower_bound import (
 )
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.identity import rational_text
-from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
-_WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)
+MOST_RANKS = 128
+"""Networks from machines with more ranks are shown without their bounds, which take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +51,56 @@ class BoundReport:
     topology: Topology
     collective: Collective
     bound: Bound
-    best: Optimum | None
-    unrestricted: Optimum | None
+    best: Optimum | None = None
+    unrestricted: Optimum | None = None
     two_phases: Fraction | None = None
     pairs: TreePairs | None = None
     in_network: Bound | None = None
 
 
+def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
+    """Return `bound` after separate code has checked its certificate."""
+    check_certificate(topology, collective, bound.to_json(topology))
+    return bound
+
+
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
     """Return the bound on `collective`, checked by separate code. `k` is for collectives of trees only."""
     require_reach(topology)
-    if collective.name in _WITHOUT_TREES:
+    if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
             rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
             raise InvalidInput(rule, collective.name, "add --collective allgather")
-        report = _without_trees(topology, collective)
+        report = BoundReport(topology, collective, lower_bound(topology, collective))
+        if collective.name == CollectiveName.ALLREDUCE:
+            both = reduce_scatter_allgather_time(topology)
+            bound = lower_bound(topology, collective, both)
+            pairs = pairs_if_countable(topology) if bound.value < both else None
+            if pairs is not None:
+                check_pair_certificate(topology, pairs.certificate)
+            report = BoundReport(topology, collective, bound, two_phases=both, pairs=pairs)
     else:
         unrestricted = optimum(topology, collective)
         best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
         report = BoundReport(topology, collective, best.bound, best, unrestricted)
     in_network = in_network_bound(topology, collective)
     if in_network is not None:
-        check_certificate(topology, collective, in_network.to_json(topology))
+        checked(topology, collective, in_network)
         report = replace(report, bound=stronger(report.bound, in_network))  # it holds for ranks alone, too
-    check_certificate(topology, collective, report.bound.to_json(topology))
+    checked(topology, collective, report.bound)
     return replace(report, in_network=in_network)
-
-
-def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
-    if collective.name != CollectiveName.ALLREDUCE:
-        return BoundReport(topology, collective, lower_bound(topology, collective), None, None)
-    both = reduce_scatter_allgather_time(topology)
-    bound = lower_bound(topology, collective, both)
-    pairs = pairs_if_countable(topology) if bound.value < both else None
-    if pairs is not None:
-        check_pair_certificate(topology, pairs.certificate)
-    return BoundReport(topology, collective, bound, None, None, both, pairs)
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
     """Return the member `assumptions` of a document about a network from a machine; nothing for others."""
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
+
+
+def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tuple[str, str]]:
+    """Yield a row of a table for each assumption of a document, of all `sources` unless some are given."""
+    for fact in document.get("assumptions", ()):
+        if fact["source"] in (sources or (fact["source"],)):
+            yield f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})"
 
 
 def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
@@ -104,6 +114,19 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
         "algbw": float(1 / report.bound.value),
         "in_network": bound_facts(expected, report.in_network),
     }
+
+
+def machine_bounds(topology: Topology) -> dict[str, Any]:
+    """Return `bound` and `expected` of an allreduce on a network from a machine; nothing for others and large ones."""
+    if not topology.assumptions or topology.compute_count > MOST_RANKS:
+        return {}
+    bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
+    return {"bound": {"collective": "allreduce"} | (bound or {}), "expected": expected_facts(topology, ALLREDUCE)}
+
+
+def bound_label(certificate: Mapping[str, Any]) -> str:
+    """Return the name of a bound in tables: whether it is proven, or rests on a guess."""
+    return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
 def bound_document(report: BoundReport) -> dict[str, Any]:
@@ -120,7 +143,7 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
         "root": report.collective.root,
         "time_per_byte": rational_text(bound.value),
         "algbw": float(1 / bound.value),
-        "bottleneck_cut": [topology.node_ids[node] for node in _bottleneck(report)],
+        "bottleneck_cut": _bottleneck_names(topology, bound),
         "k_optimal": report.unrestricted.k if report.unrestricted else None,
         "certificate": dict(bound.to_json(topology)),
         "in_network": bound_facts(topology, report.in_network),
@@ -149,131 +172,104 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     return document
 
 
-def _bottleneck(report: BoundReport) -> tuple[int, ...]:
-    return bottleneck_of(report.topology, report.bound)
-
-
-def bound_table(report: BoundReport) -> Table:
-    """Return the table for the terminal, which says why nothing can be faster."""
-    topology, bound, best = report.topology, report.bound, report.best
-    unit = _unit(topology)
-    table = tables.facts_table(f"bound of {report.collective} on {topology.spec}")
-    table.add_row("in short", in_short(report))
-    table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
-    table.add_row("time per byte", f"at least {tables.time_per_byte_text(bound.value, topology.bandwidth_unit)}")
-    table.add_row("algbw", f"at most {tables.algbw_text(bound.value, topology.bandwidth_unit)}")
-    if bound.kind != "alltoall-prices":
-        nodes = _bottleneck(report)
-        names = [topology.node_ids[node] for node in nodes]
-        ranks = sum(1 for node in nodes if node < topology.compute_count)
-        shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
-        table.add_row(
-            "bottleneck", f"{_count(ranks, 'rank')} and {_count(len(nodes) - ranks, 'switch')} inside: {shown}"
-        )
-    table.add_row("because", reason(report, bound))
-    if report.collective.name == CollectiveName.ALLTOALL:
-        table.add_row("by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more")
-    if best is not None and report.unrestricted is not None:
-        _add_trees(table, report, best, report.unrestricted)
-    if report.two_phases is not None:
-        gap = report.two_phases / bound.value - 1
-        verdict = "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
-        text = tables.time_per_byte_text(report.two_phases, topology.bandwidth_unit)
-        table.add_row("reduce_scatter, allgather", f"{text}: {verdict}")
-    if report.pairs is not None:
-        _add_pairs(table, report.pairs, bound.value, topology.bandwidth_unit)
-    if report.in_network is not None:
-        _add_in_network(table, report, report.in_network, unit)
-    table.add_row("certificate", "checked by separate code")
+def bound_table(report: BoundReport, document: Mapping[str, Any]) -> Table:
+    """Return the table for the terminal, which says why nothing can be faster; `document` as of `bound_document`."""
+    table = tables.facts_table(f"bound of {report.collective} on {report.topology.spec}", _bound_rows(report))
+    if (expected := document.get("expected")) is not None:
+        text = tables.algbw_text(Fraction(expected["time_per_byte"]), report.topology.bandwidth_unit)
+        table.add_row("expected of the library", text)
+    for row in assumption_rows(document, "guess"):
+        table.add_row(*row)
     return table
 
 
-def in_short(report: BoundReport) -> str:
+def _bound_rows(report: BoundReport) -> Iterator[tuple[str, str]]:
+    topology, bound, best, pairs = report.topology, report.bound, report.best, report.pairs
+    unit = topology.bandwidth_unit
+    yield "in short", _in_short(report)
+    yield "network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}"
+    yield "time per byte", f"at least {tables.time_per_byte_text(bound.value, unit)}"
+    yield "algbw", f"at most {tables.algbw_text(bound.value, unit)}"
+    if bound.kind != "alltoall-prices":
+        names = _bottleneck_names(topology, bound)
+        ranks = sum(node < topology.compute_count for node in bottleneck_of(topology, bound))
+        shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
+        yield "bottleneck", f"{_count(ranks, 'rank')} and {_count(len(names) - ranks, 'switch')} inside: {shown}"
+    yield "because", reason(report, bound)
+    if report.collective.name == CollectiveName.ALLTOALL:
+        yield "by prices of links", f"`chorale alltoall {topology.spec}` proves as much or more"
+    if best is not None and report.unrestricted is not None:
+        choice = "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
+        yield "trees per shard", f"k = {best.k}, {'as given' if best.is_k_fixed else choice}"
+        yield "trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees"
+        if best.is_k_fixed:
+            least, k = report.unrestricted.time_per_byte, report.unrestricted.k
+            longer = f"the given k takes {float(best.time_per_byte / least - 1):.2%} longer"
+            yield "any k", f"{tables.time_per_byte_text(least, unit)} with k = {k}; {longer}"
+        unsure = "not for sure: one-way links leave a switch less in than out"
+        yield "trees reach it", "yes" if best.is_reached_by_trees(topology) else unsure
+    if report.two_phases is not None:
+        verdict = _above(report.two_phases / bound.value - 1)
+        yield "reduce_scatter, allgather", f"{tables.time_per_byte_text(report.two_phases, unit)}: {verdict}"
+    if pairs is not None:
+        gap, roots = pairs.time_per_byte / bound.value - 1, _count(sum(map(bool, pairs.split.roots)), "root")
+        verdict = _above(gap) + (f", {float(pairs.gap):.2g} above the best pairs" if gap else "")
+        yield "pairs of trees", f"{tables.time_per_byte_text(pairs.time_per_byte, unit)} from {roots}: {verdict}"
+    if (acting := report.in_network) is not None:
+        gain = bound.value / acting.value - 1
+        verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
+        able = _count(len(topology.abilities), "switch")
+        yield f"{able} that can do more", f"at most {float(1 / acting.value):.6g} {_unit(topology)} ({verdict})"
+        yield "because", reason(report, acting)
+    yield "certificate", "checked by separate code"
+
+
+def _above(gap: Fraction) -> str:
+    return "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
+
+
+def _in_short(report: BoundReport) -> str:
     """Return the bound in a sentence: what a GiB takes at least, and between which ranks the links limit it."""
     topology, bound = report.topology, report.bound
-    what = f"{report.collective} of 1GiB takes at least"
     if topology.bandwidth_unit in tables.BYTES_PER_S:
         seconds = bound.value * 2**30 / tables.BYTES_PER_S[topology.bandwidth_unit]
-        what = f"{what} {tables.seconds_text(seconds)}"
+        what = f"{report.collective} of 1GiB takes at least {tables.seconds_text(seconds)}"
     else:
         what = f"{report.collective} takes at least {tables.decimal(bound.value)} × the time of its size on one link"
     if bound.kind == "alltoall-prices":
         return f"{what}: all links together limit it"
-    inside = sum(1 for node in _bottleneck(report) if node < topology.compute_count)
+    inside = sum(node < topology.compute_count for node in bottleneck_of(topology, bound))
     outside = topology.compute_count - inside
     if not outside or not inside:
         return f"{what}: the links between all ranks limit it"
     return f"{what}: the links between {_count(inside, 'rank')} and the other {outside} limit it"
 
 
-def _add_in_network(table: Table, report: BoundReport, bound: Bound, unit: str) -> None:
-    able = _count(len(report.topology.abilities), "switch")
-    gain = report.bound.value / bound.value - 1
-    verdict = f"{float(gain):.2%} more" if gain else "no more than ranks alone"
-    table.add_row(f"{able} that can do more", f"at most {float(1 / bound.value):.6g} {unit} ({verdict})")
-    table.add_row("because", reason(report, bound))
-
-
-def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
-    table.add_row("trees per shard", f"k = {best.k}, {_choice_of_k(best)}")
-    table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
-    if best.is_k_fixed:
-        gap = best.time_per_byte / unrestricted.time_per_byte - 1
-        least = tables.time_per_byte_text(unrestricted.time_per_byte, report.topology.bandwidth_unit)
-        any_k = f"{least} with k = {unrestricted.k}"
-        table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
-    reached = best.is_reached_by_trees(report.topology)
-    table.add_row("trees reach it", "yes" if reached else "not for sure: one-way links leave a switch less in than out")
-
-
-def _choice_of_k(best: Optimum) -> str:
-    if best.is_k_fixed:
-        return "as given"
-    return "the fewest" if best.is_fewest else "enough; the search for fewer was given up"
-
-
-def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction, unit: str) -> None:
-    gap = pairs.time_per_byte / bound - 1
-    verdict = (
-        "optimal" if gap == 0 else f"{float(gap):.2%} above the bound, {float(pairs.gap):.2g} above the best pairs"
-    )
-    roots = sum(1 for root in pairs.split.roots if root)
-    table.add_row(
-        "pairs of trees",
-        f"{tables.time_per_byte_text(pairs.time_per_byte, unit)} from {_count(roots, 'root')}: {verdict}",
-    )
-
-
 def reason(report: BoundReport, bound: Bound) -> str:
     """Say what must cross where, over how much bandwidth."""
-    unit = _unit(report.topology)
-    topology, name = report.topology, report.collective.name
+    topology, name, unit = report.topology, report.collective.name, _unit(report.topology)
+    ranks = topology.compute_count
     if bound.kind in ("received", "sent"):
-        groups = (
-            len(bound.parts)
-            + topology.compute_count
-            - sum(1 for part in bound.parts for node in part if node < topology.compute_count)
-        )
+        groups = len(bound.parts) + ranks - sum(node < ranks for part in bound.parts for node in part)
         moved = Fraction(2 * (groups - 1))
+        what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
         grouped = {node for part in bound.parts for node in part}
         limited = [ability.reduce_bandwidth for node, ability in topology.abilities.items() if node not in grouped]
         if bound.in_network and any(limited):
-            what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
             return f"{what}, less of what an adder outside adds, at most its rate"
-        what = f"{groups} groups of ranks must have {bound.kind} {moved} × size in all"
         return f"{what}, over {_rate(moved / bound.value)} {unit}"
     if bound.kind == "alltoall-prices":
-        ranks, capacity = topology.compute_count, sum(link.bandwidth for link in topology.links)
+        capacity = sum(link.bandwidth for link in topology.links)
         hops = bound.value * capacity / (ranks - 1)
         amount = tables.with_fraction(f"{float(hops):.3g} links on average", hops)
         return f"what a rank sends to another crosses {amount}, over {_rate(Fraction(capacity))} {unit} in all"
     way = "in" if bound.kind == "into" else "out"
-    inside = sum(1 for node in bound.nodes if node < topology.compute_count)
+    inside = sum(node < ranks for node in bound.nodes)
     moved = Fraction(1)
     if name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
-        moved = Fraction(topology.compute_count - inside, topology.compute_count)
+        moved = Fraction(ranks - inside, ranks)
     elif name == CollectiveName.ALLTOALL:
-        moved = Fraction(inside * (topology.compute_count - inside), topology.compute_count)
+        moved = Fraction(inside * (ranks - inside), ranks)
     if bound.k is not None and report.best is not None:
         trees = rational_text(moved * report.best.shards * bound.k)
         return f"{trees} trees must get {way}, and with any smaller U fewer fit on the links"
@@ -296,14 +292,12 @@ def _count(number: int, noun: str) -> str:
 
 def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
     """Return a bound as JSON; None where there is none."""
-    if bound is None:
-        return None
-    return {
+    return None if bound is None else {
         "time_per_byte": rational_text(bound.value),
         "algbw": float(1 / bound.value),
-        "bottleneck_cut": [topology.node_ids[node] for node in bottleneck_of(topology, bound)],
+        "bottleneck_cut": _bottleneck_names(topology, bound),
         "certificate": dict(bound.to_json(topology)),
-    }
+    }  # fmt: skip
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
@@ -311,6 +305,10 @@ def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
+
+
+def _bottleneck_names(topology: Topology, bound: Bound) -> list[str]:
+    return [topology.node_ids[node] for node in bottleneck_of(topology, bound)]
 
 
 def in_network_note(topology: Topology) -> str:
@@ -321,125 +319,64 @@ def in_network_note(topology: Topology) -> str:
     return f"no GPU target runs it over {able} switches; NCCL's NVLSTree or SHARP add there, oneccl-xml emulates it"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundOnNodes:
-    """Nodes in the order of their ranks, and the bound of a collective on them."""
-
-    name: str
-    hosts: tuple[str, ...]
-    report: BoundReport
-
-    @property
-    def switches(self) -> tuple[str, ...]:
-        """The switches between nodes, not those within them."""
-        names = self.report.topology.node_ids[self.report.topology.compute_count :]
-        return tuple(name for name in names if ":" not in name)
-
-
-def placement_result(placements: Sequence[BoundOnNodes]) -> tables.Result:
-    """Return documents and rows; `ratio` is the time of the first over that of the last, per byte."""
-    first, last = placements[0], placements[-1]
-    collective, ratio = first.report.collective, first.report.bound.value / last.report.bound.value
-    table = tables.ruled_table(
-        "", "hosts", "ranks", "switches", "algbw", title=f"bounds of {collective}", title_justify="left"
-    )
-    documents = []
-    for each in placements:
-        topology, bound = each.report.topology, each.report.bound
-        documents.append(
-            {
-                "name": each.name,
-                "hosts": list(each.hosts),
-                "ranks": topology.compute_count,
-                "switches": list(each.switches),
-                "time_per_byte": rational_text(bound.value),
-                "algbw": float(1 / bound.value),
-                "certificate": dict(bound.to_json(topology)),
-            }
-        )
-        algbw = f"at most {tables.algbw_text(bound.value, topology.bandwidth_unit)}"
-        table.add_row(each.name, ",".join(each.hosts), str(topology.compute_count), ",".join(each.switches), algbw)
-    better, worse, times = (last, first, ratio) if ratio > 1 else (first, last, 1 / ratio)
-    table.caption = f"{better.name}: {tables.decimal(times)}× the bandwidth of {worse.name}"
-    if ratio == 1:
-        table.caption = f"both bounds are the same: the switches do not tell {first.name} from {last.name}"
-    table.caption_justify = "left"
-    document = {"collective": collective.name.value, "placements": documents, "ratio": rational_text(ratio)}
-    return tables.Result(document, table)
-
-
-@dataclass(frozen=True, slots=True)
-class FailurePlan:
-    """A verified schedule of the network after a failure: T_B / M and its bound in 1 / bandwidth_unit, seconds taken.
-
-    `failure` is None for the fabric as it is.
-    """
-
-    failure: Failure | None
-    spec: str
-    time_per_byte: Fraction
-    lower_bound: Fraction
-    chunks_per_shard: int
-    height: int
-    schedule_id: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class NoPlan:
-    """A failure without a schedule, and why in one line: the remaining network may be cut in two."""
-
-    failure: Failure | None
-    spec: str
-    reason: str
-
-
 _START_OF_PROCESSES_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    topology: Topology
-    method: str
-    collective: Collective
-    options: Options
-
-
 def plan_failures(
-    topology: Topology,
-    method: str,
-    collective: Collective,
-    options: Options,
+    request: ScheduleRequest,
     executor: Executor,
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
-) -> list[FailurePlan | NoPlan]:
-    """Return a plan for `topology` as it is, then one for every single failure up to symmetry.
+) -> dict[str, Any]:
+    """Return the document of the schedule of `request`, and of one for every single failure up to symmetry.
 
     One task of `executor` each, but for the network as it is; each verifies its schedule and checks its bound. Where
-    that tells that processes would start for longer than they work, none are started.
+    that tells that processes would start for longer than they work, none are started. A failure without a schedule
+    has a reason instead: the remaining network may be cut in two.
     """
-    job, failures = _Job(topology, method, collective, options), list(single_failures(topology, parts))
-    whole = _plan(job, None)
-    is_quick = isinstance(whole, FailurePlan) and whole.seconds * len(failures) < _START_OF_PROCESSES_S
+    failures = list(single_failures(request.topology, parts))
+    intact = _failure_row(request, None)
+    is_quick = "reason" not in intact and intact["seconds"] * len(failures) < _START_OF_PROCESSES_S
     at_work = SerialExecutor() if is_quick and executor.name == "processes" else executor
-    return [whole, *at_work.map(_plan, failures, job, progress)]
+    rows = list(at_work.map(_failure_row, failures, request, progress))
+    for row in (intact, *rows):
+        if "reason" not in row and "reason" not in intact:
+            row["slowdown"] = str(Fraction(row["time_per_byte"]) / Fraction(intact["time_per_byte"]))
+    return {
+        "title": f"{request.collective} by {request.method} on {request.topology.spec}",
+        "intact": intact,
+        "failures": rows,
+        "without_plan": sum("reason" in row for row in rows),
+    }
 
 
-def _plan(job: _Job, failure: Failure | None) -> FailurePlan | NoPlan:
-    started_s = time.perf_counter()
-    spec = failure.spec(job.topology) if failure else job.topology.spec
+def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
+    """Return the row of `failure`, None for the fabric as it is: T_B / M and its bound are in 1 / bandwidth_unit."""
+    started_s, topology = time.perf_counter(), request.topology
+    row: dict[str, Any] = {
+        "failure": str(failure) if failure else None,
+        "alike": failure.copies if failure else 1,
+        "spec": failure.spec(topology) if failure else topology.spec,
+    }
     try:
-        topology = failure.survivor(job.topology) if failure else job.topology
-        verified = synthesize(job.method, topology, job.collective, job.options, SerialExecutor())
-        bound = bound_of_schedule(verified.schedule, verified.cost.time_per_byte)
-        check_certificate(topology, job.collective, bound.to_json(topology))
+        if failure is not None:
+            request = replace(request, topology=failure.survivor(topology))
+        verified = verified_schedule(request, SerialExecutor())
+        schedule, achieved = verified.schedule, verified.cost.time_per_byte
+        bound = checked(request.topology, request.collective, bound_of_schedule(schedule, achieved))
     except ChoraleError as error:  # one failure without a plan must not hide the plans of the others
-        return NoPlan(failure, spec, str(error))
-    return FailurePlan(
-        failure, spec, verified.cost.time_per_byte, bound.value, verified.schedule.chunks_per_shard,
-        verified.schedule.steps, verified.schedule.id, time.perf_counter() - started_s,
-    )  # fmt: skip
+        return row | {"reason": str(error), "slowdown": None}
+    return row | {
+        "time_per_byte": str(achieved),
+        "algbw": float(1 / achieved),
+        "lower_bound": str(bound.value),
+        "gap": str(achieved / bound.value - 1),
+        "slowdown": None,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "height": schedule.steps,
+        "schedule_id": schedule.id,
+        "seconds": time.perf_counter() - started_s,
+    }
 
 
 COLUMNS = (
@@ -449,18 +386,6 @@ COLUMNS = (
 
 _WORST = 20
 """So many failures are shown to people; the JSON document has all of them."""
-
-
-def failures_document(plans: Sequence[FailurePlan | NoPlan], method: str, collective: Collective) -> dict[str, Any]:
-    """Return the fabric as it is, all failures in order, and how many have no plan."""
-    whole, rows = plans[0], plans[1:]
-    intact = whole.time_per_byte if isinstance(whole, FailurePlan) else None
-    return {
-        "title": f"{collective} by {method} on {whole.spec}",
-        "intact": _row(whole, intact),
-        "failures": [_row(plan, intact) for plan in rows],
-        "without_plan": sum(isinstance(plan, NoPlan) for plan in rows),
-    }
 
 
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:
@@ -495,28 +420,6 @@ def failures_csv(document: Mapping[str, Any]) -> str:
     writer.writeheader()
     writer.writerows([document["intact"], *document["failures"]])
     return text.getvalue()
-
-
-def _row(plan: FailurePlan | NoPlan, intact: Fraction | None) -> dict[str, Any]:
-    failure = plan.failure
-    row: dict[str, Any] = {
-        "failure": str(failure) if failure else None,
-        "alike": failure.copies if failure else 1,
-        "spec": plan.spec,
-    }
-    if isinstance(plan, NoPlan):
-        return row | {"reason": plan.reason, "slowdown": None}
-    return row | {
-        "time_per_byte": str(plan.time_per_byte),
-        "algbw": float(1 / plan.time_per_byte),
-        "lower_bound": str(plan.lower_bound),
-        "gap": str(plan.time_per_byte / plan.lower_bound - 1),
-        "slowdown": None if intact is None else str(plan.time_per_byte / intact),
-        "chunks_per_shard": plan.chunks_per_shard,
-        "height": plan.height,
-        "schedule_id": plan.schedule_id,
-        "seconds": plan.seconds,
-    }
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,6 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import format_size
-from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import parse_collective
@@ -25,8 +24,7 @@ from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
-from chorale.tuner.reports.assumptions import assumption_rows
-from chorale.tuner.reports.bound import assumption_facts
+from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked
 from chorale.tuner.reports.tables import numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
@@ -115,7 +113,7 @@ class Judgement:
         for size in self.sizes:
             if size.note:
                 yield f"{format_size(size.size_bytes)}: {size.note}"
-        for label, text in assumption_rows(self.topology, "guess"):
+        for label, text in assumption_rows(assumption_facts(self.topology), "guess"):
             yield f"{label}: {text}"
 
 
@@ -150,8 +148,7 @@ def judge_content(
         link_gbps = str(Fraction(str(results.link_mbps)) / 1000)
     unit = NetworkModel.of(link_gbps=link_gbps).unit_bytes_per_s(topology)
     acting = in_network_bound(topology, target)
-    bound = bound_of_ranks(topology, target) if acting is None else acting
-    check_certificate(topology, target, bound.to_json(topology))
+    bound = checked(topology, target, bound_of_ranks(topology, target) if acting is None else acting)
     algorithms = _expected(results, topology, float(unit))
     links = "NIC" if _crosses_nics(topology, bound) else "link"
     sizes = [

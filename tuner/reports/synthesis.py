@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
@@ -14,10 +15,14 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
-from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate, check_price_certificate
+from chorale.synth.bounds.certificate import check_pair_certificate, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, lower_bound, stronger
 from chorale.synth.bounds.optimum import Bound
+from chorale.synth.collective import CollectiveName, parse_collective
+from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
+from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
+from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
@@ -30,9 +35,10 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.schedule_files import save_schedule
+from chorale.tuner.files.traffic_files import load_sizes
 from chorale.tuner.reports import tables
-from chorale.tuner.reports.bound import assumption_facts, bound_facts, in_network_note
+from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_facts, checked, in_network_note
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:
@@ -88,39 +94,27 @@ def able_text(ability: SwitchAbility, topology: Topology) -> str:
     return ", ".join(words)
 
 
-def load_warm_start(path: str) -> VerifiedSchedule:
-    """Return the schedule in the file at `path`, verified, since a synthesis is about to rely on it."""
-    return verify(load_schedule(path))
-
-
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
-    """Return the cost and the bound of the old schedule, and how many of its transfers the new one has."""
-    schedule = old.schedule
-    bound = bound_of_schedule(schedule, old.cost.time_per_byte)
-    check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
-    kept, survivors = _kept_transfers(schedule.expand(), new.schedule.expand())
+    """Return the cost and the bound of the old schedule, and how many of its transfers the new one has.
+
+    Equal are transfers of the same part of the same shard between the same ranks, by node id. Possible are those of the
+    old schedule between ranks that are still there.
+    """
+    schedule, achieved = old.schedule, old.cost.time_per_byte
+    bound = checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, achieved))
+    before, now = schedule.expand(), new.schedule.expand()
+    rank_of = {name: rank for rank, name in enumerate(now.topology.node_ids[: now.topology.compute_count])}
+    names = before.topology.node_ids[: before.topology.compute_count]
+    survivors = _keys(before, np.array([rank_of.get(name, -1) for name in names], dtype=np.int64), len(rank_of))
     return {
         "schedule": schedule.id,
         "topology": schedule.topology.spec,
-        "achieved": str(old.cost.time_per_byte),
+        "achieved": str(achieved),
         "lower_bound": str(bound.value),
-        "gap": str(old.cost.time_per_byte / bound.value - 1),
-        "transfers_kept": kept,
-        "transfers_possible": survivors,
+        "gap": str(achieved / bound.value - 1),
+        "transfers_kept": int(np.isin(survivors, _keys(now, np.arange(len(rank_of)), len(rank_of))).sum()),
+        "transfers_possible": len(survivors),
     }
-
-
-def _kept_transfers(old: Schedule, new: Schedule) -> tuple[int, int]:
-    """Return (old transfers that the new schedule has too, old transfers between ranks that are still there).
-
-    Equal are transfers of the same part of the same shard between the same ranks, by node id.
-    """
-    names = new.topology.node_ids[: new.topology.compute_count]
-    rank_of = {name: rank for rank, name in enumerate(names)}
-    old_names = old.topology.node_ids[: old.topology.compute_count]
-    now = np.array([rank_of.get(name, -1) for name in old_names], dtype=np.int64)
-    before, after = _keys(old, now, len(names)), _keys(new, np.arange(len(names)), len(names))
-    return int(np.isin(before, after).sum()), len(before)
 
 
 def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
@@ -141,12 +135,16 @@ _VERIFIED = {
 }
 
 
+_PAIR_CHECKS = {"tree-pairs": check_pair_certificate, PAIR_PRICES: check_price_certificate}
+
+
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the JSON document of `chorale synth`, without memory and output path."""
+    """Return the JSON document of `chorale synth`, without memory and output path.
+
+    tree_pairs: the optimum of pairs of trees, checked by separate code, for schedules that have one
+    """
     schedule, cost = verified.schedule, verified.cost
-    gap = cost.time_per_byte / bound.value - 1
-    factor = cost.bandwidth_factor
-    return {
+    document = {
         "topology": describe_topology(schedule.topology),
         **assumption_facts(schedule.topology),
         "collective": schedule.collective.name.value,
@@ -163,34 +161,33 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
             "id": schedule.id,
             "in_network": schedule.is_in_network,
         },
-        "cost": {
-            "bandwidth_factor": None if factor is None else str(factor),
-            "time_per_byte": str(cost.time_per_byte),
-            "algbw": float(1 / cost.time_per_byte),
-        },
+        "cost": cost_document(verified),
         "optimality": {
             "lower_bound": str(bound.value),
             "achieved": str(cost.time_per_byte),
-            "gap": str(gap),
+            "gap": str(cost.time_per_byte / bound.value - 1),
             "certificate": dict(bound.to_json(schedule.topology)),
         },
         "seconds": dict(seconds),
         "verified": True,
-    } | _pairs_document(verified)
-
-
-_PAIR_CHECKS = {"tree-pairs": check_pair_certificate, PAIR_PRICES: check_price_certificate}
-
-
-def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return the optimum of pairs of trees, checked by separate code; empty for other schedules."""
-    schedule = verified.schedule
+    }
     check = _PAIR_CHECKS.get(schedule.certificate.get("kind", ""))
-    if check is None:
-        return {}
-    least = check(schedule.topology, schedule.certificate)
-    gap = verified.cost.time_per_byte / least - 1
-    return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
+    if check is not None:
+        least = check(schedule.topology, schedule.certificate)
+        facts = {"lower_bound": str(least), "gap": str(cost.time_per_byte / least - 1)}
+        document["tree_pairs"] = facts | {"certificate": dict(schedule.certificate)}
+    return document
+
+
+def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
+    """Return the member `cost` of documents about a schedule."""
+    cost = verified.cost
+    factor = None if cost.bandwidth_factor is None else str(cost.bandwidth_factor)
+    return {
+        "bandwidth_factor": factor,
+        "time_per_byte": str(cost.time_per_byte),
+        "algbw": float(1 / cost.time_per_byte),
+    }
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
@@ -221,61 +218,55 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
 def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:
     """Return `document` with memory and output, and its table; `unit` of the bandwidths."""
     document |= {"peak_memory_bytes": tables.peak_memory_bytes(), "output": output}
-    topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
-    optimality, seconds = document["optimality"], document["seconds"]
-    table = tables.facts_table(f"{document['method']} {document['collective']} on {topology['spec']}")
-    table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
-    if "chosen_by" in document:
-        at = f" at {format_size(cost['size_bytes'])}" if "size_bytes" in cost else ""
-        table.add_row("chosen by", f"{document['chosen_by']}{at}")
-    trees = schedule["trees_per_root"]
-    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
-    table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
-    table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
-    if cost["bandwidth_factor"] is not None:
-        table.add_row("bandwidth time", tables.bandwidth_time_text(Fraction(cost["bandwidth_factor"])))
-    time_per_byte = Fraction(cost["time_per_byte"])
-    table.add_row("time per byte", tables.time_per_byte_text(time_per_byte, unit))
-    table.add_row("algbw", tables.algbw_text(time_per_byte, unit))
-    if "time_s" in cost:
-        table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
-    table.add_row("lower bound", _bound_text(optimality, unit))
-    for fact in document.get("assumptions", ()):
-        if fact["source"] == "guess":
-            table.add_row("assumed (guess)", f"{fact['what']}: {fact['value']} ({fact['reference']})")
-    if gap := Fraction(document["parameters"].get("gap") or 0):
-        few = f"fewer than the optimum takes, which costs at most {float(gap):.2%}"
-        table.add_row("trees", f"{few}; `--gap 0` takes as many as it needs")
-    for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
-        if document.get(key) is not None:
-            table.add_row(label, f"at most {document[key]['algbw']:.4g} {unit}")
-    if "runs_by" in document:
-        table.add_row("run by", document["runs_by"])
-    if "tree_pairs" in document:
-        table.add_row("best pairs of trees", _bound_text(document["tree_pairs"], unit))
-    if "warm_start" in document:
-        warm_start = document["warm_start"]
-        kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
-        table.add_row(
-            "kept",
-            (
-                f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
-                f"bound {warm_start['lower_bound']}"
-            ),
-        )
-    table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
-    table.add_row("verified", _VERIFIED[schedule["form"], schedule["kind"]])
-    table.add_row("id", tables.short_id(schedule["id"]))
-    if output:
-        table.add_row("written to", output)
+    spec, method, collective = document["topology"]["spec"], document["method"], document["collective"]
     if output is None:
-        method, spec, collective = document["method"], quote(topology["spec"]), document["collective"]
-        step = f"chorale synth {method} {spec} --collective {collective} -o schedule.parquet"
+        step = f"chorale synth {method} {quote(spec)} --collective {collective} -o schedule.parquet"
     elif unit == "link":
         step = f"chorale run {quote(output)} --runner local, or chorale simulate {quote(output)} --link-gbps 100"
     else:
         step = f"chorale lower {quote(output)} --target msccl-xml -o {quote(Path(output).stem)}.xml"
+    table = tables.facts_table(f"{method} {collective} on {spec}", _rows(document, unit))
     return tables.Result(document, table, next_step=step)
+
+
+def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
+    """Yield what people read of a synthesis."""
+    topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
+    yield "network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}"
+    if "chosen_by" in document:
+        at = f" at {format_size(cost['size_bytes'])}" if "size_bytes" in cost else ""
+        yield "chosen by", f"{document['chosen_by']}{at}"
+    trees = schedule["trees_per_root"]
+    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    yield "schedule", f"{extent}, {schedule['transfers']} transfers"
+    yield "chunks per shard", str(schedule["chunks_per_shard"])
+    if cost["bandwidth_factor"] is not None:
+        yield "bandwidth time", tables.bandwidth_time_text(Fraction(cost["bandwidth_factor"]))
+    time_per_byte = Fraction(cost["time_per_byte"])
+    yield "time per byte", tables.time_per_byte_text(time_per_byte, unit)
+    yield "algbw", tables.algbw_text(time_per_byte, unit)
+    if "time_s" in cost:
+        yield f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost)
+    yield "lower bound", _bound_text(document["optimality"], unit)
+    yield from assumption_rows(document, "guess")
+    if gap := Fraction(document["parameters"].get("gap") or 0):
+        few = f"fewer than the optimum takes, which costs at most {float(gap):.2%}"
+        yield "trees", f"{few}; `--gap 0` takes as many as it needs"
+    for key, label in (("in_network", "with switches that add"), ("ranks_alone", "ranks alone")):
+        if document.get(key) is not None:
+            yield label, f"at most {document[key]['algbw']:.4g} {unit}"
+    if "runs_by" in document:
+        yield "run by", document["runs_by"]
+    if "tree_pairs" in document:
+        yield "best pairs of trees", _bound_text(document["tree_pairs"], unit)
+    if (before := document.get("warm_start")) is not None:
+        kept = f"{before['transfers_kept']} of {before['transfers_possible']} transfers"
+        yield "kept", f"{kept}; before: time per byte {before['achieved']}, bound {before['lower_bound']}"
+    yield "seconds", ", ".join(f"{name} {value:.3f}" for name, value in document["seconds"].items())
+    yield "verified", _VERIFIED[schedule["form"], schedule["kind"]]
+    yield "id", tables.short_id(schedule["id"])
+    if document["output"] is not None:
+        yield "written to", document["output"]
 
 
 def _bound_text(bound: Mapping[str, Any], unit: str) -> str:
@@ -291,9 +282,7 @@ def _seconds_text(cost: Mapping[str, Any]) -> str:
     if "divisible_time_s" not in cost:
         return text
     more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
-    return (
-        f"{text} ({float(more):.2%} above that of divisible shards)" if more else f"{text} (as with divisible shards)"
-    )
+    return f"{text} ({f'{float(more):.2%} above that of' if more else 'as with'} divisible shards)"
 
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")
@@ -310,7 +299,6 @@ def proved_document(
     """Return the JSON document without memory and output; bounds are checked by separate code.
 
     link_gbps: as in `timing_document`
-
     in_network: switches were asked to act, so that the bound is of what they can do, also where ranks alone are faster
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
@@ -319,23 +307,22 @@ def proved_document(
         acting = in_network_bound(topology, collective)
         alone = None if acting is None else stronger(lower_bound(topology, collective), acting)
         bound = acting if acting is not None and in_network else bound_of_schedule(schedule, achieved)
-        for each in (bound, acting, alone):
-            if each is not None:
-                check_certificate(topology, collective, each.to_json(topology))
+        for each in filter(None, (bound, acting, alone)):
+            checked(topology, collective, each)
     document = synthesis_document(verified, bound, stages.report(OUTSIDE_TOTAL))
     document |= {"in_network": bound_facts(topology, acting), "ranks_alone": bound_facts(topology, alone)}
     if schedule.is_in_network:
         document["runs_by"] = in_network_note(topology)
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes, link_gbps)
-    document["warnings"] = gap_warnings(document)
+    document["warnings"] = _gap_warnings(document)
     return document
 
 
 _WARN_ABOVE = Fraction(1, 100)
 
 
-def gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
+def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return a warning for each bound that the schedule of `document` is more than 1 % behind, with what was tried.
 
     kind: "bandwidth" against the lower bound; "time" against divisible shards at the size that was given.
@@ -343,25 +330,108 @@ def gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
     cost, gaps = document["cost"], {"bandwidth": Fraction(document["optimality"]["gap"])}
     if cost.get("time_s") and "divisible_time_s" in cost:
         gaps["time"] = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
-    tried = _tried(document)
+    method, parameters = document["method"], document["parameters"]
+    given = [f"{name} = {parameters[name]} as given" for name in ("k", "chunks") if parameters.get(name) is not None]
+    if given:
+        tried = ", ".join(given)
+    elif method == "forest" and document["collective"] == "allreduce":
+        tried = "two phases, pairs of trees in rationals, small k and pairs without traces"
+    elif method == "bfb":
+        tried = f"shortest paths with up to {max(document['schedule']['chunks_per_shard'], 64)} chunks per shard"
+    else:
+        tried = _TRIED.get(method, "")
+    words = f"tried {tried}" if tried else f"{method} has one form: tried no other"
     return [
-        {"kind": kind, "gap": str(gap), "tried": tried, "message": f"{float(gap):.2%} above its {kind} bound; {tried}"}
+        {"kind": kind, "gap": str(gap), "tried": words, "message": f"{float(gap):.2%} above its {kind} bound; {words}"}
         for kind, gap in gaps.items()
         if gap > _WARN_ABOVE
     ]
 
 
-def _tried(document: Mapping[str, Any]) -> str:
-    parameters, chunks = document["parameters"], document["schedule"]["chunks_per_shard"]
-    given = [f"{name} = {parameters[name]} as given" for name in ("k", "chunks") if parameters.get(name) is not None]
-    if given:
-        return "tried " + ", ".join(given)
-    if document["method"] == "forest" and document["collective"] == "allreduce":
-        return "tried two phases, pairs of trees in rationals, small k and pairs without traces"
-    if document["method"] == "alltoall":
-        return "tried up to 4096 chunks per shard"
-    if document["method"] == "in-network":
-        return "tried stars in boxes, promoted switches and generated trees"
-    if document["method"] == "bfb":
-        return f"tried shortest paths with up to {max(chunks, 64)} chunks per shard"
-    return f"{document['method']} has one form: tried no other"
+_TRIED = {
+    "alltoall": "up to 4096 chunks per shard",
+    "in-network": "stars in boxes, promoted switches and generated trees",
+}
+
+FOREST_ONLY = "forest"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsRequest:
+    """An allgather or reduce-scatter with sizes of their own.
+
+    `shards` is a file or a skew, `seed` orders the ranks of a skew and the roots of trees; gap: as in `Options`
+    """
+
+    topology: Topology
+    shards: str
+    collective: str
+    objective: Objective
+    seed: int
+    gap: Fraction = DEFAULT_GAP
+    output: str | None = None
+
+    def read(self) -> tuple[CollectiveName, ShardUnits, dict[str, Any]]:
+        """Return the collective, and the sizes in units of equal length, also as documents have them."""
+        units = shard_units(load_sizes(self.shards, self.topology.compute_count, self.topology.spec, self.seed))
+        facts = {"name": self.shards, "units": list(units.counts), "unit": rational_text(units.unit)}
+        return parse_collective(self.collective).name, units, facts
+
+    def best(self, name: CollectiveName, units: ShardUnits) -> UnevenOptimum:
+        """Return how fast it can be at best, checked by separate code."""
+        best = uneven_optimum(self.topology, name, units.counts)
+        checked(self.topology, best.collective, best.bound)
+        return best
+
+
+def require_trees(method: str, options: Mapping[str, object]) -> None:
+    """Refuse a method or options, by their flags, that sizes of shards do not go with."""
+    if method not in ("auto", FOREST_ONLY):
+        raise InvalidInput("--shards goes with the method forest, or none", method, "write forest")
+    flag = next((name for name, value in options.items() if value), None)
+    if flag is not None:
+        raise InvalidInput("--shards goes with --collective, --objective, --seed and -o", flag, f"leave out {flag}")
+
+
+def shards_synthesis(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
+    """Return the synthesized, verified and proved schedule; write it if a file is given."""
+    name, units, facts = request.read()
+    with stages.stage("synthesis"):
+        schedule = uneven_forest(request.topology, name, units.counts, request.objective, request.seed, request.gap)
+    with stages.stage("verification"):
+        verified = verify(schedule)
+    with stages.stage("bound"):
+        best = request.best(name, units)
+    if request.output is not None:
+        with stages.stage("writing"):
+            save_schedule(verified, request.output)
+    document = synthesis_document(verified, best.bound, stages.report(OUTSIDE_TOTAL))
+    document |= {"shards": facts, "warnings": [], "cached": False}
+    return synthesis_result(document, request.output, request.topology.bandwidth_unit)
+
+
+def shards_bound(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
+    """Return how fast it can be at best."""
+    topology, (name, units, facts) = request.topology, request.read()
+    with stages.stage("bound"):
+        best = request.best(name, units)
+    certificate, unit = dict(best.bound.to_json(topology)), topology.bandwidth_unit
+    document: dict[str, Any] = {
+        "topology": topology.spec,
+        "collective": best.collective.name.value,
+        "time_per_byte": rational_text(best.bound.value),
+        "algbw": float(1 / best.bound.value),
+        "bottleneck_cut": certificate["nodes"],
+        "k_optimal": best.trees,
+        "certificate": certificate,
+        "in_network": None,
+        "shards": facts,
+        "seconds": stages.report(outside_total=("topology",)),
+    }
+    rows = {
+        "at best": tables.time_per_byte_text(best.bound.value, unit),
+        "algbw": f"{document['algbw']:.6g} {unit}",
+        "bottleneck": f"{best.bound.kind} {', '.join(certificate['nodes'][:12])}",
+        "trees per unit of a shard": str(best.trees),
+    }
+    return tables.Result(document, tables.facts_table(f"{document['collective']} on {topology.spec}", rows.items()))
