@@ -65,7 +65,7 @@ class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
     A command that returns a `Result` gets the option `--json`: it prints the document of the result or what is shown of
-    it, and ends with the exit code of the result. A parameter that is a dataclass stands for its fields, an option each.
+    it, and ends with its exit code. A parameter that is a dataclass stands for its fields, an option each.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -33,7 +33,7 @@ from chorale.tuner.reports.tables import Result
 
 
 def tune(
-    context: typer.Context,
+    *,
     campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign file, YAML.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest launch of this campaign.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
@@ -76,12 +76,7 @@ def tune(
         typer.Option("--topology", metavar="SPEC", help="Network of the recorded job; else the campaign's."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
-    slurm: slurm_jobs.AsSlurmJob = False,
-    site: slurm_jobs.Site = None,
-    job_time: slurm_jobs.SlurmTime = None,
-    slurm_script: slurm_jobs.SlurmScript = None,
-    wait: slurm_jobs.Wait = False,
-    array: slurm_jobs.SlurmTasks = 1,
+    job: slurm_jobs.SlurmArrayOptions,
     as_json: AsJson = False,
 ) -> None:
     """Search for the fastest schedule per size and register it.
@@ -92,7 +87,6 @@ def tune(
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
-    job = slurm_jobs.SlurmOptions(context, slurm, site, job_time, slurm_script, wait, array)
     if follow is not None or stop is not None:
         if not (
             slurm_jobs.follow_job(slurm_jobs.job_name(follow))

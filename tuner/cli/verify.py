@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
-from chorale.synth.build.schedules import verify_schedule
+from chorale.synth.build.schedules import LoweredProgram, verify_schedule
 from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
@@ -29,14 +29,12 @@ from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program, ProgramViolation, as_protocol
-from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import judge
 from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
+from chorale.synth.verify.verified import ScheduleViolation
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
@@ -48,6 +46,7 @@ from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
+from chorale.tuner.reports.synthesis import cost_document
 from chorale.tuner.reports.tables import Result, fact_label, fact_text, facts_table
 
 _FOUND_BY_EXECUTION = frozenset(
@@ -85,10 +84,14 @@ def verify(
         title, unit, document = _verify_program(file, spec, collective, output if fix else None)
     elif collective_file is not None:
         raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
+    elif fix:
+        raise InvalidInput("--fix is for programs", file, "leave it out: a schedule has no sizes at which it hangs")
+    elif spec is not None:
+        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
     else:
-        title, unit, document = _verify_schedule(file, spec, fix)
+        title, unit, document = _verify_schedule(file)
     verdict = "verified" if document["ok"] else "NOT correct"
-    table = facts_table(f"{file}: {title} is {verdict}", verdict_rows(document, most=len(document["violations"])))
+    table = facts_table(f"{file}: {title} is {verdict}", _verdict_rows(document, most=len(document["violations"])))
     bound = {} if document.get("max_bytes") is None else {"max_bytes": document["max_bytes"]}
     for part in (bound, *(document.get(name) or {} for name in ("cost", "link_loads", "order_of_additions"))):
         for name, value in part.items():
@@ -127,30 +130,30 @@ def lift(
     elif output is not None and not violations:
         write_file(output, reading.text.encode())
     behind = _explained(program, verdict)
-    title = f"{file} on {_place(topology, is_named)}: {'NOT right' if violations else 'right'}"
+    place = topology.spec if is_named else _UNNAMED.format(topology)
+    title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
     if plot is not None:
-        if not _sound_enough(verdict):
+        if not _is_sound_enough(verdict):
             rule = "--plot draws programs whose instructions can be executed"
             raise InvalidInput(rule, violations[0].message, "leave it out")
         from chorale.tuner.plots.program_plot import plot_judged  # noqa: PLC0415 - matplotlib is optional
 
         plot_judged(program, violations, behind, title, plot)
     document = {
-        **_verdict_document(verdict, behind),
+        **_verdict_document(verdict, behind, is_named),
         **program_facts(program),
         "dialects": list(reading.fitting_targets),
         "order_of_additions": None if violations else additions_document(program),
         "predicted": None if violations or not is_named else prediction(program, topology, size_bytes, link_gbps),
         "network": topology.spec if is_named else None,
     }
-    document["notices"] += _alone(is_named)
-    table = program_table(title, document, topology.bandwidth_unit)
+    table = _program_table(title, document, topology.bandwidth_unit)
     return Result(document | {"plot": None if plot is None else str(plot)}, table, exit_code=int(bool(violations)))
 
 
-def program_table(title: str, document: dict[str, Any], unit: str) -> Table:
+def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     """Return what is known of a program on a network with bandwidths in `unit`, its faults first."""
-    table = facts_table(title, verdict_rows(document, MAX_SHOWN))
+    table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
         if name not in _SEPARATE and value is not None:
@@ -158,35 +161,47 @@ def program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     return table
 
 
-def _verify_schedule(file: str, spec: str | None, fix: bool) -> tuple[str, str, dict[str, Any]]:
-    if fix:
-        raise InvalidInput("--fix is for programs", file, "leave it out: a schedule has no sizes at which it hangs")
-    if spec is not None:
-        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
+def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
+    """Return title, unit of bandwidths and document; the time is that at the size that the schedule was made for."""
     schedule, stated = load_for_inspection(file)
-    violations, verified = inspect(schedule, _size_bytes(schedule))
+    size_bytes = schedule.parameters.get("size_bytes")
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
+        rule = "the size that a schedule was made for must be a whole number of bytes"
+        raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
+    violations, verified = inspect(schedule, size_bytes)
     if stated != schedule.id:
-        violations = [
-            ScheduleViolation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
-            *violations,
-        ]
+        message = f"the file states id {stated}, its content has {schedule.id}"
+        violations = [ScheduleViolation("content-id", message), *violations]
+    document: dict[str, Any] = {"ok": not violations, "violations": _listed(violations)}
+    document |= {"link_loads": None, "cost": None}
+    if verified is not None:
+        loads, cost = verified.link_loads, verified.cost
+        document["link_loads"] = {
+            "largest": str(loads.largest),
+            "smallest": str(loads.smallest),
+            "total": str(loads.total),
+            "idle_links": loads.idle_links,
+            "duplicate_deliveries": loads.duplicate_deliveries,
+        }
+        document["cost"] = {"steps": cost.steps, **cost_document(verified), "latency_s": float(cost.latency_s)}
+        if cost.time_s is not None:
+            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
     title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
-    document = _document(violations, verified) | assumption_facts(schedule.topology)
-    return title, schedule.topology.bandwidth_unit, document
+    return title, schedule.topology.bandwidth_unit, document | assumption_facts(schedule.topology)
 
 
 def _verify_program(
     file: str, spec: str | None, collective: CustomCollective | None, output: str | None
 ) -> tuple[str, str, dict[str, Any]]:
+    """Return title, unit of bandwidths and document; write the program with its bound if a file is given."""
     lifted = read_unchecked(read_program_text(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
     topology, is_named = network_to_judge_on(spec, program)
     verdict = judge(lifted, topology)
     if output is not None:
         _write_bounded(file, verdict, output)
-    document = {**_verdict_document(verdict, _explained(program, verdict)), "link_loads": None, "cost": None}
-    document["network"] = topology.spec if is_named else None
-    document["notices"] += _alone(is_named)
+    document = _verdict_document(verdict, _explained(program, verdict), is_named)
+    document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
     if document["ok"]:
         document["order_of_additions"] = additions_document(program)
     if document["ok"] and is_named:
@@ -199,59 +214,21 @@ def _verify_program(
             "idle_links": int((loads == 0).sum()),
         }
         document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
-    return f"{program.name} on {_place(topology, is_named)}", topology.bandwidth_unit, document
+    place = topology.spec if is_named else _UNNAMED.format(topology)
+    return f"{program.name} on {place}", topology.bandwidth_unit, document
 
 
-def _place(topology: Topology, is_named: bool) -> str:
-    return topology.spec if is_named else f"{topology.compute_count} ranks that are all connected"
+_UNNAMED = "{0.compute_count} ranks that are all connected"
 
 
-def _alone(is_named: bool) -> list[dict[str, str]]:
-    """Return the notice that no network was named, if so."""
-    message = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
-    return [] if is_named else [{"rule": "network", "message": message}]
-
-
-def _size_bytes(schedule: AnySchedule) -> int | None:
-    """Return the size that the schedule was made for, if it was made for one."""
-    size_bytes = schedule.parameters.get("size_bytes")
-    if size_bytes is None:
-        return None
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or size_bytes < 1:
-        rule = "the size that a schedule was made for must be a whole number of bytes"
-        raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
-    return size_bytes
-
-
-def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | None) -> dict[str, Any]:
-    document: dict[str, Any] = {"ok": not violations, "violations": _listed(violations)}
-    document |= {"link_loads": None, "cost": None}
-    if verified is not None:
-        loads, cost = verified.link_loads, verified.cost
-        document["link_loads"] = {
-            "largest": str(loads.largest),
-            "smallest": str(loads.smallest),
-            "total": str(loads.total),
-            "idle_links": loads.idle_links,
-            "duplicate_deliveries": loads.duplicate_deliveries,
-        }
-        factor = cost.bandwidth_factor
-        document["cost"] = {
-            "steps": cost.steps,
-            "bandwidth_factor": None if factor is None else str(factor),
-            "time_per_byte": str(cost.time_per_byte),
-            "algbw": float(1 / cost.time_per_byte),
-            "latency_s": float(cost.latency_s),
-        }
-        if cost.time_s is not None:
-            size_bytes = verified.schedule.parameters["size_bytes"]
-            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
-    return document
+def _is_sound_enough(verdict: Verdict) -> bool:
+    """Return whether a program can be executed, so that its instructions have turns and its faults a history."""
+    return all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations)
 
 
 def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
     """Return what is behind each violation of `verdict`; None where no more is known."""
-    if not _sound_enough(verdict):
+    if not _is_sound_enough(verdict):
         return [None] * len(verdict.violations)
     if isinstance(program, ExecutionPlan):
         return plan_explanations(program, verdict.violations)
@@ -259,23 +236,18 @@ def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None
     return explanations(program, verdict.violations)
 
 
-def _sound_enough(verdict: Verdict) -> bool:
-    """Return whether a program can be executed, so that its instructions have turns and its faults a history."""
-    return all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations)
-
-
-def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None]) -> dict[str, Any]:
-    """Return `verdict` as JSON has it; `behind`: what is behind each violation."""
-    texts = [
-        {"violation": number, "text": item.text, "positions": [list(position) for position in item.positions]}
-        for number, item in enumerate(behind)
-        if item is not None
-    ]
+def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None], is_named: bool) -> dict[str, Any]:
+    """Return `verdict` as JSON has it; `behind`: what is behind each violation, is_named: whether a network is."""
+    alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
         "ok": not verdict.violations,
         "violations": _listed(verdict.violations),
-        "explanations": texts,
-        "notices": _listed(verdict.notices),
+        "explanations": [
+            {"violation": number, "text": item.text, "positions": [list(position) for position in item.positions]}
+            for number, item in enumerate(behind)
+            if item is not None
+        ],
+        "notices": _listed(verdict.notices) + ([] if is_named else [{"rule": "network", "message": alone}]),
         "max_bytes": verdict.max_bytes,
     }
 
@@ -294,7 +266,7 @@ def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
     write_file(output, text if verdict.max_bytes is None else with_max_bytes(text, verdict.max_bytes))
 
 
-def verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
+def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
     """Yield rule and words of each violation, with what is behind it, and of each notice; at most `most` violations."""
     violations = document.get("violations", [])
     behind = {item["violation"]: item["text"] for item in document.get("explanations", [])}
@@ -415,60 +387,35 @@ def lower(
     )  # fmt: skip
     if split != 1:
         options = replace(options, chunks=split * schedule.chunks_per_shard)
-    destination = _Destination(output, per_rank, None if size is None else parse_size(size), link_gbps)
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
         options = options_for_sizes(schedule.expand(), options, parse_sizes(sizes), granule_bytes)
-    if schedule.is_in_network and target != PROCESS_TARGET:
-        document = destination.write_switch_plan(verified, options)
+    acts = schedule.is_in_network and target != PROCESS_TARGET
+    if not acts and channels is None:
+        options = with_default_channels(verified, options)
+    ranks, unit = schedule.topology.compute_count, schedule.topology.bandwidth_unit
+    document: dict[str, Any] = {"target": target, "ranks": ranks, "checked": "structure"}
+    custom = None
+    if ranks > MAX_CHECKED_RANKS and not acts:
+        text = unexecuted_text(verified, options).encode()
     else:
-        if channels is None:
-            options = with_default_channels(verified, options)
-        is_large = schedule.topology.compute_count > MAX_CHECKED_RANKS
-        document = (destination.write_unexecuted if is_large else destination.write_executed)(verified, options)
+        size_bytes = None if size is None else parse_size(size)
+        with stage_display(f"{target}, {ranks} ranks") as observe:
+            built = build_switch_plan(verified, options) if acts else build_program(verified, options, observe)
+        predicted = prediction(built.read_back, schedule.topology, size_bytes, link_gbps)
+        document = {**program_facts(built.read_back), "checked": "execution", "predicted": predicted}
+        text = built.text.encode()
+        if isinstance(built, LoweredProgram):
+            document["order_of_additions"] = additions_document(built.read_back)
+            document["notices"] = sharing_notices(built.read_back, options)
+            document |= loss_document(verified, options, built.program, size_bytes)
+            custom = None if built.program.switches else built.program.collective.custom
+    write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
+    if custom is not None:
+        document["collective_file"] = output.rstrip("/") + COLLECTIVE_SUFFIX
+        write_file(document["collective_file"], collective_file_text(custom).encode())
+    if not acts:
         document |= {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}
     document |= {"schedule": schedule.id, "output": output}
-    table = program_table(f"{output}: checked", document, schedule.topology.bandwidth_unit)
+    table = _program_table(f"{output}: checked", document, unit)
     return Result(document, table, next_step=f"chorale export {quote(file)} -o job, or chorale run {quote(output)}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Destination:
-    """Where a program goes, and at which size and rate of links its time is predicted."""
-
-    output: str
-    per_rank: bool
-    size_bytes: int | None
-    link_gbps: str | None
-
-    def write_switch_plan(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
-        """Write the plan of a schedule in which switches act; return what is known of it."""
-        built = build_switch_plan(verified, options)
-        write_program(self.output, (built.text.encode(),), per_rank=False)
-        return self._facts(built.read_back, verified)
-
-    def write_unexecuted(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
-        """Write a program of very many ranks, which is read back and not executed; return what is known of it."""
-        text = unexecuted_text(verified, options).encode()
-        write_program(self.output, parts_of(text, options.target) if self.per_rank else (text,), self.per_rank)
-        return {"target": options.target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
-
-    def write_executed(self, verified: VerifiedSchedule, options: LoweringOptions) -> dict[str, Any]:
-        """Write a program that was read back and executed as a whole; return what is known of it and what it loses."""
-        with stage_display(f"{options.target}, {verified.schedule.topology.compute_count} ranks") as observe:
-            built = build_program(verified, options, observe)
-        document = self._facts(built.read_back, verified)
-        document["order_of_additions"] = additions_document(built.read_back)
-        document["notices"] = sharing_notices(built.read_back, options)
-        document |= loss_document(verified, options, built.program, self.size_bytes)
-        text = built.text.encode()
-        write_program(self.output, parts_of(text, options.target) if self.per_rank else (text,), self.per_rank)
-        custom = None if built.program.switches else built.program.collective.custom
-        if custom is not None:
-            document["collective_file"] = self.output.rstrip("/") + COLLECTIVE_SUFFIX
-            write_file(document["collective_file"], collective_file_text(custom).encode())
-        return document
-
-    def _facts(self, program: AnyProgram, verified: VerifiedSchedule) -> dict[str, Any]:
-        predicted = prediction(program, verified.schedule.topology, self.size_bytes, self.link_gbps)
-        return {**program_facts(program), "checked": "execution", "predicted": predicted}

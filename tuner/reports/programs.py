@@ -27,12 +27,13 @@ from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs import pricing
+from chorale.tuner.reports.synthesis import cost_document
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
     """Return the JSON document of a schedule, with the paths of the data of `rank`."""
-    schedule, cost = verified.schedule, verified.cost
+    schedule = verified.schedule
     traffic = traffic_of(schedule)
     loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(schedule.topology.links), int))
     return {
@@ -48,11 +49,7 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
         },
-        "cost": {
-            "bandwidth_factor": None if cost.bandwidth_factor is None else rational_text(cost.bandwidth_factor),
-            "time_per_byte": rational_text(cost.time_per_byte),
-            "algbw": float(1 / cost.time_per_byte),
-        },
+        "cost": cost_document(verified),
         "links": _links(schedule.topology, loads, traffic.denominator),
         "ways": _paths(schedule.expand(), rank),
     }
