@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from chorale.inputs import Network, Sizes, in_words_of_arguments, network_of, size_list
+from chorale.inputs import Methods, Network, Shown, Sizes, in_words_of_arguments, network_of, size_list
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size
@@ -18,6 +17,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.config.campaign import make_workers
 from chorale.tuner.config.campaign_file import campaign_of
+from chorale.tuner.costs.pricing import goodput_row
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
@@ -94,8 +94,11 @@ def tune(
         "runner": {"kind": runner} if isinstance(runner, str) else dict(runner),
         "budget": {"trials": trials, "minutes": minutes},
     }
-    document |= {} if sizes is None else {"sizes": list(size_list(sizes))}
-    document |= {} if methods is None else {"search": {"methods": _names(methods)}}
+    if sizes is not None:
+        document["sizes"] = list(size_list(sizes))
+    if methods is not None:
+        names_of_methods = methods.replace(",", " ").split() if isinstance(methods, str) else list(methods)
+        document["search"] = {"methods": names_of_methods}
     campaign = campaign_of({**document, **names, **keys})
     parts.check(campaign)
     check_methods(campaign)
@@ -106,11 +109,7 @@ def tune(
     limit_s = float("inf") if minutes is None else 60 * minutes
     progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
     report = _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
-    return TuningResult.of(report, home, studies[-1] if studies else None)
-
-
-def _names(names: str | Sequence[str]) -> list[str]:
-    return names.replace(",", " ").split() if isinstance(names, str) else list(names)
+    return TuningResult.of(report, _home=home, _study=studies[-1] if studies else None)
 
 
 def _spec_of(network: Network) -> str:
@@ -141,20 +140,14 @@ def best(
     return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network_of(network), name, size_bytes, alias)
 
 
-class TuningResult(TuneReport):
-    """The results of a launch; what was measured stays in the data folder."""
+class TuningResult(Methods, Shown, TuneReport):
+    """The results of a launch; what was measured stays in the data folder.
+
+    _study: that chose its trials; _home: the data folder
+    """
 
     _home: Home
     _study: Study | None
-
-    @staticmethod
-    def of(report: TuneReport, home: Home, study: Study | None) -> TuningResult:
-        """Return `report` with the study that chose its trials, and the data folder `home` that it lies in."""
-        result = object.__new__(TuningResult)
-        for name in TuneReport.__slots__:
-            object.__setattr__(result, name, getattr(report, name))
-        result.__dict__.update(_home=home, _study=study)
-        return result
 
     @property
     def name(self) -> str:
@@ -205,33 +198,23 @@ class TuningResult(TuneReport):
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
         series = {
-            name: [
-                {"size_bytes": size, "goodput_gbit_per_s": size * 8e-3 / row[key]} for size, row in self.best.items()
-            ]
+            name: [goodput_row(size, row[key] / 1e6) for size, row in self.best.items()]
             for name, key in (("best", "time_us"), ("baseline", "baseline_time_us"))
         }
         return Picture(lambda path: plot_goodput(self._title, series, path))
 
     @property
-    def _title(self) -> str:
+    def _title(self) -> str:  # type: ignore[override]  # by the campaign
         campaign = self.launch.campaign
         return f"{self.name}: {campaign['collective']} on {campaign['topology']}"
 
     def _texts(self) -> dict[str, str]:
         return {
-            format_size(size): f"{_program(row)}, {seconds_text(row['time_us'] / 1e6)}, "
-            f"{row['speedup_vs_baseline']:.2f}× as fast as {row['baseline']}"
+            format_size(size): f"{row['parameters']['method'] if row['parameters'] else row['baseline']}, "
+            f"{seconds_text(row['time_us'] / 1e6)}, {row['speedup_vs_baseline']:.2f}× as fast as {row['baseline']}"
             for size, row in self.best.items()
         }
 
     def __repr__(self) -> str:
         answer = "; ".join(f"{size}: {text}" for size, text in self._texts().items())
         return f"<{self._title}, {len(self.trials)} trials; {answer or 'nothing was measured'}>"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{size}</th><td>{escape(text)}</td></tr>" for size, text in self._texts().items())
-        return f"<table><caption>{escape(self._title)}</caption>{rows}</table>"
-
-
-def _program(row: Mapping[str, Any]) -> str:
-    return str(row["parameters"]["method"]) if row["parameters"] else str(row["baseline"])

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chorale.inputs import Network, Sizes, in_words_of_arguments, network_of, options_of, size_list
-from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.inputs import Methods, Network, Shown, Sizes, in_words_of_arguments, network_of, options_of, size_list
+from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size, parse_size
-from chorale.synth.bounds.certificate import check_certificate
+from chorale.runners.measurement.driver import measure_on
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import LoweredProgram, verified_schedule, verify_schedule
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
@@ -29,16 +28,16 @@ from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import as_fidelity
-from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.targets.registry import is_in_place_by_default, target_named
 from chorale.synth.topology.grammar import FILE_PREFIX, MODEL_MARK
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.pricing import DEFAULTS, Pricing, simulate_program, usual_buffer_bytes
+from chorale.tuner.costs.pricing import Pricing, goodput_row, simulate_program, usual_buffer_bytes
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, save_schedule
 from chorale.tuner.plots.picture import Picture
+from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.judge import Judgement
 from chorale.tuner.reports.judge import judge as judge_file
 from chorale.tuner.reports.tables import algbw_text, seconds_text, short_id, time_per_byte_text
@@ -46,7 +45,6 @@ from chorale.tuner.reports.tables import algbw_text, seconds_text, short_id, tim
 if TYPE_CHECKING:
     from chorale.campaigns import TuningResult
 
-Kind = TypeVar("Kind")
 SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
 """What functions take: a result of `synthesize` or `verify`, a schedule that is not verified yet, or a file's name."""
 
@@ -163,7 +161,7 @@ def lower(schedule: SomeSchedule, target: str = "msccl-xml", **options: Any) -> 
     name = target_named(target).name
     options.setdefault("in_place", is_in_place_by_default(verified.schedule.collective, name))
     lowering = options_of(LoweringOptions, "a lowering option must exist", target=name, **options)
-    return CheckedProgram.of(build_program(verified, lowering), verified.schedule.topology)
+    return CheckedProgram.of(build_program(verified, lowering), topology=verified.schedule.topology)
 
 
 @in_words_of_arguments
@@ -195,12 +193,9 @@ def simulate(
     verified = _verified(schedule)
     sizes_bytes = size_list(sizes)
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
-    stated = {name: None if value is None else str(value) for name, value in given.items()}
-    network = Pricing.of(stated, None).network(verified.schedule.topology)
-    seconds = simulate_traffic(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
-    schedule_of = verified.schedule
-    title = f"{schedule_of.method} {schedule_of.collective} on {schedule_of.topology.spec}"
-    return PredictedTimes(dict(zip(sizes_bytes, seconds, strict=True)), title)
+    pricing = Pricing.of({name: None if value is None else str(value) for name, value in given.items()}, None)
+    times_s = pricing.times_s(traffic_of(verified.schedule), sizes_bytes, as_fidelity(model))
+    return PredictedTimes(dict(zip(sizes_bytes, times_s, strict=True)), _name(verified))
 
 
 @in_words_of_arguments
@@ -237,28 +232,18 @@ def run(
     """
     verified = _verified(schedule)
     config = runner_config(runner, options)
-    built: LoweredProgram = build_program(verified, config.lowering())
-    network = verified.schedule.topology
-    request = RunRequest(network, {"program": built.program}, size_list(sizes), repeats, 1, timeout_s, dtype, seed)
-    running = config.create(Home.from_environment().root)
-    try:
-        outcome = running.submit(request)
-    finally:
-        running.close()
-    if isinstance(outcome, RunFailure):
-        raise CheckFailed(
-            f"a run must end with a measurement ({outcome.kind})", outcome.message, "see `chorale doctor`"
-        )
-    return MeasuredRun.of(outcome)
+    programs = {"program": build_program(verified, config.lowering()).program}
+    request = RunRequest(verified.schedule.topology, programs, size_list(sizes), repeats, 1, timeout_s, dtype, seed)
+    return MeasuredRun.of(measure_on(config, Home.from_environment().root, request))
 
 
-class NetworkTopology(Topology):
+def _name(verified: VerifiedSchedule) -> str:
+    schedule = verified.schedule
+    return f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
+
+
+class NetworkTopology(Methods, Topology):
     """A network that draws itself in notebooks, with what can be done on it as methods."""
-
-    @staticmethod
-    def of(topology: Topology) -> NetworkTopology:
-        """Return `topology` with these methods."""
-        return _with_methods(NetworkTopology, Topology, topology)
 
     def synthesize(self, collective: str = "allreduce", method: str = "auto", **options: Any) -> DesignedSchedule:
         """Return the verified schedule of a collective, see `chorale.synthesize`."""
@@ -268,9 +253,7 @@ class NetworkTopology(Topology):
     def bound(self, collective: str = "allreduce", root: int = 0) -> Bound:
         """Return the proven least time per byte of a collective, checked by separate code."""
         target = parse_collective(collective, root)
-        bound = lower_bound(self, target)
-        check_certificate(self, target, bound.to_json(self))
-        return bound
+        return checked(self, target, lower_bound(self, target))
 
     def tune(self, collective: str = "allreduce", **options: Any) -> TuningResult:
         """Run a tuning campaign on this network, see `chorale.tune`."""
@@ -293,13 +276,8 @@ class NetworkTopology(Topology):
         return self._repr_svg_() or f"<code>{escape(repr(self))}</code>"
 
 
-class DesignedSchedule(VerifiedSchedule):
+class DesignedSchedule(Methods, Shown, VerifiedSchedule):
     """A verified schedule beside its proven bound, with simulation, programs and runs as methods."""
-
-    @staticmethod
-    def of(verified: VerifiedSchedule) -> DesignedSchedule:
-        """Return `verified` with these methods."""
-        return _with_methods(DesignedSchedule, VerifiedSchedule, verified)
 
     @property
     def method(self) -> str:
@@ -320,9 +298,7 @@ class DesignedSchedule(VerifiedSchedule):
     def bound(self) -> Bound:
         """The proven least time per byte of this collective on this network, checked by separate code."""
         schedule = self.schedule
-        bound = bound_of_schedule(schedule, self.cost.time_per_byte)
-        check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
-        return bound
+        return checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, self.cost.time_per_byte))
 
     @property
     def gap(self) -> Fraction:
@@ -358,36 +334,26 @@ class DesignedSchedule(VerifiedSchedule):
         schedule = self.schedule.expand()
         return Picture(lambda path: plot_schedule(schedule, rank, path))
 
-    def _facts(self) -> dict[str, str]:
-        schedule, unit = self.schedule, self.schedule.topology.bandwidth_unit
+    def _texts(self) -> dict[str, str]:
+        unit = self.schedule.topology.bandwidth_unit
         verdict = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
         return {
-            "schedule": f"{self.method} {schedule.collective} on {schedule.topology.spec}",
+            "schedule": _name(self),
             "steps": str(self.cost.steps),
             "time": time_per_byte_text(self.cost.time_per_byte, unit),
             "algbw": f"{algbw_text(self.cost.time_per_byte, unit)}, {verdict}",
-            "id": short_id(schedule.id),
+            "id": short_id(self.schedule.id),
         }
 
     def __repr__(self) -> str:
-        facts = self._facts()
+        facts = self._texts()
         return f"<{facts['schedule']}: {facts['steps']} steps, algbw {facts['algbw']}>"
 
-    def _repr_html_(self) -> str:
-        return _html(self._facts())
 
-
-class CheckedProgram(LoweredProgram):
+class CheckedProgram(Methods, LoweredProgram):
     """A program that was read back and executed symbolically, and its text as the runtime reads it."""
 
     topology: Topology
-
-    @staticmethod
-    def of(program: LoweredProgram, topology: Topology) -> CheckedProgram:
-        """Return `program` of a schedule on `topology` with these methods."""
-        checked = _with_methods(CheckedProgram, LoweredProgram, program)
-        checked.__dict__["topology"] = topology
-        return checked
 
     def save(self, path: str | Path) -> Path:
         """Write the text to `path`; return the path."""
@@ -403,7 +369,7 @@ class CheckedProgram(LoweredProgram):
 
         program, topology = self.program, self.topology
         size_bytes = parse_size(size) if isinstance(size, str) else size
-        network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": str(link_gbps)}, None).network(topology)
+        network = Pricing.usual(link_gbps=str(link_gbps)).network(topology)
         trace = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program))
         return Picture(lambda path: plot_program(program, topology, network, size_bytes, trace, path))
 
@@ -416,19 +382,16 @@ class CheckedProgram(LoweredProgram):
         return f"<details><summary>{escape(repr(self))}</summary><pre>{escape(self.text[:20_000])}</pre></details>"
 
 
-class PredictedTimes(dict[int, float]):
+class PredictedTimes(Shown, dict[int, float]):
     """Predicted seconds by size in bytes, and what was predicted."""
 
     def __init__(self, seconds: Mapping[int, float], title: str) -> None:
         super().__init__(seconds)
-        self.title = title
+        self.title = self._title = title
 
     def rows(self) -> list[dict[str, float]]:
         """Return size, time and goodput of each size, as `chorale simulate --json` has them."""
-        return [
-            {"size_bytes": size, "time_us": time_s * 1e6, "goodput_gbit_per_s": size * 8 / time_s / 1e9}
-            for size, time_s in self.items()
-        ]
+        return [goodput_row(size, time_s) for size, time_s in self.items()]
 
     def plot(self) -> Picture:
         """Return a drawing of the goodput by size."""
@@ -442,17 +405,9 @@ class PredictedTimes(dict[int, float]):
     def __repr__(self) -> str:
         return f"<{self.title}, predicted: {'; '.join(f'{size} in {text}' for size, text in self._texts().items())}>"
 
-    def _repr_html_(self) -> str:
-        return _html(self._texts(), self.title)
 
-
-class MeasuredRun(Measurement):
+class MeasuredRun(Methods, Shown, Measurement):
     """Result of a run, in which every element was checked."""
-
-    @staticmethod
-    def of(measurement: Measurement) -> MeasuredRun:
-        """Return `measurement` with these methods."""
-        return _with_methods(MeasuredRun, Measurement, measurement)
 
     @property
     def times(self) -> dict[int, float]:
@@ -468,33 +423,20 @@ class MeasuredRun(Measurement):
         """Return a drawing of the goodput by size."""
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
-        rows = [{"size_bytes": size, "goodput_gbit_per_s": 8 * rate} for size, rate in self.algbw.items()]
-        return Picture(lambda path: plot_goodput(f"measured by the {self.runner} runner", {"measured": rows}, path))
+        rows = [goodput_row(size, time_s) for size, time_s in self.times.items()]
+        return Picture(lambda path: plot_goodput(self._title, {"measured": rows}, path))
 
-    def _texts(self) -> Iterator[tuple[str, str]]:
-        for size in self.results["program"]:
-            checked = {True: "right", False: "WRONG", None: "unchecked"}[size.correct]
-            rate = f"{size.size_bytes / size.median_s / 1e9:.3g} GB/s"
-            yield format_size(size.size_bytes), f"{seconds_text(size.median_s)}, {rate}, {checked}"
+    @property
+    def _title(self) -> str:  # type: ignore[override]  # by the runner
+        return f"measured by the {self.runner} runner"
+
+    def _texts(self) -> dict[str, str]:
+        correct = {True: "right", False: "WRONG", None: "unchecked"}
+        return {
+            format_size(size.size_bytes): f"{seconds_text(size.median_s)}, "
+            f"{size.size_bytes / size.median_s / 1e9:.3g} GB/s, {correct[size.correct]}"
+            for size in self.results["program"]
+        }
 
     def __repr__(self) -> str:
-        return f"<{self.runner}: {'; '.join(f'{size} in {text}' for size, text in self._texts())}>"
-
-    def _repr_html_(self) -> str:
-        return _html(dict(self._texts()), f"measured by the {self.runner} runner")
-
-
-def _with_methods(kind: type[Kind], base: type[Any], value: Any) -> Kind:
-    """Return `value` as one of `kind`, a subclass of its class `base` that adds nothing but methods."""
-    if isinstance(value, kind):
-        return value
-    copied = object.__new__(kind)
-    for name in base.__slots__:
-        object.__setattr__(copied, name, getattr(value, name))
-    return copied
-
-
-def _html(rows: Mapping[str, str], title: str = "") -> str:
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
-    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-    return f"<table>{caption}{cells}</table>"
+        return f"<{self.runner}: {'; '.join(f'{size} in {text}' for size, text in self._texts().items())}>"

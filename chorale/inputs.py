@@ -1,10 +1,11 @@
-"""What the public functions take: networks and buffer sizes in several forms."""
+"""What the public functions take, networks and sizes in several forms, and how notebooks show what they return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from html import escape
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 import networkx as nx
 
@@ -65,3 +66,34 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
         known = kind.__dataclass_fields__
         value = ", ".join(sorted(set(options) - set(known)))
         raise InvalidInput(rule, value, f"choose from {', '.join(known)}") from None
+
+
+class Methods:
+    """Before a class of the packages below in a list of bases: the same value, with the next step as a method."""
+
+    @classmethod
+    def of(cls, value: Any, **facts: Any) -> Self:
+        """Return `value`, of the class below, with these methods, and with `facts` as further attributes."""
+        if isinstance(value, cls):
+            return value
+        copied = object.__new__(cls)
+        for name in {name for base in cls.__mro__ for name in base.__dict__.get("__slots__", ())}:
+            object.__setattr__(copied, name, getattr(value, name))
+        copied.__dict__.update(facts)
+        return copied
+
+
+class Shown:
+    """What is shown as a table of `_texts`, names and values, below `_title`."""
+
+    _title = ""
+
+    def _texts(self) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        caption = f"<caption>{escape(self._title)}</caption>" if self._title else ""
+        cells = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._texts().items()
+        )
+        return f"<table>{caption}{cells}</table>"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.base import (
@@ -19,11 +21,12 @@ from chorale.runners.api.base import (
     RunRequest,
     library_result,
 )
+from chorale.runners.api.config import RunnerConfig
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.precision import MIN_SAMPLES, Goal, launch_medians, median_interval, ratio_interval
 from chorale.synth.bounds.lower_bound import in_network_bound, lower_bound
 from chorale.synth.collective import Collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
@@ -96,6 +99,16 @@ def _too_fast(measurement: Measurement, limit: LinkLimit) -> str | None:
                     f"that links of {rate} Mbit/s allow: they are faster than stated, or the clock is wrong"
                 )
     return None
+
+
+def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measurement:
+    """Return what `request` comes to on a runner that is there for it alone; CheckFailed where nothing was measured."""
+    with closing(config.create(home)) as running:
+        outcome = running.submit(request)
+    if isinstance(outcome, RunFailure):
+        rule = f"the {config.name} runner must measure ({outcome.kind})"
+        raise CheckFailed(rule, outcome.message, "see `chorale doctor`")
+    return outcome
 
 
 def _submitted(runner: Runner, request: RunRequest) -> Outcome:

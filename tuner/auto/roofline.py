@@ -11,17 +11,17 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.driver import LinkLimit, link_limit
+from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology
@@ -97,15 +97,8 @@ def contest(
     programs = {name: build_program(schedule, config.lowering()).program for name, schedule in schedules.items()}
     schedule = next(iter(schedules.values())).schedule
     request = RunRequest(schedule.topology, programs, tuple(sizes_bytes), repeats, 1, timeout_s, "float32", 0)
-    running = config.create(home)
-    try:
-        outcome = running.submit(request)
-    finally:
-        running.close()
-    if isinstance(outcome, RunFailure):
-        raise CheckFailed(f"the {runner} runner must measure ({outcome.kind})", outcome.message, "see `chorale doctor`")
-    limit = link_limit(schedule.topology, schedule.collective, outcome.environment)
-    return MeasuredContest(outcome, limit)
+    outcome = measure_on(config, home, request)
+    return MeasuredContest(outcome, link_limit(schedule.topology, schedule.collective, outcome.environment))
 
 
 def roofline(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -86,7 +86,7 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function` with the fields of its request models as options, and with `--json` if it returns a result."""
     signature = inspect.signature(function, eval_str=True)
     given = signature.parameters.items()
-    models: dict[str, type[Any]] = {name: each.annotation for name, each in given if is_dataclass(each.annotation)}
+    models = {name: cast(type[Any], each.annotation) for name, each in given if is_dataclass(each.annotation)}
     prints = signature.return_annotation not in (None, signature.empty)
     if not models and not prints:
         return function

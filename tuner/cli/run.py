@@ -134,7 +134,9 @@ def run(
         topology, program = runnable.topology, runnable.program
         if network is None and is_program_file(file) and program.name.split()[-1:] != [topology.spec]:
             people.print(f"the program names no network: it runs on {topology.spec}; --spec chooses another")
-        runnables, library, others = {file: runnable}, (), {}
+        runnables: dict[str, Runnable] = {file: runnable}
+        library: tuple[str, ...] = ()
+        others: Mapping[str, AnyProgram] = {}
         if wants_calibration:
             if not isinstance(program, Program):
                 rule = "a calibration needs messages, which a plan does not send"

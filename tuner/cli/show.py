@@ -143,11 +143,17 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
         times = first.time_s(size), second.time_s(size)
         return "equal" if abs(times[0] - times[1]) <= _SAME * max(times) else ("first", "second")[times[1] < times[0]]
 
-    results = []
+    results: list[dict[str, Any]] = []
     for size in sorted(set(sizes_bytes)):
         times_s = first.time_s(size), second.time_s(size)
-        row = {"size_bytes": size, "time_us": [time_s * 1e6 for time_s in times_s], "speedup": times_s[0] / times_s[1]}
-        results.append(row | {"faster": faster(size)} | first.library(size))
+        times_us = [time_s * 1e6 for time_s in times_s]
+        row: dict[str, Any] = {
+            "size_bytes": size,
+            "time_us": times_us,
+            "speedup": times_s[0] / times_s[1],
+            "faster": faster(size),
+        }
+        results.append(row | first.library(size))
     crossovers = []
     for row, following in pairwise(results):
         if {row["faster"], following["faster"]} != {"first", "second"}:
@@ -235,8 +241,8 @@ def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
     for row in document["results"]:
         numbers = [*row["time_us"], row["speedup"]] if both else [row["time_us"], row["least_us"], row["ratio"]]
         library = row["library"] and f"{row['library_us']:.5g}, {baseline_label(row['library'])}"
-        texts = (f"{numbers[0]:.5g}", f"{numbers[1]:.5g}", f"{numbers[2]:.3f}")
-        times.add_row(format_size(row["size_bytes"]), *texts, library or "")
+        ratio = f"{numbers[2]:.3f}"
+        times.add_row(format_size(row["size_bytes"]), f"{numbers[0]:.5g}", f"{numbers[1]:.5g}", ratio, library or "")
     for cross in document.get("crossovers", ()):
         times.add_row(f"{format_size(cross['size_bytes'])} on", f"{cross['faster_above']} is faster", "", "", "")
     return [terms, times]
@@ -335,13 +341,19 @@ def compare(
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}
     for verified in schedules.values():
         given = given or verified.schedule.topology
-    read = [
+    read: list[tuple[Topology, VerifiedSchedule | AnyProgram]] = [
         (schedules[file].schedule.topology, schedules[file]) if file in schedules else load_code(file, given)
         for file in files
     ]
     pricing, buffer_bytes = prices.pricing(read[0][0]), None if buffer is None else parse_size(buffer)
-    sides = [Side(file, *code, pricing, fidelity, buffer_bytes) for file, code in zip(files, read, strict=True)]
-    document = bound_comparison(sides[0], sizes_bytes) if second is None else comparison(*sides, sizes_bytes)
+    sides = [
+        Side(file, topology, content, pricing, fidelity, buffer_bytes)
+        for file, (topology, content) in zip(files, read, strict=True)
+    ]
+    if second is None:
+        document = bound_comparison(sides[0], sizes_bytes)
+    else:
+        document = comparison(sides[0], sides[1], sizes_bytes)
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 

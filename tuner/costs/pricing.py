@@ -222,6 +222,11 @@ class Pricing:
             return Pricing(None, load_calibration(calibration), {"calibration": calibration})
         return Pricing(None, calibration_of(calibration), {"calibration": "given"})
 
+    @staticmethod
+    def usual(**options: str | None) -> Pricing:
+        """Return the pricing by `options`, and by the defaults of those that are not given."""
+        return Pricing.of({**dict.fromkeys(DEFAULTS), **options}, None)
+
     def network(self, topology: Topology) -> NetworkModel:
         """Return the model for `topology`; InvalidInput if the model does not fit or no rate of links is known."""
         if self.calibration is not None:
@@ -330,7 +335,7 @@ def traffic_of_method(
 
 def fastest_traffic(
     spec: str, collective: str, pricing: Pricing, sizes_bytes: Sequence[int], progress: Progress | None
-) -> list[tuple[PricedTraffic, list[int]]]:
+) -> list[tuple[PricedTraffic, tuple[int, ...]]]:
     """Return the traffic of the methods that are predicted to be the fastest, each with the sizes at which it is.
 
     Schedules are verified; traffic with a closed form is known without one.
@@ -343,9 +348,9 @@ def fastest_traffic(
     for _, group in groupby(chosen, key=lambda pair: id(pair[0].traffic)):
         (choice, *_), sizes = zip(*group, strict=True)
         if choice.method in ALGORITHMS:
-            runs.append((PricedTraffic(choice.traffic, choice.method, {}, None), list(sizes)))
+            runs.append((PricedTraffic(choice.traffic, choice.method, {}, None), sizes))
         else:
-            runs.append((_priced(verify(choice.schedule()).schedule), list(sizes)))
+            runs.append((_priced(verify(choice.schedule()).schedule), sizes))
     return runs
 
 

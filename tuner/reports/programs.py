@@ -174,13 +174,11 @@ def prediction(
     """
     time_us = None
     if size_bytes is not None:
-        network = pricing.Pricing.of({**dict.fromkeys(pricing.DEFAULTS), "link_gbps": link_gbps}, None).network(
-            topology
+        network, buffer_bytes = (
+            pricing.Pricing.usual(link_gbps=link_gbps).network(topology),
+            pricing.usual_buffer_bytes(program),
         )
-        time_us = (
-            pricing.simulate_program(program, topology, network, size_bytes, pricing.usual_buffer_bytes(program)).end_s
-            * 1e6
-        )
+        time_us = pricing.simulate_program(program, topology, network, size_bytes, buffer_bytes).end_s * 1e6
     time_per_byte = rational_text(pricing.program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
 
