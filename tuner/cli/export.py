@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -52,80 +52,99 @@ class Export:
     """The content of a job folder.
 
     programs: checked, one for each dialect, all of the same collective and ranks
-    schedule: what they were lowered from, None for a program from elsewhere
+    verified: the schedule that they were lowered from, None for a program from elsewhere
     options:  where and how programs for GPUs run; the launcher is chosen per folder
     """
 
     topology: Topology
     programs: tuple[Program, ...]
-    schedule: VerifiedSchedule | None
+    verified: VerifiedSchedule | None
     options: JobOptions
 
+    def files(self) -> dict[str, bytes]:
+        """Return the files of the folder by path: a folder for each runtime and launcher, manifest.json and README.md.
 
-def export_files(export: Export) -> dict[str, bytes]:
-    """Return the files of the folder by path: a folder for each runtime and launcher, manifest.json and README.md.
-
-    The same export gives the same bytes. InvalidInput for a dialect without jobs, and as `job_files` raises it.
-    """
-    files: dict[str, bytes] = {}
-    jobs: list[dict[str, Any]] = []
-    for program in export.programs:
-        for folder, runtime, contents in _jobs(export, program):
-            files |= {f"{folder}/{path}": content for path, content in contents.items()}
+        The same export gives the same bytes. InvalidInput as `job_files` raises it.
+        """
+        files: dict[str, bytes] = {}
+        jobs: list[dict[str, Any]] = []
+        for program in self.programs:
             text = target_named(program.target).emit(program)
-            jobs.append(
-                {
-                    "folder": folder,
-                    "runtime": runtime,
-                    "program": {
-                        **program_facts(program),
-                        "protocol": program.protocol,
-                        "id": hashlib.sha256(text.encode()).hexdigest(),
-                    },
-                }
-            )
-    files["README.md"] = _readme(export, jobs).encode()
-    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
-    files["manifest.json"] = (json.dumps(_manifest(export, jobs) | {"files": hashes}, indent=2) + "\n").encode()
-    return files
+            facts = {**program_facts(program), "protocol": program.protocol}
+            facts |= {"id": hashlib.sha256(text.encode()).hexdigest()}
+            for folder, runtime, contents in self._jobs(program, text):
+                files |= {f"{folder}/{path}": content for path, content in contents.items()}
+                jobs.append({"folder": folder, "runtime": runtime, "program": facts})
+        files["README.md"] = self._readme(jobs).encode()
+        hashes = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
+        files["manifest.json"] = (json.dumps(self._manifest(jobs) | {"files": hashes}, indent=2) + "\n").encode()
+        return files
+
+    def _jobs(self, program: Program, text: str) -> Iterator[tuple[str, str, Mapping[str, bytes]]]:
+        """Yield (folder, name of the runtime, files) of each job for `program`."""
+        if program.target == CPU_TARGET:
+            sizes, spec = ",".join(map(format_size, self.options.sizes_bytes)), shlex.quote(self.topology.spec)
+            command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {self.options.dtype}"
+            files = {"program.xml": text, "run.sh": _CPU_SCRIPT + f'exec {command} --runner "$runner" "$@"\n'}
+            files["README.md"] = _CPU_GUIDE.format(spec=spec)
+            yield "oneccl", "chorale run", {name: content.encode() for name, content in files.items()}
+        for runtime in (each.name for each in RUNTIMES.values() if each.target == program.target):
+            for launcher, end in LAUNCHERS.items():
+                options = replace(self.options, runtime=runtime, launcher=launcher)
+                yield f"{runtime}-{end}", runtime, job_files(program, options)
+
+    def _readme(self, jobs: Sequence[Mapping[str, Any]]) -> str:
+        program = self.programs[0]
+        cost = "" if self.verified is None else f" Time per byte {self.verified.cost.time_per_byte}, verified."
+        lines = [
+            f"# {program.collective.name.value} of {len(program.ranks)} ranks on {self.topology.spec}",
+            "",
+            f"Every folder is a job by itself.{cost} `manifest.json` says what everything is; its ids are SHA-256.",
+            "",
+            "| folder | for | start with |",
+            "|---|---|---|",
+        ]
+        for job in jobs:
+            folder, name = job["folder"], job["runtime"]
+            title = RUNTIMES[name].title if name in RUNTIMES else "CPUs"
+            start = "`sbatch job.sbatch`" if folder.endswith("-srun") else "`./run.sh`"
+            lines.append(f"| [{folder}]({folder}/README.md) | {title} | {start} |")
+        checks = _CHECKLIST if any(job["runtime"] in RUNTIMES for job in jobs) else _ALWAYS_CHECKED
+        return "\n".join([*lines, "", checks, ""])
+
+    def _manifest(self, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+        schedule = None
+        if self.verified is not None:
+            schedule = {
+                "id": self.verified.schedule.id,
+                "method": self.verified.schedule.method,
+                "parameters": dict(self.verified.schedule.parameters),
+                "time_per_byte": rational_text(self.verified.cost.time_per_byte),
+            }
+        return {
+            "format": FORMAT,
+            "versions": {"chorale": version("chorale-collectives"), "numpy": version("numpy")},
+            "topology": topology_document(self.topology),
+            "collective": self.programs[0].collective.name.value,
+            "root": self.programs[0].collective.root,
+            "schedule": schedule,
+            "verification": {
+                "schedule": None if schedule is None else "replayed chunk by chunk: right",
+                "programs": "read back and executed symbolically: right",
+            },
+            "sizes_bytes": list(self.options.sizes_bytes),
+            "jobs": jobs,
+        }
 
 
-def require_job_target(target: str) -> None:
-    """Raise InvalidInput unless there are jobs for programs of this dialect."""
-    if target not in JOB_TARGETS:
-        rule = "a job must be for a dialect that it can be started for"
-        raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
-
-
-def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str, bytes]]]:
-    """Return (folder, name of the runtime, files) of each job for `program`."""
-    if program.target == CPU_TARGET:
-        return [("oneccl", "chorale run", _cpu_files(export, program))]
-    runtimes = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
-    choices = [(runtime, launcher, end) for runtime in runtimes for launcher, end in LAUNCHERS.items()]
-    return [
-        (
-            f"{runtime.name}-{end}",
-            runtime.name,
-            job_files(program, replace(export.options, runtime=runtime.name, launcher=launcher)),
-        )
-        for runtime, launcher, end in choices
-    ]
-
-
-def _cpu_files(export: Export, program: Program) -> dict[str, bytes]:
-    sizes = ",".join(format_size(size) for size in export.options.sizes_bytes)
-    spec = shlex.quote(export.topology.spec)
-    command = f"chorale run program.xml --spec {spec} --sizes {sizes} --dtype {export.options.dtype}"
-    script = (
-        "#!/bin/sh\n# ./run.sh [RUNNER [OPTIONS]]: local (default), oneccl, mpi or simulated; all data are checked\n"
-        'set -eu\ncd -- "$(dirname -- "$0")"\nrunner=${1:-local}\n[ $# -eq 0 ] || shift\n'
-        f'exec {command} --runner "$runner" "$@"\n'
-    )
-    text = target_named(program.target).emit(program)
-    return {"program.xml": text.encode(), "run.sh": script.encode(), "README.md": _CPU_GUIDE.format(spec=spec).encode()}
-
-
+_CPU_SCRIPT = """\
+#!/bin/sh
+# ./run.sh [RUNNER [OPTIONS]]: local (default), oneccl, mpi or simulated; all data are checked
+set -eu
+cd -- "$(dirname -- "$0")"
+runner=${1:-local}
+[ $# -eq 0 ] || shift
+"""
 _CPU_GUIDE = """\
 # On CPUs
 
@@ -142,29 +161,6 @@ chorale lift program.xml --spec {spec}    # read it back, check it again
 2. Nothing else can have run: these runners have no algorithm to fall back to.
 3. `--json` names the runner and its environment beside the times.
 """
-
-
-def _readme(export: Export, jobs: Sequence[Mapping[str, Any]]) -> str:
-    program = export.programs[0]
-    cost = "" if export.schedule is None else f" Time per byte {export.schedule.cost.time_per_byte}, verified."
-    lines = [
-        f"# {program.collective.name.value} of {len(program.ranks)} ranks on {export.topology.spec}",
-        "",
-        f"Every folder is a job by itself.{cost} `manifest.json` says what everything is; its ids are SHA-256.",
-        "",
-        "| folder | for | start with |",
-        "|---|---|---|",
-    ]
-    for job in jobs:
-        folder, name = job["folder"], job["runtime"]
-        title = RUNTIMES[name].title if name in RUNTIMES else "CPUs"
-        start = "`sbatch job.sbatch`" if folder.endswith("-srun") else "`./run.sh`"
-        lines.append(f"| [{folder}]({folder}/README.md) | {title} | {start} |")
-    return "\n".join(
-        [*lines, "", _CHECKLIST if any(job["runtime"] in RUNTIMES for job in jobs) else _ALWAYS_CHECKED, ""]
-    )
-
-
 _CHECKLIST = """\
 How to see that the program really ran, for runtimes that fall back to their own algorithms without a word:
 
@@ -174,32 +170,6 @@ How to see that the program really ran, for runtimes that fall back to their own
    of the other placement do not.
 4. `sha256sum algorithms/program.xml` is what the manifest says, on every node."""
 _ALWAYS_CHECKED = "The runners check every element and have nothing to fall back to."
-
-
-def _manifest(export: Export, jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "versions": {"chorale": version("chorale-collectives"), "numpy": version("numpy")},
-        "topology": topology_document(export.topology),
-        "collective": export.programs[0].collective.name.value,
-        "root": export.programs[0].collective.root,
-        "schedule": None
-        if export.schedule is None
-        else {
-            "id": export.schedule.schedule.id,
-            "method": export.schedule.schedule.method,
-            "parameters": dict(export.schedule.schedule.parameters),
-            "time_per_byte": rational_text(export.schedule.cost.time_per_byte),
-        },
-        "verification": {
-            "schedule": None if export.schedule is None else "replayed chunk by chunk: right",
-            "programs": "read back and executed symbolically: right",
-        },
-        "sizes_bytes": list(export.options.sizes_bytes),
-        "jobs": jobs,
-    }
-
-
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
 
@@ -245,8 +215,7 @@ def export(
     Example: chorale export a100.parquet -o job
     """
     lowering = LoweringOptions(GPU_TARGETS[0], 1 if channels is None else channels, instances, as_protocol(protocol))
-    network = None if spec is None else load_topology(spec)
-    verified = None
+    network, verified = None if spec is None else load_topology(spec), None
     if is_program_file(file):
         topology, program = load_program(file, network)
         if targets and targets != [program.target]:
@@ -254,18 +223,24 @@ def export(
         programs: tuple[Program, ...] = (program,)
     else:
         verified = verify_schedule(load_schedule(file))
-        topology = verified.schedule.topology
+        schedule, topology = verified.schedule, verified.schedule.topology
         if network is not None:
             raise InvalidInput("a schedule file names its topology itself", f"--spec {network.spec}", "leave it out")
-        programs = tuple(
-            _lowered(verified, replace(lowering, target=target), in_place, channels is None)
-            for target in dict.fromkeys(targets or GPU_TARGETS)
-        )
+        if in_place is None:  # runtimes never call an alltoall so
+            in_place = schedule.collective.name is not CollectiveName.ALLTOALL
+        programs = ()
+        for target in dict.fromkeys(targets or GPU_TARGETS):
+            if target not in JOB_TARGETS:
+                rule = "a job must be for a dialect that it can be started for"
+                raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
+            options = replace(lowering, target=target, in_place=in_place)
+            options = with_default_channels(verified, options) if channels is None else options
+            programs = (*programs, build_program(verified, options).program)
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
     per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)
     profile = load_profile(site, time=job_time)
-    options = JobOptions(
+    job = JobOptions(
         served,
         dtype,
         hosts=names,
@@ -275,20 +250,10 @@ def export(
         batch_options=tuple(profile.requests()),
         batch_prologue=tuple(profile.prologue),
     )
-    files = export_files(Export(topology, programs, verified, options))
+    files = Export(topology, programs, verified, job).files()
     write_folder(output, files, force)
     document = {"output": str(output), "files": sorted(files), "sizes_bytes": list(served)}
     return Result(document, f"{output}: {len(files)} files; begin with {output}/README.md")
-
-
-def _lowered(
-    verified: VerifiedSchedule, options: LoweringOptions, in_place: bool | None, with_default: bool
-) -> Program:
-    """Return the checked program: in place by default, except for an alltoall, which runtimes never call so."""
-    require_job_target(options.target)
-    is_alltoall = verified.schedule.collective.name is CollectiveName.ALLTOALL
-    options = replace(options, in_place=not is_alltoall if in_place is None else in_place)
-    return build_program(verified, with_default_channels(verified, options) if with_default else options).program
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
 from chorale.tuner.files.read_write import require_plot_format
-from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document, sizes_table
+from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes, seconds_text
 
 
@@ -95,7 +95,7 @@ def find(
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     notice(f"took {seconds_text(document['seconds'])}")
     if ":" in nodes:
-        return Result(document, sizes_table(document))
+        return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     return Result(document, find_table(document), next_step=step)

@@ -14,7 +14,7 @@ from chorale.job.files import read_file
 from chorale.synth.executor.base import Executor
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
-from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
+from chorale.synth.finder.find import FinderResult, Stage
 from chorale.synth.finder.query import FinderQuery
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import ruled_table, with_fraction
@@ -48,19 +48,31 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
     return bases
 
 
-_CAPTION = "bandwidth time: × size / node bandwidth"
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
 def find_document(findings: FinderResult, workload: Workload | None) -> dict[str, Any]:
     """Return the JSON document of `chorale find`, without seconds."""
-    query = findings.query
+    query, rows = findings.query, []
+    for finding in findings.frontier:
+        time = {} if workload is None else {"allreduce_us": float(workload.time_us(finding.candidate))}
+        rows.append(
+            _cost(finding.candidate, query)
+            | time
+            | {
+                "diameter": finding.diameter,
+                "confirmed": finding.confirmed,
+                "confirmation": finding.confirmation,
+                "equals": finding.equals,
+                "bases": list(finding.candidate.origin),
+            }
+        )
     document: dict[str, Any] = {
         "nodes": query.nodes,
         "degree": query.degree,
         "bidirectional": query.bidirectional,
         "bases": query.bases,
-        "frontier": [_row(finding, query, workload) for finding in findings.frontier],
+        "frontier": rows,
         "bound": {"steps": query.least_steps, "bandwidth_factor": str(query.least_bandwidth_factor)},
         "considered": findings.considered,
         "scored": findings.scored,
@@ -68,37 +80,8 @@ def find_document(findings: FinderResult, workload: Workload | None) -> dict[str
     }
     if workload is not None:
         best = workload.best(finding.candidate for finding in findings.frontier)
-        document["best"] = next(row for row in document["frontier"] if row["spec"] == best.spec)
+        document["best"] = next(row for row in rows if row["spec"] == best.spec)
     return document
-
-
-def find_table(document: Mapping[str, Any]) -> Table:
-    """Return the frontier as a table for the terminal, the bound as its last row."""
-    kind = "bidirectional, " if document["bidirectional"] else ""
-    title = f"{document['nodes']} nodes, {kind}degree {document['degree']}"
-    table = ruled_table(title=title, show_footer=True)
-    bound = document["bound"]
-    table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
-    table.add_column("bandwidth time", footer=_factor_text(bound["bandwidth_factor"]), no_wrap=True)
-    table.caption = _CAPTION
-    best = document.get("best")
-    if best is not None:
-        table.caption += "; us: allreduce of the workload, the fastest in bold"
-        table.add_column("us", justify="right", no_wrap=True)
-    table.add_column("optimal", footer="(bounds)", no_wrap=True)
-    table.add_column("method", no_wrap=True)
-    table.add_column("spec", overflow="fold")
-    for row in document["frontier"]:
-        cells = [str(row["steps"]), _factor_text(row["bandwidth_factor"])]
-        if best is not None:
-            cells.append(f"{row['allreduce_us']:.1f}")
-        checked = "" if row["confirmed"] else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
-        cells += [_optimal(row), row["method"], row["spec"] + checked]
-        table.add_row(*cells, style="bold" if best is not None and row["spec"] == best["spec"] else None)
-    if document["left_out"]:
-        note = f"{document['left_out']} large networks without symmetries were left out, which take long to score"
-        table.caption = note if table.caption is None else f"{table.caption}; {note}"
-    return table
 
 
 def sizes_document(
@@ -120,43 +103,6 @@ def sizes_document(
     return {"degree": first.degree, "bidirectional": first.bidirectional, "bases": first.bases, "sizes": sizes}
 
 
-def sizes_table(document: Mapping[str, Any]) -> Table:
-    """Return the same as a table: one row for every row of a frontier."""
-    table = ruled_table(caption=_CAPTION)
-    for heading in ("nodes", "steps", "bandwidth time", "optimal", "method"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("spec", overflow="fold")
-    for size in document["sizes"]:
-        for index, row in enumerate(size["frontier"]):
-            nodes = "" if index else str(size["nodes"])
-            bold = "bold" if row["spec"] == size.get("best", {}).get("spec") else None
-            cells = (
-                str(row["steps"]),
-                _factor_text(row["bandwidth_factor"]),
-                _optimal(row),
-                row["method"],
-                row["spec"],
-            )
-            table.add_row(nodes, *cells, style=bold)
-    return table
-
-
-def _row(finding: FrontierPoint, query: FinderQuery, workload: Workload | None) -> dict[str, Any]:
-    candidate = finding.candidate
-    time = {} if workload is None else {"allreduce_us": float(workload.time_us(candidate))}
-    return (
-        _cost(candidate, query)
-        | time
-        | {
-            "diameter": finding.diameter,
-            "confirmed": finding.confirmed,
-            "confirmation": finding.confirmation,
-            "equals": finding.equals,
-            "bases": list(candidate.origin),
-        }
-    )
-
-
 def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
     return {
         "spec": candidate.spec,
@@ -168,9 +114,37 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
     }
 
 
-def _optimal(row: Mapping[str, Any]) -> str:
-    names = [name for key, name in (("moore_optimal", "steps"), ("bandwidth_optimal", "bandwidth")) if row[key]]
-    return ", ".join(names)
+def find_table(document: Mapping[str, Any]) -> Table:
+    """Return a row for every row of a frontier, the best of a workload in bold; of one size, the bound as the last."""
+    is_one, best = "sizes" not in document, document.get("best")
+    table = ruled_table(caption="bandwidth time: × size / node bandwidth", show_footer=is_one)
+    bound = document["bound"] if is_one else {"steps": "", "bandwidth_factor": "0"}
+    if is_one:
+        kind = "bidirectional, " if document["bidirectional"] else ""
+        table.title = f"{document['nodes']} nodes, {kind}degree {document['degree']}"
+    else:
+        table.add_column("nodes", no_wrap=True)
+    table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
+    table.add_column("bandwidth time", footer=_factor_text(bound["bandwidth_factor"]), no_wrap=True)
+    if best is not None:
+        table.caption = f"{table.caption}; us: allreduce of the workload, the fastest in bold"
+        table.add_column("us", justify="right", no_wrap=True)
+    table.add_column("optimal", footer="(bounds)", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    table.add_column("spec", overflow="fold")
+    for size in [document] if is_one else document["sizes"]:
+        for index, row in enumerate(size["frontier"]):
+            cells = [] if is_one else ["" if index else str(size["nodes"])]
+            cells += [str(row["steps"]), _factor_text(row["bandwidth_factor"])]
+            cells += [] if best is None else [f"{row['allreduce_us']:.1f}"]
+            optimal = {"steps": row["moore_optimal"], "bandwidth": row["bandwidth_optimal"]}
+            unmade = "" if row.get("confirmed", True) else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
+            cells += [", ".join(name for name, is_so in optimal.items() if is_so), row["method"], row["spec"] + unmade]
+            table.add_row(*cells, style="bold" if row["spec"] == size.get("best", {}).get("spec") else None)
+    if document.get("left_out"):
+        note = f"{document['left_out']} large networks without symmetries were left out, which take long to score"
+        table.caption = f"{table.caption}; {note}"
+    return table
 
 
 def _factor_text(factor: str) -> str:
