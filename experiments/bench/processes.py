@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -13,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome, limits_of
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.synth.errors import CheckFailed
 
 COMMAND = (
@@ -46,33 +48,25 @@ def cost_of(
     words: Sequence[str], *, code: str = COMMAND, environment: Mapping[str, str] | None = None, timeout_s: float = 600
 ) -> ProcessCost:
     """Run `code` in this Python with these arguments. CheckFailed if it fails, or has not ended after `timeout_s`."""
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        began_s = time.perf_counter()
-        process = subprocess.Popen(  # noqa: S603 - this Python
-            [sys.executable, "-c", code, *words], env=environment, stdout=output, stderr=errors
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began_s = time.perf_counter()
+    try:
+        ended = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-c", code, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
         )
-        usage = _waited(process, timeout_s)
-        passed_s = time.perf_counter() - began_s
-        if process.returncode:
-            raise CheckFailed("a command of the benchmark must succeed", " ".join(words), _text(errors)[-300:])
-        written = _text(errors)
-        return ProcessCost(usage.ru_utime + usage.ru_stime, passed_s, _peak_mb(written), _text(output), written)
-
-
-def _waited(process: subprocess.Popen[bytes], timeout_s: float) -> resource.struct_rusage:
-    """Wait for the end of a process; return what it used. It is killed, and fails, at `timeout_s`."""
-    deadline_s = time.monotonic() + timeout_s
-    pause_s = 0.001
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return usage
-        if time.monotonic() > deadline_s:
-            process.kill()
-            deadline_s = float("inf")
-        time.sleep(pause_s)
-        pause_s = min(0.05, pause_s * 1.2)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise CheckFailed(
+            "a command of the benchmark must succeed", " ".join(words), str(error.stderr)[-300:]
+        ) from None
+    passed_s = time.perf_counter() - began_s
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return ProcessCost(processor_s, passed_s, _peak_mb(ended.stderr), ended.stdout, ended.stderr)
 
 
 def _peak_mb(status: str) -> float | None:
@@ -81,9 +75,11 @@ def _peak_mb(status: str) -> float | None:
     return int(peaks_kb[-1]) * 1024 / 10**6 if peaks_kb else None
 
 
-def _text(stream: IO[str]) -> str:
-    stream.seek(0)
-    return stream.read()
+@functools.cache
+def command_limits() -> Mapping[str, tuple[float, float | None]]:
+    """Return seconds of two cores, and 10**6 bytes of one process where they are limited, by command."""
+    text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
+    return {case: tuple(limits) for case, limits in json.loads(text).items()}
 
 
 _LOWER = "lower "
@@ -100,9 +96,12 @@ def run_command(case: str) -> BenchmarkOutcome:
         facts = _facts(json.loads(cost.output))
         if output.exists():
             facts |= {"bytes": output.stat().st_size, "sha256": _digest(output)}
-    limit_s = limits_of("commands")[case].seconds
+    limit_s, limit_mb = command_limits()[case]
     seconds = {"processor": cost.processor_s, "passed": cost.passed_s, "limit": limit_s}
-    return BenchmarkOutcome(facts, limit_s / min(cost.processor_s, cost.passed_s), seconds, cost.peak_mb)
+    ratio = limit_s / min(cost.processor_s, cost.passed_s)
+    if limit_mb and cost.peak_mb:
+        ratio = min(ratio, limit_mb / cost.peak_mb)
+    return BenchmarkOutcome(facts, ratio, seconds, cost.peak_mb)
 
 
 def _lower_words(case: str, output: Path, environment: Mapping[str, str]) -> list[str]:
@@ -134,8 +133,8 @@ def _digest(path: Path) -> str:
 
 COMMANDS = Benchmark(
     name="commands",
-    reference="the limit of each, in seconds",
-    goals=dict.fromkeys(limits_of("commands"), 1.0),
+    reference="the limits of each, in seconds and megabytes",
+    goals=dict.fromkeys(command_limits(), 1.0),
     run=run_command,
     is_exact=False,
 )

@@ -6,18 +6,17 @@ import importlib
 import json
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
+from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers
 from chorale.tuner.cli.output import people, status_line
 from chorale.tuner.config.building import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.reports.tables import Result, ruled_table
 
 
@@ -94,14 +93,6 @@ HISTORY = "bench.jsonl"
 
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=file_to_write,
-            help="Also write a Markdown table: before, now, limit and ratio of each case.",
-        ),
-    ] = None,
 ) -> Result:
     """Run benchmarks, compare facts such as counts with those expected, and keep the history.
 
@@ -109,8 +100,6 @@ def bench(
     times that is missed is only told.
 
     Example: chorale bench rings
-
-    Example: chorale bench start commands --table table.md
     """
     # The layer above this one: it is imported by name, and only when it is used.
     suite = importlib.import_module("chorale.experiments.bench.suite")
@@ -118,9 +107,6 @@ def bench(
     for benchmark in suite.chosen(names or []):
         people.print(f"{benchmark.name}: beside {benchmark.reference}")
         rows += suite.rows_of(benchmark)
-    if table is not None:
-        markdown = importlib.import_module("chorale.experiments.bench.benchmark").markdown_table(rows)
-        write_file(table, markdown.encode())
     failed = [
         f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}" for row in rows if not row["holds"]
     ]
