@@ -19,7 +19,10 @@ REPORTS := $(VENV)/pip.json $(VENV)/dev.json $(VENV)/mpi.json $(VENV)/torch.json
 # Judged by another Python than the one whose packages are judged; HASHES=warn goes on at other bytes.
 CHECK_HASHES := $(PYTHON) -I -S deploy/supply_chain/hashes.py check
 
-.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-slow pythons test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
+# The tests note here which real parts they ran.
+export CHORALE_TEST_PARTS := build/real-parts
+
+.PHONY: setup hashes bill quickstart demo-job demo-watch test test-side-by-side test-in-pairs test-all test-slow pythons test-slurm properties sanitizers soak faults fuzz claims random-collectives check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -54,17 +57,27 @@ demo-job: setup
 demo-watch: setup
 	$(BIN)/python -m chorale.experiments.watch_demo
 
-# Tests without servers beside those with them, which often wait and of which two run at once; then those that need the
-# machine for themselves. Files go in the order of their folders, in which the long ones come first.
+# The tests that everyone runs; at the end, which real parts they ran. Tests without servers go beside those with them,
+# which often wait and of which two run at once; then those that need the machine for themselves. Files go in the order of
+# their folders, in which the long ones come first. KIND is one of two in tests/conftest.py.
+KIND = not slow and not more
+BESIDE = not alone and not in_pairs
+PYTEST := $(BIN)/python -m pytest --durations 15
 test: setup
-	$(MAKE) --jobs=2 test-side-by-side test-in-pairs
-	$(BIN)/python -m pytest -m 'not slow and alone' --durations 15
+	rm -rf $(CHORALE_TEST_PARTS)
+	$(MAKE) --jobs=2 test-side-by-side test-in-pairs KIND='$(KIND)'
+	$(PYTEST) -m '$(KIND) and alone'
+	@$(BIN)/python -m tests.real_parts
 
 test-side-by-side:
-	$(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15
+	$(PYTEST) -m '$(KIND) and $(BESIDE)' -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-in-pairs:
-	$(BIN)/python -m pytest -m 'not slow and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+	$(PYTEST) -m '$(KIND) and in_pairs' -n 2 --dist loadfile --no-loadscope-reorder
+
+# Everything else that ends within minutes: tests that cover little besides, all pages, sanitizers, and each property on more cases.
+test-all: setup
+	CHORALE_EXAMPLES=100 $(MAKE) test KIND='not slow and (more or hypothesis)'
 
 # A real Slurm of four nodes on this machine, set up from packages of the distribution, which are installed where apt is,
 # and taken down again: as root. Where that cannot be, it ends and says what is missing.
@@ -80,7 +93,7 @@ pythons:
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
-# Each property on twenty times the examples that `make test` tries.
+# Each property on 800 examples: `make test` tries 15, `make test-all` 100.
 properties: setup
 	CHORALE_EXAMPLES=800 $(BIN)/python -m pytest -m 'not slow and not alone and not in_pairs' -n logical --maxprocesses 4 --dist loadfile tests/unit
 

@@ -18,7 +18,9 @@ from filelock import FileLock
 from hypothesis import settings
 
 from chorale.tuner.files.home import Home
+from tests import choice, real_parts
 from tests.pictures import draw_nothing
+from tests.properties import DEFAULT
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -32,10 +34,8 @@ os.environ.pop("RAY_ADDRESS", None)
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 # Wall-clock deadlines would make tests fail on a busy machine; in CI the same examples are drawn every time.
-EXAMPLES = int(os.environ.get("CHORALE_EXAMPLES", "40"))
-"""Examples of each property that does not say how many: `make properties` tries more."""
-settings.register_profile("chorale", deadline=None, max_examples=EXAMPLES)
-settings.register_profile("ci", deadline=None, max_examples=EXAMPLES, derandomize=True, print_blob=True)
+settings.register_profile("chorale", deadline=None, max_examples=DEFAULT)
+settings.register_profile("ci", deadline=None, max_examples=DEFAULT, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "chorale")
 
 RARE_GARBAGE = (50_000, 20, 50)
@@ -73,9 +73,16 @@ of events in their process, so that tests which start one of their own do not ru
 BESIDE = "not alone and not in_pairs"
 """Asks for the tests that run side by side."""
 
+FAST, MORE = "not slow and not more", "not slow and (more or hypothesis)"
+"""Ask for the tests of `make test`, and for those of `make test-all`: all others, and properties on more cases."""
+
+ALL_SLOW = re.compile(r"^pytestmark = .*\bmark\.slow\b", re.MULTILINE)
+"""A line of a file of which all tests are slow."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C work, and through the warnings that are not ours to repair; all others stay errors."""
+    real_parts.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts its background jobs; tests press Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for beginning in FOREIGN_WARNINGS:
@@ -84,20 +91,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files without a test of the kind that is asked for: to import all takes half a minute."""
-    asked = config.option.markexpr.removeprefix("not slow and ")
-    if asked == BESIDE and collection_path.is_dir():  # what is shared by tests of browsers alone takes seconds
+    kind = next((kind for kind in (FAST, MORE, "not slow") if config.option.markexpr.startswith(kind)), "")
+    where = config.option.markexpr.removeprefix(kind).removeprefix(" and ")
+    folder, is_test = _folder_within(collection_path), collection_path.name.startswith("test_")
+    if where == BESIDE and collection_path.is_dir():  # what is shared by tests of browsers alone takes seconds
         return _is_in_pairs(_from_here(collection_path)) or None
-    if asked not in ("alone", "in_pairs", BESIDE) or not collection_path.name.startswith("test_"):
+    if not is_test:
         return None
-    folder, marks = _folder_within(collection_path), _marks(collection_path)
+    text = collection_path.read_text(encoding="utf-8")
+    marks = frozenset(re.findall(r"\bmark\.(\w+)", text))
     is_in_pairs = _is_in_pairs(folder)
     has_some = {"alone": "alone" in marks, "in_pairs": is_in_pairs or "ray" in marks, BESIDE: not is_in_pairs}
-    return None if has_some[asked] else True
-
-
-def _marks(path: Path) -> frozenset[str]:
-    """Return the names of all marks in the text of a file."""
-    return frozenset(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8")))
+    name = _from_here(collection_path)
+    is_of_kind = {
+        FAST: not ALL_SLOW.search(text) and not (choice.is_more(name) and choice.is_whole(name)),
+        MORE: choice.is_more(name) or not choice.is_whole(name) or "hypothesis" in text,
+    }
+    return None if has_some.get(where, True) and is_of_kind.get(kind, True) else True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -114,8 +124,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that run in pairs: those that do not need the machine for themselves."""
+    """Mark the tests that `make test` leaves out, and those that run in pairs: they can be beside others."""
     for item in items:
+        if choice.is_more(item.nodeid.removeprefix("tests/")):
+            item.add_marker(pytest.mark.more)
         is_in_pairs = item.get_closest_marker("ray") or _is_in_pairs(_folder_within(item.path))
         if is_in_pairs and not item.get_closest_marker("alone"):
             item.add_marker(pytest.mark.in_pairs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.record import LocalStep
@@ -18,12 +18,13 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from tests.live.engine.programs import random_program
+from tests.properties import random_cases
 
 NETWORKS = ("ring:6", "torus:3x2", "hypercube:3", "uniring:1,6", "circulant:8,1,3", "mesh:2x3")
 Values = list[list[Fraction | None]]
 
 
-@settings(max_examples=80, deadline=None)
+@random_cases(80)
 @given(st.integers(0, 2**32))
 def test_rounds_do_what_the_collective_says(seed: int) -> None:
     program = random_program(random.Random(seed), NETWORKS)
@@ -37,7 +38,7 @@ def test_rounds_do_what_the_collective_says(seed: int) -> None:
         assert memory[rank][part.layout.output_base :][: len(wanted)] == wanted, (program.name, rank)
 
 
-@settings(max_examples=30, deadline=None)
+@random_cases(30)
 @given(st.integers(0, 2**32))
 def test_no_round_is_empty_and_messages_of_a_round_touch_nothing_twice(seed: int) -> None:
     parts = rounds_of(random_program(random.Random(seed), NETWORKS))

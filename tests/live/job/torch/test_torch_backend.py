@@ -36,10 +36,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def results(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """How the scenarios ended, one after the other in the same four processes."""
+def results(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, list[str]]:
+    """How the scenarios that are asked for ended, one after the other in the same four processes."""
+    cases = {item.name for item in request.session.items}
+    asked = [name for name in QUICK if f"test_scenario[{name}]" in cases]
     folder = tmp_path_factory.mktemp("scenarios")
-    codes = wait_for(start_ranks(folder, 4, environment, QUICK), 240)
+    codes = wait_for(start_ranks(folder, 4, environment, asked), 240)
     assert codes == [0] * 4, "\n".join((folder / f"{rank}.log").read_text()[-3000:] for rank in range(4))
     return results_of(folder, 4)
 

@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.mpi.preload import NATIVE
@@ -14,6 +14,7 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
+from tests.properties import random_cases
 from tests.unit.job.table.test_layout import ring_table
 
 DIGEST, PROGRAM = next(iter(ring_table().programs.items()))
@@ -54,7 +55,7 @@ def answer(native: ctypes.CDLL, path: Path, call: tuple[tuple[int, ...], str, in
     return status, text.value.decode()
 
 
-@settings(max_examples=60)
+@random_cases(60)
 @given(entries=st.lists(ENTRIES, max_size=6), calls=st.lists(CALLS, min_size=1, max_size=20))
 def test_both_say_the_same(
     native: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory, entries: list[JobEntry], calls: list
@@ -68,7 +69,7 @@ def test_both_say_the_same(
         assert answer(native, path, call) == expected
 
 
-@settings(max_examples=20)
+@random_cases(20)
 @given(at=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_noticed(
     native: ctypes.CDLL, tmp_path_factory: pytest.TempPathFactory, at: int, bit: int

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.msccl.results import TableCell, parse_output, parse_row
 from chorale.runners.recorded.table import RecordedConfiguration, mi250_table
+from tests.properties import random_cases
 
 DATA = Path(__file__).parents[3] / "data" / "rccl-tests"
 REAL = sorted(DATA.glob("*.txt"))
@@ -52,7 +53,7 @@ LOG_LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@random_cases(200)
 @given(st.sampled_from(REAL), st.lists(st.tuples(st.floats(0, 1), LOG_LINES), max_size=8))
 def test_log_lines_of_other_processes_may_cut_in_anywhere(path: Path, cuts: list[tuple[float, str]]) -> None:
     text = path.read_text()
@@ -68,7 +69,7 @@ def test_log_lines_of_other_processes_may_cut_in_anywhere(path: Path, cuts: list
     )
 
 
-@settings(max_examples=200, deadline=None)
+@random_cases(200)
 @given(st.sampled_from(REAL), st.floats(0, 1))
 def test_output_that_breaks_off_has_only_rows_that_were_printed_to_their_end(path: Path, part: float) -> None:
     text = path.read_text()

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
@@ -17,6 +17,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
+from tests.properties import random_cases
 from tests.reference.all_cuts import AllCuts
 from tests.strategies import networks
 
@@ -25,7 +26,7 @@ REDUCE = Collective(CollectiveName.REDUCE, 0)
 EVERY = (ALLGATHER, REDUCE_SCATTER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCE)
 
 
-@settings(max_examples=60)
+@random_cases(60)
 @given(networks(2, 6))
 def test_bounds_equal_the_best_of_all_cuts(topology: Topology) -> None:
     ranks = topology.compute_count

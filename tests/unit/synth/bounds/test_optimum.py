@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.bounds import optimum as fewest_trees_module
 from chorale.synth.bounds.optimum import CutSearch, Optimum, fixed_k_optimum, integral_trees, optimum
@@ -14,6 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
+from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 from tests.reference.all_cuts import AllCuts, previous_breakpoint
 from tests.strategies import MIXED, strongly_connected_topologies
@@ -96,7 +97,7 @@ def test_a_fixed_k_has_the_smallest_rate_that_all_cuts_allow(first: int) -> None
                 assert _proves(cuts, found, previous)
 
 
-@settings(max_examples=40)
+@random_cases(40)
 @given(strongly_connected_topologies(2, 5, bandwidths=MIXED, switches=2))
 def test_one_way_networks_that_are_not_eulerian_have_bounds_too(topology: Topology) -> None:
     cuts = _cuts(topology, ALLGATHER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.executor.serial import SerialExecutor
@@ -14,6 +14,7 @@ from chorale.synth.finder.confirmation import confirm
 from chorale.synth.finder.expansion_rules import bidirectional_of, degree_of, line_of, power_of, product_of
 from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 
 SCORES = ScoreCache()
 SMALL = [
@@ -66,13 +67,13 @@ def towers(draw: st.DrawFn) -> TopologyCandidate:
     return candidate
 
 
-@settings(max_examples=60)
+@random_cases(60)
 @given(towers())
 def test_towers_of_expansions(candidate):
     check(candidate)
 
 
-@settings(max_examples=40)
+@random_cases(40)
 @given(st.data())
 def test_products_of_optimal_parts_are_optimal_in_the_sum_of_steps(data):
     fit = [c for c in SMALL if c.traits.simple and c.method == "bfb" and c.is_bandwidth_optimal and c.degree <= 3]

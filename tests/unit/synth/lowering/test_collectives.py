@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
@@ -19,6 +19,7 @@ from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import instructions
 from tests.unit.synth.lowering.tree_schedules import hopping_alltoall, trees
@@ -84,7 +85,7 @@ def test_alltoall_from_rank_to_rank(spec, wait, in_place):
     is_right(hopping_alltoall(spec, wait), LoweringOptions("oneccl-xml", instances=2, in_place=in_place))
 
 
-@settings(max_examples=25, deadline=None)
+@random_cases(25)
 @given(
     st.sampled_from(["ring:5", "torus:2x3", "complete:4", "hypercube:3"]),
     st.sampled_from(COLLECTIVES),

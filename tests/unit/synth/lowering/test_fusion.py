@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
@@ -22,6 +22,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
@@ -87,7 +88,7 @@ def test_double_binary_trees(collective, in_place):
     is_right(made)
 
 
-@settings(max_examples=30, deadline=None)
+@random_cases(30)
 @given(
     strongly_connected_topologies(max_nodes=5, max_extra_links=4),
     st.sampled_from(["allgather", "reduce_scatter", "allreduce"]),

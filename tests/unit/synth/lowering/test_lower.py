@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -23,6 +23,7 @@ from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified
@@ -54,7 +55,7 @@ def test_routes_through_other_nodes_become_sends_between_their_ends(method, coll
     assert got == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@random_cases(40)
 @given(
     strongly_connected_topologies(max_nodes=5, max_extra_links=6),
     st.sampled_from([ALLGATHER, REDUCE_SCATTER, ALLREDUCE]),

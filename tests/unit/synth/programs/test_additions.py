@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
@@ -30,6 +30,7 @@ from chorale.synth.programs.program import (
 )
 from chorale.synth.topology.spec import parse_topology
 from tests.live.engine.programs import random_program
+from tests.properties import random_cases
 
 SMALL = ("ring:4", "torus:2x2", "complete:4", "hypercube:2", "uniring:1,4", "mesh:2x3", "ring:5", "genkautz:2,6")
 ADDING_METHODS = ("bfb", "ring", "biring", "rabenseifner", "recursive-doubling", "swing-latency", "forest", "blink")
@@ -113,7 +114,7 @@ def canonical(text: str) -> str:
     return stack[0][0]
 
 
-@settings(max_examples=25, deadline=None)
+@random_cases(25)
 @given(st.integers(0, 10**6))
 def test_the_order_is_that_of_a_plain_execution_whichever_block_goes_first(seed):
     draw = random.Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
@@ -14,6 +14,7 @@ from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.program import Op, Program, ThreadBlock, Wait
 from chorale.synth.targets.registry import target_named
 from tests.conformance import example_programs as examples
+from tests.properties import random_cases
 from tests.reference.program_check import execution_violations as reference_violations
 from tests.unit.synth.lowering.mutations import mutate
 from tests.unit.synth.lowering.programs import block, lowered, program, step
@@ -37,7 +38,7 @@ def test_right_programs_are_right(number):
     assert reference_violations(RIGHT[number]) == []
 
 
-@settings(max_examples=400, deadline=None)
+@random_cases(400)
 @given(st.sampled_from(RIGHT), st.data(), st.booleans(), st.sampled_from(["Simple", "LL"]))
 def test_both_find_the_same(made, data, strict, protocol):
     """Whether there is damage does not depend on the order of the blocks or on the cut; where it shows first may."""

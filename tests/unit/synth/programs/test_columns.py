@@ -6,7 +6,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.programs.check_structure import message_counts, structure_violations
@@ -15,6 +15,7 @@ from chorale.synth.programs.limits import limit_violations
 from chorale.synth.programs.program import ColumnBlocks, chunks_moved, columns_of
 from chorale.synth.targets.registry import TARGETS
 from chorale.synth.targets.resources import resources_of
+from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.programs.random_columns import damaged, of_objects, ranks
 
@@ -55,7 +56,7 @@ def test_what_is_derived_of_a_program_is_the_same(made):
     assert all((mine == other).all() for mine, other in zip(ours.code, theirs.code, strict=True))
 
 
-@settings(max_examples=500, deadline=None)
+@random_cases(500)
 @given(st.sampled_from(MADE), st.data(), st.integers(0, 2), st.sampled_from(LIMITS))
 def test_facts_of_columns_find_what_rules_for_objects_find(made, data, changes, limits):
     for _ in range(changes):

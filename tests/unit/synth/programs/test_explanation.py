@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
@@ -16,6 +16,7 @@ from chorale.synth.programs.plain_execution import logical_times
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples
+from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import block, edited, instructions, lowered, program, step
 
 
@@ -35,7 +36,7 @@ REDUCING = [
 SUMS = [(made, at) for made in REDUCING for at in instructions(made) if at[3].op in WITHOUT_THE_SUM]
 
 
-@settings(deadline=None, max_examples=40)
+@random_cases(40)
 @given(st.integers(0, len(SUMS) - 1))
 def test_a_sum_that_is_not_made_is_found(chosen):
     """Where an instruction stores what it receives instead of adding it, every explanation names that instruction."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import ChoraleError, InvalidInput
@@ -19,6 +19,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.strategies import networks
 
 SERIAL = SerialExecutor()
@@ -28,7 +29,7 @@ def make(spec="torus:2x3", collective=ALLREDUCE, method="bfb"):
     return synthesize_unverified(method, parse_topology(spec), collective, None, SERIAL)
 
 
-@settings(max_examples=30)
+@random_cases(30)
 @given(networks(2, 6))
 def test_files_give_back_the_same_id(topology):
     schedule = synthesize_unverified("bfb", topology, ALLGATHER, Options(chunks=2), SERIAL)

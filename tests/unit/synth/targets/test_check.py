@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, Wait
 from chorale.synth.targets.judge import check_program, reachability
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
     block,
@@ -26,7 +27,7 @@ from tests.unit.synth.lowering.programs import (
 SPECS = ["ring:4", "hypercube:3", "torus:2x3"]
 COLLECTIVES = ["allgather", "reduce_scatter", "allreduce"]
 TARGETS = ["msccl-xml", "oneccl-xml"]
-MANY = settings(max_examples=60, deadline=None)
+MANY = random_cases(60)
 
 programs = st.builds(
     lambda spec, collective, target, in_place, channels: lowered(

@@ -8,7 +8,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
@@ -19,6 +19,7 @@ from chorale.synth.targets.registry import XML_TARGETS
 from chorale.synth.targets.xml_reading import read_document
 from chorale.synth.targets.xml_targets import MscclXml, OneCclXml
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import lowered
 
 
@@ -267,7 +268,7 @@ def test_too_many_bytes_are_not_parsed():
         read_document(GOOD.encode(), lambda _: XML_TARGETS[0].limits, most_bytes=100)
 
 
-@settings(max_examples=150, deadline=None)
+@random_cases(150)
 @given(st.sampled_from([GOOD, OURS]), st.data())
 def test_damaged_text_never_gives_anything_but_an_answer(text, data):
     """Any replaced stretch either is refused in one line, or gives a program that the checker can judge."""

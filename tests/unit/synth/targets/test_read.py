@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
+from tests.properties import random_cases
 from tests.unit.synth.programs.plans.examples import made
 from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
@@ -67,7 +68,7 @@ def test_what_is_too_long_is_refused_before_it_is_parsed():
 VALUES = st.sampled_from([None, True, -1, 0, 1, 2, 7, 2**40, 2**63, "", "i", "o", "s", "nop", "put", [], {}, [0], 1.5])
 
 
-@settings(max_examples=300, deadline=None)
+@random_cases(300)
 @given(st.data())
 def test_damaged_text_is_refused_or_harmless(data):
     document = json.loads(TEXT)

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.topology.automorphism import carries
@@ -15,6 +15,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry_search import isomorphism, shape_key
 from chorale.synth.topology.topology import Topology
+from tests.properties import random_cases
 from tests.strategies import MIXED, strongly_connected_topologies
 
 SPECS = (
@@ -63,7 +64,7 @@ def test_a_renamed_network_is_recognised(spec):
     assert shape_key(network) == shape_key(other)
 
 
-@settings(max_examples=150)
+@random_cases(150)
 @given(ANY, ANY)
 def test_every_answer_is_that_of_all_permutations(first, second):
     same = first.node_count == second.node_count and first.compute_count == second.compute_count
@@ -75,7 +76,7 @@ def test_every_answer_is_that_of_all_permutations(first, second):
         assert shape_key(first) == shape_key(second)
 
 
-@settings(max_examples=100)
+@random_cases(100)
 @given(ANY, st.integers(0, 2**31))
 def test_names_do_not_change_the_key(network, seed):
     other, new_node = renamed(network, seed)
@@ -84,7 +85,7 @@ def test_names_do_not_change_the_key(network, seed):
     assert isomorphism(network, other) is not None
 
 
-@settings(max_examples=100)
+@random_cases(100)
 @given(ANY, st.data())
 def test_carries_is_the_definition(network, data):
     new_node = tuple(data.draw(st.permutations(range(network.node_count))))

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.translations import TranslatedLinks, Translations
+from tests.properties import random_cases
 
 SPECS = ("a100:3", "mi250:2", "fattree:4", "dragonfly:4,2,2", "torus:4x3", "hypercube:3", "biring:4,5", "uniring:2,4")
 DEPENDENT = ("twisted-torus:4x8,4", "twisted-torus:3x8,5", "twisted-torus:2x2x4", "twisted-torus:2x4x4")
@@ -33,7 +34,7 @@ def test_one_element_takes_each_first_rank_to_each_rank_of_its_orbit(spec):
     assert np.array_equal(group.table[group.orbit, group.element], nodes)
 
 
-@settings(max_examples=60, deadline=None)
+@random_cases(60)
 @given(st.sampled_from(SPECS + DEPENDENT), st.data())
 def test_elements_add_up_and_have_inverses(spec, data):
     topology, _, group = group_of(spec)
@@ -52,7 +53,7 @@ def test_the_first_generator_is_an_element(spec):
     assert np.array_equal(moved, topology.automorphisms[0])
 
 
-@settings(max_examples=40, deadline=None)
+@random_cases(40)
 @given(st.sampled_from(SPECS + DEPENDENT), st.integers(0, 2**32 - 1))
 def test_totals_are_the_sums_over_all_preimages(spec, seed):
     topology, generators, group = group_of(spec)

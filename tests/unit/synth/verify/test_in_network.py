@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.experiments.ours.quality import random_able_fabric
@@ -20,6 +20,7 @@ from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, 
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 from tests.reference.in_network_replay import is_right
 
 # A switch between three ranks: links 0>3, 1>3, 2>3 and back.
@@ -158,7 +159,7 @@ def test_random_fabrics_are_right_by_another_replay(seed):
     assert is_right(schedule)
 
 
-@settings(max_examples=60, deadline=None)
+@random_cases(60)
 @given(st.data())
 def test_damage_is_judged_as_by_the_other_replay(data):
     spec, collective = data.draw(st.sampled_from(SPECS)), data.draw(st.sampled_from(["allreduce", "allgather"]))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -18,6 +18,7 @@ from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import transpose
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 from tests.symmetric_networks import unequal_torus
 
 SERIAL = SerialExecutor()
@@ -44,7 +45,7 @@ def rules(schedule):
     return {violation.rule for violation in inspect(schedule)[0]}
 
 
-@settings(max_examples=200, deadline=None)
+@random_cases(200)
 @given(st.data())
 def test_what_is_accepted_is_right_and_costs_what_it_says(data):
     topology = NETWORKS[data.draw(st.sampled_from(sorted(NETWORKS)))]
@@ -72,7 +73,7 @@ def test_what_is_accepted_is_right_and_costs_what_it_says(data):
         assert replayed is None
 
 
-@settings(max_examples=50, deadline=None)
+@random_cases(50)
 @given(st.sampled_from(sorted(NETWORKS)), st.data())
 def test_a_row_that_runs_too_early_is_noticed_by_both(spec, data):
     schedule = symmetric_bfb(NETWORKS[spec], ALLGATHER, SERIAL)

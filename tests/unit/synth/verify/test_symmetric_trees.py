@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -15,6 +15,7 @@ from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_fo
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Transfers
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 
 SPECS = ("torus:4x3", "hypercube:3", "a100:3", "fattree:4", "mi250half:3", "twisted-torus:2x6,3")
 NETWORKS = {spec: parse_topology(spec) for spec in SPECS}
@@ -41,7 +42,7 @@ def with_value(base, name, row, value):
     return Transfers(*columns)
 
 
-@settings(max_examples=150, deadline=None)
+@random_cases(150)
 @given(st.sampled_from(sorted(NETWORKS)), st.sampled_from([ALLGATHER, REDUCE_SCATTER, ALLREDUCE]), st.data())
 def test_what_is_accepted_is_what_the_replay_accepts(spec, collective, data):
     schedule = WHOLE[spec, collective]

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.layout import node_positions
 from chorale.tuner.plots.network_plots import DrawnConnection, connections_of, curves_of, plot_topology
+from tests.properties import random_cases
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
 ONE, TWO = Fraction(1), Fraction(2)
@@ -78,7 +79,7 @@ def test_same_topology_same_bytes(tmp_path, suffix):
     assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
 
-@settings(max_examples=15)
+@random_cases(15)
 @given(strongly_connected_topologies(bandwidths=MIXED, switches=3, latencies_s=MIXED[:1]))
 def test_any_network_can_be_drawn(topology):
     with tempfile.TemporaryDirectory() as folder:

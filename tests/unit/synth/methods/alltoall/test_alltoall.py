@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.certificate import check_certificate
@@ -28,6 +28,7 @@ from chorale.synth.methods.alltoall.reduction import MergedProblem, merged_probl
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, regular_topologies, strongly_connected_topologies
 
@@ -42,7 +43,7 @@ def check_bounds(topology: Topology, gap: float, method: str | None = None) -> N
 
 
 @given(networks(2, 7))
-@settings(max_examples=40)
+@random_cases(40)
 def test_no_bound_is_above_what_flows_reach(topology):
     bound = lower_bound(topology, ALLTOALL)
     assert float(bound.value) <= (1 + 1e-7) / (full_alltoall_rate(topology) * topology.compute_count)
@@ -56,25 +57,25 @@ def test_hops_and_boxes_prove_the_optimum_without_a_program(spec):
 
 
 @given(networks(2, 7))
-@settings(max_examples=40)
+@random_cases(40)
 def test_the_linear_program_agrees_with_the_whole_one(topology):
     check_bounds(topology, 1e-5, "lp")
 
 
 @given(networks(2, 6))
-@settings(max_examples=20)
+@random_cases(20)
 def test_prices_agree_with_the_whole_program(topology):
     check_bounds(topology, 0.05, "prices")
 
 
 @given(strongly_connected_topologies(2, 4, switches=3, bandwidths=MIXED))
-@settings(max_examples=20)
+@random_cases(20)
 def test_switches_pass_data_on_and_want_none(topology):
     check_bounds(topology, 1e-5)
 
 
 @given(regular_topologies(max_nodes=9))
-@settings(max_examples=20)
+@random_cases(20)
 def test_known_symmetries_change_nothing(spec):
     topology = parse_topology(spec)
     assert topology.automorphisms
@@ -183,7 +184,7 @@ def test_a_network_that_only_claims_to_be_a_product_is_not_taken_for_one():
 
 
 @given(networks(2, 6), st.integers(0, 2**32 - 1))
-@settings(max_examples=30)
+@random_cases(30)
 def test_bounds_hold_whatever_the_solver_says(topology, seed):
     reduction = reduced_problem(topology, commodities_of(topology))
     noise = np.random.default_rng(seed)

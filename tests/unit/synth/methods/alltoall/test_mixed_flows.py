@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -15,11 +15,12 @@ from chorale.synth.methods.alltoall.commodities import commodities_of
 from chorale.synth.methods.alltoall.price_descent import MixedFlows, Mixture
 from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.strategies import networks
 from tests.unit.synth.methods.alltoall.flows import assert_all_arrives
 
 
-@settings(max_examples=30, deadline=None)
+@random_cases(30)
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_rows_told_in_rounds_give_the_optimum_of_the_whole_program(links, count, seed):
     times = np.random.default_rng(seed).uniform(0.0, 2.0, (links, count))
@@ -35,7 +36,7 @@ def test_rows_told_in_rounds_give_the_optimum_of_the_whole_program(links, count,
     assert (duals @ times).min() / duals.sum() == pytest.approx(whole.fun, rel=1e-5)  # no mixture is below its duals
 
 
-@settings(max_examples=15, deadline=None)
+@random_cases(15)
 @given(networks(2, 6), st.integers(0, 2**32 - 1))
 def test_rates_are_those_of_the_flows_taken_apart(topology, seed):
     problem = commodities_of(topology, symmetric=False)

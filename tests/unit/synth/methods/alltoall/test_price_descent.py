@@ -8,7 +8,7 @@ from itertools import permutations
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
@@ -20,6 +20,7 @@ from chorale.synth.methods.alltoall.priced_flows import PricedFlows
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from tests.properties import random_cases
 from tests.strategies import networks
 from tests.unit.synth.methods.alltoall.flows import assert_all_arrives
 
@@ -45,7 +46,7 @@ def test_the_bounds_enclose_the_optimum():
     assert exact.lower <= priced.upper
 
 
-@settings(max_examples=20, deadline=None)
+@random_cases(20)
 @given(networks(2, 6), st.integers(0, 2**32 - 1))
 def test_whole_flows_load_links_as_the_flows_do_and_bring_all(topology, seed):
     problem = commodities_of(topology, symmetric=False)

@@ -6,12 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.methods.alltoall.colour_refinement import column_colours, refine
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.topology.spec import parse_topology
+from tests.properties import random_cases
 from tests.strategies import networks
 
 
@@ -24,7 +25,7 @@ def column_profile(problem: Commodities, columns: np.ndarray, source: int, node:
 
 
 @given(networks(2, 6))
-@settings(max_examples=30)
+@random_cases(30)
 def test_rows_of_one_colour_meet_the_same_columns(topology):
     problem = commodities_of(topology)
     rows, capacities = refine(topology, problem)
@@ -61,7 +62,7 @@ def test_classes_of_distance_transitive_networks(spec, rows, columns):
 
 
 @given(networks(2, 6))
-@settings(max_examples=20)
+@random_cases(20)
 def test_one_value_per_class_lifts_to_every_source(topology):
     reduction = reduced_problem(topology, commodities_of(topology))
     class_flow = np.arange(reduction.column_count, dtype=np.float64)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -19,6 +19,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, strongly_connected_topologies
 
@@ -30,7 +31,7 @@ def gap_of(schedule: Schedule) -> Fraction:
 
 
 @given(networks(2, 7))
-@settings(max_examples=30)
+@random_cases(30)
 def test_schedules_verify_and_come_close_to_the_rate(topology):
     schedule = alltoall_schedule(topology)
     best = full_alltoall_rate(topology)
@@ -65,7 +66,7 @@ def test_more_chunks_close_the_gap_of_unequal_parallel_links():
 
 
 @given(strongly_connected_topologies(2, 4, switches=2, bandwidths=MIXED))
-@settings(max_examples=15)
+@random_cases(15)
 def test_routes_lead_through_switches(topology):
     assert 0 <= gap_of(alltoall_schedule(topology)) < 0.12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -20,6 +20,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.reference.breadth_first_programs import least_load, least_whole_chunk_time
 from tests.reference.set_replay import violations
 from tests.strategies import networks
@@ -39,7 +40,7 @@ def test_loads_equal_the_linear_program(topology):
         assert float(load) == pytest.approx(expected, rel=1e-7)
 
 
-@settings(max_examples=40)
+@random_cases(40)
 @given(networks(2, 6), st.integers(1, 5))
 def test_whole_chunk_times_equal_the_integer_program(topology, chunks):
     schedule = bfb_allgather(topology, SERIAL, chunks=chunks)
@@ -63,7 +64,7 @@ def test_the_schedule_is_right_and_costs_what_the_certificate_says(topology):
     check_bfb_steps(topology, schedule.chunks_per_shard, schedule.certificate)
 
 
-@settings(max_examples=40)
+@random_cases(40)
 @given(networks(2, 6))
 def test_the_chosen_number_of_chunks_is_the_smallest_that_loses_nothing(topology):
     try:

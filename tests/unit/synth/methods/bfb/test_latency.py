@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -24,6 +24,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
 from chorale.synth.verify.set_replay import set_replay_violations
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.reference.breadth_first_programs import least_time_with_latencies
 from tests.strategies import MIXED, strongly_connected_topologies
 from tests.symmetric_networks import unequal_torus
@@ -52,7 +53,7 @@ def seconds_of(network, times: StepTimes, chunks: int) -> list[float]:
     ]
 
 
-@settings(max_examples=30)
+@random_cases(30)
 @given(timed_networks(5), SIZES)
 def test_loads_equal_the_program_of_the_paper_over_all_sets_of_used_links(topology, size_bytes):
     network = network_of(topology, size_bytes)
@@ -63,7 +64,7 @@ def test_loads_equal_the_program_of_the_paper_over_all_sets_of_used_links(topolo
         assert found == pytest.approx(expected, rel=1e-6, abs=1e-14)
 
 
-@settings(max_examples=30)
+@random_cases(30)
 @given(timed_networks(5, max_extra_links=5), SIZES, st.integers(1, 4))
 def test_whole_chunk_times_equal_the_integer_program_over_all_sets_of_used_links(topology, size_bytes, chunks):
     network = network_of(topology, size_bytes)
@@ -79,7 +80,7 @@ def test_whole_chunk_times_equal_the_integer_program_over_all_sets_of_used_links
         assert found == pytest.approx(expected, rel=1e-5, abs=1e-14)
 
 
-@settings(max_examples=100)
+@random_cases(100)
 @given(timed_networks(8, max_extra_links=16), SIZES, st.sampled_from([None, None, 1, 3, 10]))
 def test_the_schedule_is_right_and_takes_what_the_certificate_says(topology, size_bytes, chunks):
     schedule = bfb_allgather(topology, SERIAL, chunks, size_bytes=size_bytes)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import REDUCE_SCATTER
@@ -23,6 +23,7 @@ from chorale.synth.topology.expansions import bidirectional, cartesian_product, 
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import transpose
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.strategies import MIXED, strongly_connected_topologies
 from tests.unit.synth.methods.expand.networks import (
     SERIAL,
@@ -51,7 +52,7 @@ def test_line_graph(network):
     assert verify(expanded).link_loads.duplicate_deliveries == 0
 
 
-@settings(max_examples=50)
+@random_cases(50)
 @given(st.one_of(regular_networks(4, loops=False), ANY_DEGREE, UNEQUAL_LINKS), st.integers(1, 3))
 def test_degree_expansion(network, copies):
     base = breadth_first(network)
@@ -61,7 +62,7 @@ def test_degree_expansion(network, copies):
     assert verify(expanded).link_loads.duplicate_deliveries == 0
 
 
-@settings(max_examples=50)
+@random_cases(50)
 @given(st.one_of(regular_networks(3), strongly_connected_topologies(2, 3), UNEQUAL_LINKS), st.integers(1, 3))
 def test_power(network, times):
     base = breadth_first(network)
@@ -71,7 +72,7 @@ def test_power(network, times):
     assert verify(expanded).link_loads.duplicate_deliveries == 0
 
 
-@settings(max_examples=50)
+@random_cases(50)
 @given(st.one_of(regular_networks(6), ANY_DEGREE, UNEQUAL_LINKS))
 def test_bidirectional(network):
     forwards, backwards = breadth_first(network), breadth_first(transpose(network))
@@ -82,7 +83,7 @@ def test_bidirectional(network):
     assert verify(expanded).link_loads.duplicate_deliveries == 0
 
 
-@settings(max_examples=50)
+@random_cases(50)
 @given(st.data(), st.one_of(ANY_DEGREE, UNEQUAL_LINKS))
 def test_other_names_of_the_nodes(data, network):
     base = breadth_first(network)

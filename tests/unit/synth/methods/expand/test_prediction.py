@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
@@ -28,6 +28,7 @@ from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.unit.synth.methods.expand.networks import SERIAL, breadth_first, regular_networks
 
 MOST_LINKS = 1500
@@ -137,7 +138,7 @@ def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
         predict_allgather(spec, SERIAL)
 
 
-@settings(max_examples=20)
+@random_cases(20)
 @given(regular_networks(5, loops=False), st.integers(2, 3))
 def test_the_theorems_in_closed_form(network, count):
     def schedule_of_base(base: BaseNetwork):

@@ -6,7 +6,7 @@ from contextlib import closing
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.certificate import check_certificate
@@ -20,6 +20,7 @@ from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 
 SERIAL = SerialExecutor()
@@ -51,7 +52,7 @@ def test_published_numbers_of_trees(spec, k):
     assert made(spec).schedule.trees_per_root == k
 
 
-@settings(max_examples=60)
+@random_cases(60)
 @example(32465, "allgather")  # its route table is a part of its links
 @given(st.integers(0, 10**6), st.sampled_from(["allgather", "reduce_scatter", "broadcast", "reduce"]))
 def test_any_fabric_reaches_its_bound(seed, name):
@@ -64,7 +65,7 @@ def test_any_fabric_reaches_its_bound(seed, name):
     assert verified.cost.time_per_byte == bound.value
 
 
-@settings(max_examples=40)
+@random_cases(40)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_any_fabric_reaches_its_optimum_for_a_given_k(seed, k):
     topology = random_fabric(seed)

@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
@@ -19,6 +19,7 @@ from chorale.synth.methods.forest.packing import ROLLBACKS, pack_trees
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.method import Objective
 from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
+from tests.properties import random_cases
 from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
 
@@ -47,7 +48,7 @@ def test_random_tight_networks_are_packed_and_others_refused(block: int) -> None
             _assert_packed_or_refused(*network, rollbacks, seed)
 
 
-@settings(max_examples=100, deadline=None)
+@random_cases(100)
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.sampled_from([0, 1, ROLLBACKS]))
 def test_any_network_is_packed_or_refused(random: Random, nodes: int, rollbacks: int) -> None:
     arcs = random_arcs(random, nodes) if nodes > 1 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
@@ -19,6 +19,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
+from tests.properties import random_cases
 from tests.random_fabrics import random_fabric
 
 SERIAL = SerialExecutor()
@@ -37,7 +38,7 @@ def made(spec: str | Topology, collective: Collective = ALLGATHER, **options) ->
     return synthesize(options.pop("method", "forest"), topology, collective, Options(**options), SERIAL).schedule
 
 
-@settings(max_examples=60)
+@random_cases(60)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4))
 def test_kept_trees_span_and_fit(seed, old_k, k):
     topology = random_fabric(2 * seed + 1)
@@ -64,7 +65,7 @@ def test_an_unchanged_fabric_keeps_all_trees():
     assert made("mi250:2", warm_start=old).transfers.columns[0].shape == old.transfers.columns[0].shape
 
 
-@settings(max_examples=30)
+@random_cases(30)
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_warm_start_costs_no_time(seed, other):
     """Whatever it starts from, a schedule for the same k is as fast as one from nothing."""

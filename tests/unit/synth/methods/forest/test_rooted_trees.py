@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import parse_collective
@@ -20,6 +20,7 @@ from chorale.synth.methods.forest.rooted_trees import rooted_trees
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.topology.spec import parse_topology
 from tests.forest_networks import can_be_packed, network_of, random_arcs, torus
+from tests.properties import random_cases
 from tests.reference.packed_trees import faults_of
 
 
@@ -31,7 +32,7 @@ def trees_of(network: ForestNetwork) -> Trees | None:
     return None if trees is None else Trees(trees.root, trees.weight, names[trees.parent_arc])
 
 
-@settings(max_examples=150, deadline=None)
+@random_cases(150)
 @given(st.randoms(use_true_random=False), st.integers(2, 7), st.integers(1, 5))
 def test_there_are_trees_exactly_where_no_cut_forbids_them(random: Random, nodes: int, count: int) -> None:
     arcs, root = random_arcs(random, nodes), random.randrange(nodes)

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
+from tests.properties import random_cases
 
 Problem = tuple[list[list[bool]], list[list[bool]], list[int], list[int]]
 NODE = 7
@@ -29,7 +30,7 @@ def _most(allowed: np.ndarray, needs: list[int], capacity: list[int]) -> int:
     return int(nx.maximum_flow_value(graph, "rows", "places"))
 
 
-@settings(max_examples=300, deadline=None)
+@random_cases(300)
 @given(problems(), st.booleans())
 def test_as_much_is_placed_as_a_maximum_flow_allows(problem: Problem, beside: bool) -> None:
     few, more, wanted, room = problem

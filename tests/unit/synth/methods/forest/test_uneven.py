@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.certificate import check_certificate
@@ -20,6 +20,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.forest.forest import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 from tests.strategies import strongly_connected_topologies
 
 GATHER, SCATTER = CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER
@@ -43,7 +44,7 @@ def least_by_cuts(topology, sizes, outward):
 
 
 @given(strongly_connected_topologies(2, 5, switches=1), st.data())
-@settings(max_examples=12)
+@random_cases(12)
 def test_schedules_take_what_the_narrowest_cut_needs(topology, data):
     ranks = topology.compute_count
     sizes = data.draw(st.lists(st.integers(0, 9), min_size=ranks, max_size=ranks).filter(any))

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.optimum import optimum
@@ -20,6 +20,7 @@ from chorale.synth.methods.groups.group import Group, network_of_group
 from chorale.synth.methods.groups.packing import cheapest_tree, pack_groups, shared_schedules, time_together, tree_cost
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
+from tests.properties import random_cases
 
 
 def whole(topology, collective, amount=12):
@@ -27,7 +28,7 @@ def whole(topology, collective, amount=12):
 
 
 @given(st.integers(2, 5), st.integers(0, 10**6))
-@settings(max_examples=25)
+@random_cases(25)
 def test_trees_are_cheapest_of_all(nodes, seed):
     cost = np.random.default_rng(seed).integers(0, 7, (nodes, nodes)).astype(float)
     parents = [tree for tree in product(range(nodes), repeat=nodes - 1) if spans(tree)]

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -16,6 +16,7 @@ from chorale.synth.methods.traffic.matrix import traffic_matrix, zipf_matrix
 from chorale.synth.methods.traffic.planner import certificate_of, plan_traffic, replan, traffic_schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
+from tests.properties import random_cases
 from tests.reference.simple_paths import least_time
 from tests.strategies import networks
 
@@ -30,7 +31,7 @@ def amounts_for(topology, draw_seed):
 
 
 @given(networks(2, 5), st.integers(0, 1000))
-@settings(max_examples=15)
+@random_cases(15)
 def test_bounds_and_flows_meet_the_least_time_over_all_paths(topology, seed):
     amounts = amounts_for(topology, seed)
     plan = plan_traffic(topology, traffic_matrix("random", amounts))
@@ -43,7 +44,7 @@ def test_bounds_and_flows_meet_the_least_time_over_all_paths(topology, seed):
 
 
 @given(networks(2, 6), st.integers(0, 1000), st.integers(0, 1000))
-@settings(max_examples=8)
+@random_cases(8)
 def test_schedules_of_plans_and_of_later_plans_verify_and_take_as_long(topology, seed, later):
     first = plan_traffic(topology, traffic_matrix("first", amounts_for(topology, seed)))
     second = replan(first, traffic_matrix("second", amounts_for(topology, later)), Fraction(1, 50))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
@@ -17,6 +17,7 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Op
 from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_text import plan_text
+from tests.properties import random_cases
 from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
 from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
@@ -34,7 +35,7 @@ def test_no_operation_can_be_left_out(plan):
         assert check_program(edited(plan, spot)) != [], spot
 
 
-@settings(max_examples=400, deadline=None)
+@random_cases(400)
 @given(st.sampled_from(SMALL), st.data())
 def test_what_passes_the_check_is_right_whatever_the_order(plan, data):
     damaged = plan

@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from tests.conformance.plan_cases import CASES, Json, document_of, ops_of
+from tests.properties import random_cases
 from tests.unit.synth.programs.plans.weak import WeakRun
 
 SEEDS, CALLS = 6, 3
@@ -58,7 +59,7 @@ def test_wrong_plans_fail_in_some_order(name, wrong):
     assert fails(document_of(name, wrong), seeds=300)
 
 
-@settings(max_examples=250, deadline=None)
+@random_cases(250)
 @given(st.data())
 def test_what_passes_the_check_is_right_in_any_order(data):
     """Plans with operations left out, doubled, swapped or moved are refused, or right in every order that is tried."""

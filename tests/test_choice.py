@@ -1,0 +1,28 @@
+"""The list of what `make test` leaves out names tests that exist, and the longest line decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import choice
+
+HERE = Path(__file__).parent
+
+
+def test_every_line_names_a_test() -> None:
+    for name in choice.entries():
+        path, *inner = name.partition("[")[0].split("::")
+        assert (HERE / path).exists(), name
+        for part in inner:
+            assert f" {part}" in (HERE / path).read_text(encoding="utf-8"), name
+
+
+def test_the_longest_line_decides(monkeypatch) -> None:
+    lines = {"a": True, "a/test_b.py::test_c": False, "a/test_b.py::test_c[x]": True}
+    monkeypatch.setattr(choice, "entries", lambda: lines)
+    left_out = [
+        choice.is_more(f"a/test_b.py{rest}") for rest in ("", "::test_d[x]", "::test_c", "::test_c[y]", "::test_c[x]")
+    ]
+    assert left_out == [True, True, False, False, True]
+    assert not choice.is_more("b/test_b.py::test_c")
+    assert (choice.is_whole("a/test_b.py"), choice.is_whole("a/test_c.py")) == (False, True)
