@@ -12,21 +12,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from coverage import CoverageData
 
+from tests import choice
 from tests.mutation.mutants import Mutant, draw_mutants
 
 PACKAGES = ("synth", "runners", "tuner", "job")
 FIRST, REST, NOWHERE, UNUSED = "make test", "make test-all", "survived", "not run by a test"
+FEW, SECONDS = 60, 60
+"""So many tests are tried first; all that are tried take at most these seconds of a processor, as measured before."""
 MINUTES = 4
 """A run of the tests of one fault ends after this, which counts as caught: the fault made something endless."""
 
@@ -59,46 +65,65 @@ def tests_by_line(out: Path) -> dict[str, dict[int, list[str]]]:
 
 
 def recorded_tests(out: Path) -> dict[str, dict[str, Any]]:
-    """Return what is known of each test: marks, processor and wall seconds."""
+    """Return what is known of each test that passed: marks, processor and wall seconds."""
     lines = (line for part in sorted(out.glob("tests.*.jsonl")) for line in part.read_text().splitlines())
-    return {record["test"]: record for record in map(json.loads, lines)}
+    return {record["test"]: record for record in map(json.loads, lines) if not record["failed"]}
 
 
 def fate(
     mutant: Mutant, tree: Path, covering: dict[str, dict[int, list[str]]], known: dict[str, dict[str, Any]]
-) -> str:
-    """Return what catches a fault: the tests of `make test`, the rest, or none."""
+) -> tuple[str, str]:
+    """Return what catches a fault, the tests of `make test`, the rest, or none, and the first test that fails."""
     lines = covering.get(mutant.path, {})
     names = {name for line in range(mutant.first, mutant.last + 1) for name in lines.get(line, ())} & known.keys()
     if not names:
-        return UNUSED
-    ordered = sorted(names, key=lambda name: (known[name]["cpu_s"], name))
+        return UNUSED, ""
+    ordered = sorted(names, key=lambda name: (-_nearness(name, mutant.path), known[name]["cpu_s"], name))
     old = mutant.apply(tree)
     try:
-        for group, is_in in ((FIRST, False), (REST, True)):
-            chosen = [name for name in ordered if ("more" in known[name]["marks"]) == is_in]
-            if chosen and not _passes(tree, chosen):
-                return group
+        for group, is_more in ((FIRST, False), (REST, True)):
+            chosen = [name for name in ordered if choice.is_more(name.removeprefix("tests/")) == is_more]
+            for batch in _batches(chosen, known):
+                if failed := _first_that_fails(tree, batch):
+                    return group, failed
     finally:
         (tree / mutant.path).write_text(old, encoding="utf-8")
-    return NOWHERE
+    return NOWHERE, ""
 
 
-def _passes(tree: Path, names: list[str]) -> bool:
-    """Whether these tests pass in a tree; the quickest go first, and the first that fails ends it."""
+def _nearness(test: str, path: str) -> int:
+    """Return how many folders a test and a file of the product share: its own tests go first."""
+    pairs = zip(Path(test.removeprefix("tests/unit/")).parts[:-1], Path(path).parts[:-1], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _batches(names: list[str], known: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    """Yield the first tests, of which one mostly fails, then the others that fit into the time."""
+    yield from filter(None, [names[:FEW]])
+    fitting, seconds = [], sum(known[name]["cpu_s"] for name in names[:FEW])
+    for name in names[FEW:]:
+        seconds += known[name]["cpu_s"]
+        if seconds <= SECONDS:
+            fitting.append(name)
+    yield from filter(None, [fitting])
+
+
+def _first_that_fails(tree: Path, names: list[str]) -> str:
+    """Return the first of these tests that fails in a tree, "too long" where they do not end, or nothing."""
     arguments = tree / "build" / "chosen.txt"
     arguments.parent.mkdir(exist_ok=True)
     arguments.write_text("\n".join(names), encoding="utf-8")
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "60", f"@{arguments}"]
+    options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "60", f"@{arguments}"]
     environment = os.environ | {"PYTHONPATH": str(tree), "CI": "true", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", *options]
     try:
         ended = subprocess.run(
-            command, cwd=tree, env=environment, timeout=60 * MINUTES, capture_output=True, check=False
+            command, cwd=tree, env=environment, timeout=60 * MINUTES, capture_output=True, check=False, text=True
         )
     except subprocess.TimeoutExpired:
-        return False
-    return ended.returncode == 0
+        return "too long"
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
+    return "" if ended.returncode == 0 else failed[1] if failed else f"exit code {ended.returncode}"
 
 
 def copies(count: int, folder: Path) -> list[Path]:
@@ -118,7 +143,7 @@ def run(out: Path, count: int, seed: int, jobs: int) -> None:
     for tree in copies(jobs, out):
         free.put(tree)
 
-    def tried(mutant: Mutant) -> tuple[Mutant, str]:
+    def tried(mutant: Mutant) -> tuple[Mutant, tuple[str, str]]:
         tree = free.get()
         try:
             return mutant, fate(mutant, tree, covering, known)
@@ -129,10 +154,10 @@ def run(out: Path, count: int, seed: int, jobs: int) -> None:
     drawn = [mutant for package in PACKAGES for mutant in draw_mutants(Path.cwd(), package, share, seed)]
     fates: Counter[tuple[str, str]] = Counter()
     with ThreadPoolExecutor(jobs) as pool, (out / "mutants.jsonl").open("w", encoding="utf-8") as log:
-        for mutant, what in pool.map(tried, drawn):
+        for mutant, (what, test) in pool.map(tried, drawn):
             fates[mutant.path.split("/")[0], what] += 1
-            print(json.dumps({"fate": what, **vars(mutant)}), file=log, flush=True)
-            print(f"{what:18} {mutant.path}:{mutant.first}", file=sys.stderr)
+            print(json.dumps({"fate": what, "test": test, **vars(mutant)}), file=log, flush=True)
+            print(f"{what:18} {mutant.path}:{mutant.first} {test}", file=sys.stderr)
     columns = (FIRST, REST, NOWHERE, UNUSED)
     print(f"{'':12}" + "".join(f"{name:>20}" for name in columns))
     for package in PACKAGES:

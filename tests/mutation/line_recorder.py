@@ -36,6 +36,15 @@ def pytest_unconfigure() -> None:
     _MEASURED.save()
 
 
+_FAILED: set[str] = set()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember what fails without a fault: it says nothing about faults."""
+    if report.failed:
+        _FAILED.add(report.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Count lines and seconds for this test, with its fixtures."""
@@ -48,6 +57,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         spent = sum(os.times()[:4]) - sum(before[:4])
         record = {
             "test": item.nodeid,
+            "failed": item.nodeid in _FAILED,
             "marks": sorted({mark.name for mark in item.iter_markers()}),
             "cpu_s": round(spent, 3),
             "wall_s": round(time.perf_counter() - began, 3),

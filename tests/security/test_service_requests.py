@@ -32,6 +32,13 @@ def service(tmp_path: Path) -> Iterator[Attacked]:
         yield this
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    """A service that refuses everything it is asked, so that all these tests may ask the same."""
+    with attacked(tmp_path_factory.mktemp("refusing")) as this:
+        yield this
+
+
 @pytest.mark.parametrize("role", ROLES[1:])
 @pytest.mark.parametrize(
     "runner",
@@ -54,10 +61,10 @@ def service(tmp_path: Path) -> Iterator[Attacked]:
         {"profile": "here", "kind": "msccl"},
     ],
 )
-def test_no_role_names_what_is_started(service: Attacked, role: str, runner: dict[str, Any]):
-    answer = service.launch(role, runner=runner)
+def test_no_role_names_what_is_started(refusing: Attacked, role: str, runner: dict[str, Any]):
+    answer = refusing.launch(role, runner=runner)
     assert answer.status_code == (403 if role == "planner" and "profile" in runner else 422)
-    assert not service.launches.started
+    assert not refusing.launches.started
 
 
 def test_a_profile_is_what_the_administrator_wrote_and_is_not_shown(service: Attacked):
@@ -155,18 +162,18 @@ def test_a_new_field_with_text_is_closed_until_it_is_marked():
     ],
 )
 def test_requests_have_no_paths_and_nothing_of_files_comes_back(
-    service: Attacked, tmp_path: Path, role: str, changes: dict[str, Any]
+    refusing: Attacked, tmp_path: Path, role: str, changes: dict[str, Any]
 ):
     secret = tmp_path / "secret.json"
     secret.write_text('{"canary-of-a-file": 1}')
     filled = json.loads(json.dumps(changes).replace("{secret}", str(secret)))
-    answer = service.launch(role, **filled)
+    answer = refusing.launch(role, **filled)
     assert answer.status_code == 422
     assert "canary-of-a-file" not in answer.text
-    absent = service.launch(role, **json.loads(json.dumps(changes).replace("{secret}", f"{secret}-absent")))
+    absent = refusing.launch(role, **json.loads(json.dumps(changes).replace("{secret}", f"{secret}-absent")))
     assert absent.status_code == answer.status_code  # whether a file is there is not said either
     assert absent.text.replace("-absent", "") == answer.text
-    assert not service.launches.started
+    assert not refusing.launches.started
 
 
 def test_a_calibration_may_be_sent(service: Attacked):
@@ -177,16 +184,16 @@ def test_a_calibration_may_be_sent(service: Attacked):
     assert answer.status_code == 202, answer.text
 
 
-def test_specs_of_jobs_and_queries_read_no_files(service: Attacked, tmp_path: Path):
+def test_specs_of_jobs_and_queries_read_no_files(refusing: Attacked, tmp_path: Path):
     secret = tmp_path / "secret.json"
     secret.write_text('{"canary-of-a-file": 1}')
     for spec in (f"file:{secret}", f"file:{secret}-absent", f"without(file:{secret};0)"):
         for path, body in (("syntheses", {"method": "bfb"}), ("bounds", {})):
-            answer = service.ask("POST", f"/v1/{path}", "planner", {"topology": spec, **body})
+            answer = refusing.ask("POST", f"/v1/{path}", "planner", {"topology": spec, **body})
             assert answer.status_code == 422
             assert "canary" not in answer.text
         question = f"/v1/best?topology={spec}&collective=allreduce&size_bytes=1024"
-        assert service.ask("GET", question, "reader").status_code == 422
+        assert refusing.ask("GET", question, "reader").status_code == 422
 
 
 FOREIGN = [
@@ -274,14 +281,14 @@ def with_half(value: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_half_characters_are_refused_in_words(service: Attacked, path: str):
-    headers = {"Authorization": f"Bearer {service.tokens['administrator']}", "Content-Type": "application/json"}
+def test_half_characters_are_refused_in_words(refusing: Attacked, path: str):
+    headers = {"Authorization": f"Bearer {refusing.tokens['administrator']}", "Content-Type": "application/json"}
     for body in with_half(BODIES[path]):
         for content in (
             json.dumps(body).encode(),
             json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"),
         ):
-            answer = service.client.post(path, content=content, headers=headers)
+            answer = refusing.client.post(path, content=content, headers=headers)
             assert answer.status_code in (400, 422), (body, answer.text)
             assert set(answer.json()["error"]) == {"rule", "value", "way_out"}
 
@@ -296,15 +303,15 @@ def test_half_characters_are_refused_in_words(service: Attacked, path: str):
         ("/v1/judgements", {"topology": "ring:4", "results": json.dumps({HALF: HALF}), "file_name": "a.json"}),
     ],
 )
-def test_half_characters_inside_a_text_are_refused_in_words(service: Attacked, path: str, body: dict[str, Any]):
-    answer = service.ask("POST", path, "administrator", body)
+def test_half_characters_inside_a_text_are_refused_in_words(refusing: Attacked, path: str, body: dict[str, Any]):
+    answer = refusing.ask("POST", path, "administrator", body)
     assert answer.status_code in (400, 422), answer.text
     assert set(answer.json()["error"]) == {"rule", "value", "way_out"}
 
 
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%FF%FE", "%00", "%F0%9F%98"])
-def test_paths_and_queries_that_are_no_text_find_nothing(service: Attacked, text: str):
+def test_paths_and_queries_that_are_no_text_find_nothing(refusing: Attacked, text: str):
     paths = [f"/v1/{kind}/{text}" for kind in ("jobs", "results", "campaigns", "fabrics")]
     paths += [f"/{text}", f"/v1/topologies?topology={text}", f"/v1/events?topic={text}", f"/v1/jobs?state={text}"]
     for path in [*paths, f"/v1/best?topology={text}&collective={text}&size_bytes=1"]:
-        assert service.ask("GET", path, "administrator").status_code in (400, 404, 422), path
+        assert refusing.ask("GET", path, "administrator").status_code in (400, 404, 422), path
