@@ -22,7 +22,7 @@ def _scenario(tmp_path: Path, fault: str, topology: str) -> dict[str, Any]:
     require_fabrics(f"scenario-{os.getpid()}", f"the fault {fault}")
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "chorale.experiments.watch_demo", "--fault", fault, "--topology", topology]
+    command = [sys.executable, "-m", "tests.live.watch.faults", "--fault", fault, "--topology", topology]
     environment = {**os.environ, "CHORALE_HOME": str(home)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
