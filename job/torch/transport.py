@@ -13,8 +13,6 @@ from typing import Any, Protocol
 import torch
 
 from chorale.job.group import GroupEngine
-from chorale.job.record import LocalStep
-from chorale.job.rounds import RankRounds, Round, rounds_of
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
 from chorale.runners.engine.library import DataType, ReduceOp, Work
@@ -22,6 +20,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
+from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, rounds_of
 from chorale.synth.targets.lift import lift
 
 DTYPES = {

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.job.record import LocalStep
-from chorale.job.rounds import RankRounds, rounds_of
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.rounds import LocalStep, RankRounds, rounds_of
 from tests.live.engine.programs import random_program
 from tests.properties import random_cases
 

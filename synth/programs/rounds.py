@@ -18,10 +18,87 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from chorale.job.record import LocalStep, RankTimes
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import Layout, layout_of
 from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
+
+
+class LocalStep(NamedTuple):
+    """`chunks` cells from `target` on become those from `left` on, combined with those from `right` on if there are."""
+
+    target: int
+    left: int
+    right: int | None
+    chunks: int
+
+
+class RankTimes:
+    """When cells of a rank are touched: at time 2 k by local steps before round k, at 2 k + 1 by messages of round k.
+
+    Cells from that of `spare` on are spare memory, each piece of it used once; `packed` lets pieces share memory.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._written = [0] * layout.cells
+        self._read = [0] * layout.cells
+        self._spare: list[tuple[int, int, int]] = []  # time of the first use, cell, count
+        self.steps: list[tuple[int, LocalStep]] = []
+
+    def send(self, first: int, count: int) -> int:
+        """Return the time at which cells can be sent."""
+        cells = slice(first, first + count)
+        time = (max(self._written[cells]) + 1) | 1
+        self._note_read(cells, time)
+        return time
+
+    def spare(self, count: int, time: int) -> int:
+        """Return the first of new cells that receive a message at `time`."""
+        first = len(self._written)
+        self._written += [time] * count
+        self._read += [0] * count
+        self._spare.append((time, first, count))
+        return first
+
+    def receive(self, first: int, count: int, time: int) -> int:
+        """Receive a message at `time` that is to lie in cells from `first` on; return the cells to receive it into."""
+        cells = slice(first, first + count)
+        if max(*self._written[cells], *self._read[cells]) < time:
+            self._written[cells] = [time] * count
+            return first
+        spare = self.spare(count, time)
+        self.local(LocalStep(first, spare, None, count))
+        return spare
+
+    def local(self, step: LocalStep) -> None:
+        """Do a local step as early as possible."""
+        operands = [slice(at, at + step.chunks) for at in (step.left, step.right) if at is not None]
+        target = slice(step.target, step.target + step.chunks)
+        latest = max(*self._read[target], *self._written[target], *(max(self._written[cells]) for cells in operands))
+        time = latest + latest % 2
+        for cells in operands:
+            self._note_read(cells, time)
+        self._written[target] = [time] * step.chunks
+        self.steps.append((time, step))
+
+    def packed(self) -> tuple[dict[int, int], int]:
+        """Return where pieces of spare memory lie by their first cells, and how many spare cells there are."""
+        moved, end = {}, self.layout.cells
+        free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by count: time of the last use, cell
+        for time, first, count in sorted(self._spare):
+            cells = slice(first, first + count)
+            last = max(*self._written[cells], *self._read[cells])
+            reusable = min(free[count], default=(time, 0))
+            if reusable[0] < time:
+                free[count].remove(reusable)
+                moved[first] = reusable[1]
+            else:
+                moved[first], end = end, end + count
+            free[count].append((last, moved[first]))
+        return moved, end - self.layout.cells
+
+    def _note_read(self, cells: slice, time: int) -> None:
+        self._read[cells] = [max(time, before) for before in self._read[cells]]
 
 
 class Transfer(NamedTuple):
@@ -55,8 +132,14 @@ class RankRounds:
     after: tuple[LocalStep, ...]
 
 
+class ProgramBlocks(InvalidInput):
+    """A program never ends. stuck: (rank, block, step) of what cannot begin"""
+
+    stuck: tuple[tuple[int, int, int], ...] = ()
+
+
 def rounds_of(program: Program) -> tuple[RankRounds, ...]:
-    """Return the rounds of every rank; InvalidInput for a program that blocks.
+    """Return the rounds of every rank; ProgramBlocks, an InvalidInput, for a program that blocks.
 
     The same for the same program. O(instructions * blocks that depend on one another + chunks moved).
     """
@@ -116,10 +199,14 @@ class _Execution:
                 if other not in waiting:
                     waiting.add(other)
                     ready.append(other)
-        for (rank, block), done in self._done.items():
-            if done < len(self._blocks[rank, block].instructions):
-                stuck = f"rank {rank}, block {block}, step {done} of {self._program.name} cannot begin"
-                raise InvalidInput("a program must come to its end", stuck, "verify it")
+        stuck = [(*at, done) for at, done in self._done.items() if done < len(self._blocks[at].instructions)]
+        if stuck:
+            where = "rank {}, block {}, step {}".format(*stuck[0])
+            error = ProgramBlocks(
+                "a program must come to its end", f"{where} of {self._program.name} cannot begin", "verify it"
+            )
+            error.stuck = tuple(stuck)
+            raise error
 
     def rounds(self) -> tuple[RankRounds, ...]:
         """Return what was noted, round by round."""
