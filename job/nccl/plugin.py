@@ -5,36 +5,86 @@
 It is in the wheel, else built at first use, and needs neither CUDA nor NCCL's sources. NCCL's example plug-in reads the
 same file, but its sources of NCCL 2.29.7 end the process at the first row that matches, and later ones have one channel
 for all calls without a row.
+
+With CHORALE_TUNER_REPORT=FILE a job says what each row decided, and what NCCL would have taken by its own costs;
+`python -m chorale.job.nccl.plugin FILE` shows that.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from chorale.runners.engine.build import NativeTarget, build_native, print_library
+from chorale.job.files import read_file
+from chorale.runners.engine.build import print_library
+from chorale.runners.nccl.plugin import tuner_plugin
+from chorale.synth.errors import ChoraleError, InvalidInput
 
-NATIVE = Path(__file__).parent / "native"
-_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
+REPORT_FORMAT = "chorale-tuner/1"
+_KEY = ("collective", "min_bytes", "max_bytes", "algorithm", "protocol", "channels")
+_SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 
-def plugin_target() -> NativeTarget:
-    """Return the library of the plug-in."""
-    return NativeTarget("libnccl-tuner-chorale.so", tuple(sorted(NATIVE.glob("*.cpp"))), _FLAGS, (NATIVE,))
+def applied_rows(path: Path) -> list[dict[str, Any]]:
+    """Return what each row decided in all processes that wrote into the report at `path`, in the order of the rows.
 
+    calls, bytes: that it decided; refused: calls that it is for, and where NCCL has no such combination; cost_us, and
+    `own` with `cost_us`: what NCCL reckons for these calls, and for what it would have taken; None before 2.22
 
-def tuner_plugin() -> Path:
-    """Return the library for NCCL_TUNER_PLUGIN: that of the wheel, else built first where that was not done before.
-
-    Unavailable without a compiler where it has to be built.
+    InvalidInput for a file that is none.
     """
-    return build_native(plugin_target())
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    try:
+        for line in read_file(path).splitlines():
+            document = json.loads(line)
+            if document["format"] != REPORT_FORMAT:
+                raise ValueError(f"its format is {document['format']!r}")
+            for row in document["rows"]:
+                key = tuple(row[name] for name in _KEY)
+                total = rows.setdefault(
+                    key, {**dict(zip(_KEY, key, strict=True)), **dict.fromkeys(_SUMS, 0), "own": None}
+                )
+                for name in _SUMS:
+                    total[name] += row[name]
+                if row["own"] is not None:
+                    spent = 0.0 if total["own"] is None else total["own"]["cost_us"]
+                    total["own"] = row["own"] | {"cost_us": spent + row["own"]["cost_us"]}
+    except (KeyError, TypeError, ValueError) as error:
+        rule = f"a report of the tuner must be what {REPORT_FORMAT} describes"
+        raise InvalidInput(rule, f"{path}: {type(error).__name__}: {error}", "run the job again") from error
+    return list(rows.values())
 
 
-def main() -> int:
-    """Print the path of the library."""
-    return print_library(tuner_plugin)
+def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for people of each row."""
+    lines = []
+    for row in rows:
+        last = f"{row['max_bytes']} B" if row["max_bytes"] < 2**63 else "any size"
+        what = f"{row['collective']} {row['min_bytes']} to {last}: {row['algorithm']}/{row['protocol']}"
+        said = f"{row['calls']} calls" if row["calls"] else "not applied"
+        if row["refused"]:
+            said += f", {row['refused']} refused"
+        if (own := row["own"]) is not None:
+            share = f"{row['cost_us']:.0f} us as NCCL reckons"
+            said += f", {share}, {own['cost_us']:.0f} us by its own {own['algorithm']}/{own['protocol']}"
+        lines.append(f"{what}: {said}")
+    return lines
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the path of the library, or what the rows of a report decided."""
+    if not arguments:
+        return print_library(tuner_plugin)
+    try:
+        sys.stdout.writelines(f"{line}\n" for line in applied_lines(applied_rows(Path(arguments[0]))))
+    except ChoraleError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -139,6 +139,7 @@ class FailureKind(StrEnum):
     CRASH = "crash"  # a rank or the runtime died
     UNAVAILABLE = "unavailable"  # the runner's needs are not met here
     REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
+    NOT_APPLIED = "not_applied"  # the library did not take a setting, or its log does not show that it did
     IMPOSSIBLE = "impossible"  # faster than the links allow: the links or the clock are not what they are taken for
 
 

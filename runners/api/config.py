@@ -50,6 +50,7 @@ class Capabilities:
     any_program:  whether it executes programs of every XML target and placement, not only of its own
     launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
     switches:      whether switches that add and multicast can act, as processes of their own
+    library_settings: whether settings of a library's own algorithms can be candidates
     """
 
     times: TimeSource = TimeSource.MACHINE
@@ -60,6 +61,7 @@ class Capabilities:
     any_program: bool = False
     launches_repetitions: bool = False
     switches: bool = False
+    library_settings: bool = False
 
     @property
     def is_live(self) -> bool:

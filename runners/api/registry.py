@@ -13,6 +13,7 @@ from chorale.runners.api.config import RunnerConfig
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.mpi.config import MpiConfig
 from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.recorded.config import RecordedConfig
 from chorale.runners.simulated.config import SimulatedConfig
@@ -25,13 +26,21 @@ _DECLARED: tuple[type[RunnerConfig], ...] = (
     RecordedConfig,
     OneCclConfig,
     MpiConfig,
+    NcclConfig,
     MscclConfig,
 )
 
 RUNNERS: Mapping[str, type[RunnerConfig]] = {runner.name: runner for runner in _DECLARED}
 
 
-_ALIASES = {"sim": "simulated", "simulator": "simulated", "mpich": "mpi", "openmpi": "mpi", "mpirun": "mpi"}
+_ALIASES = {
+    "sim": "simulated",
+    "simulator": "simulated",
+    "mpich": "mpi",
+    "openmpi": "mpi",
+    "mpirun": "mpi",
+    "rccl": "nccl",
+}
 
 
 def runner_named(text: str) -> str:

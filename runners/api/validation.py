@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.targets.judge import execution_blockers
 
@@ -42,6 +43,7 @@ def validate_request(
     overlap: bool = False,
     plans: bool = False,
     switches: bool = False,
+    settings: bool = False,
 ) -> RequestFault | None:
     """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
 
@@ -50,6 +52,7 @@ def validate_request(
     overlap:       whether ranks can compute beside a run
     plans:         whether the runner executes plans of one-sided operations
     switches:      whether the runner has processes for switches that act
+    settings:      whether the runner measures settings of a library
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
@@ -61,6 +64,8 @@ def validate_request(
         return FailureKind.REJECTED, "this runner has no processes for switches that act: use the local runner"
     if request.has_plans and (request.trace or request.matrix_products):
         return FailureKind.REJECTED, "plans are executed without traces, and with nothing beside: leave these out"
+    if any(isinstance(program, LibraryCall) for program in request.programs.values()) and not settings:
+        return FailureKind.REJECTED, "this runner has no library with settings: use the nccl runner"
     collectives = {collective_of_ranks(program).name.value for program in request.programs.values()}
     algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
     for reason in _request_faults(request, algorithms):

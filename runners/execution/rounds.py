@@ -42,7 +42,9 @@ _SHOWN_BLOCKS = 8
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Becomes the RunFailure of the request."""
+    """Becomes the RunFailure of the request. blocked: see there"""
+
+    blocked: tuple[tuple[int, int, int], ...] = ()
 
     def __init__(self, kind: FailureKind, message: str, rank: int | None = None) -> None:
         super().__init__(message)
@@ -75,7 +77,9 @@ def run_failure_of(
     texts += [f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else []
     texts += [f"rank {rank} does not answer" for rank in silent]
     rank = silent[0] if silent else stopped.rank
-    return RunFailure(stopped.kind, "; ".join(texts), rank, environment, tuple(block[:3] for block in stuck))
+    return RunFailure(
+        stopped.kind, "; ".join(texts), rank, environment, (*stopped.blocked, *(block[:3] for block in stuck))
+    )
 
 
 class RankGroup(Protocol):

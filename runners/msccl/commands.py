@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.process_launch.launchers import BUFFER_VARIABLES, Launcher
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.memory import SPLIT_BY_RANK
-from chorale.synth.programs.program import Program, Protocol
+from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
-from chorale.synth.topology.topology import Topology
 
 JOB = "$CHORALE_JOB"
 """What the folder of a job is called in values of variables; the launch script sets it."""
 
 PART = "$CHORALE_PART"
 """The number of the test program in a launch, in values of variables."""
-
-STEP = "$CHORALE_STEP"
-"""The name of the steps of Slurm that a launch starts."""
-
-MPI_TYPE = "$CHORALE_MPI"
-"""The kind of MPI that srun sets up for them."""
 
 ALGORITHMS = "algorithms"
 """The folder with the program, and nothing else: a runtime that finds another file there may crash."""
@@ -129,16 +122,6 @@ def _with_room(runtime: Runtime, program: Program) -> Runtime:
         raise InvalidInput(rule, blocks, f"lower it again with --sm-count {most}, or with fewer channels or instances")
     return runtime
 
-
-def gpus_per_machine(topology: Topology) -> int | None:
-    """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
-    boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
-    sizes = set(boxes.values())
-    return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
-
-
-Launcher = Literal["openmpi", "mpich", "srun"]
-"""Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
 
 DTYPES: Mapping[str, str] = {
     "float32": "float",
@@ -320,47 +303,6 @@ def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) 
     return [*command, "-g", "1", "-c", "1", "-a", "1"]
 
 
-def gpus_per_node(ranks: int, options: JobOptions) -> int:
-    """Return how many ranks each node has; InvalidInput unless every rank gets a GPU and every GPU of a host a rank."""
-    nodes = len(options.hosts)
-    per_node = options.gpus_per_node or -(-ranks // max(1, nodes))
-    if nodes and nodes * per_node != ranks:
-        there = f"{nodes} hosts with {per_node} GPUs"
-        raise InvalidInput(f"the hosts must have exactly {ranks} GPUs, one per rank", there, "name other hosts")
-    if ranks % per_node:
-        raise InvalidInput(f"gpus_per_node must divide the {ranks} ranks", per_node, "choose a divisor")
-    return per_node
-
-
-def launch_command(ranks: int, options: JobOptions) -> list[str]:
-    """Return what starts the command that follows it once for each rank, node by node in the order of `hosts`."""
-    per_node = gpus_per_node(ranks, options)
-    hosts = ",".join(options.hosts)
-    if options.launcher == "openmpi":
-        slots = ",".join(f"{host}:{per_node}" for host in options.hosts)
-        command = ["mpirun", "-np", str(ranks), "--map-by", f"ppr:{per_node}:node"]
-        return [*command, "--host", slots] if slots else command
-    if options.launcher == "mpich":
-        command = ["mpiexec", "-n", str(ranks), "-ppn", str(per_node)]
-        return [*command, "-hosts", hosts] if hosts else command
-    return srun_command(ranks, per_node, options)
-
-
-def srun_command(ranks: int, per_node: int, options: JobOptions) -> list[str]:
-    """Return the command of Slurm's launcher; a shell has to put in what begins with `$`.
-
-    Steps share what other steps of the job hold, such as the one that this command may be in. srun keeps an order of
-    nodes only where it is told the node of every rank; otherwise the number of nodes is said, as it would take all of a
-    larger allocation, and so is the order of ranks, which a site may have changed.
-    """
-    command = ["srun", f"--mpi={options.mpi or MPI_TYPE}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
-    command += [f"--nodes={ranks // per_node}", f"--ntasks={ranks}"]
-    if options.hosts:
-        nodes = ",".join(host for host in options.hosts for _ in range(per_node))
-        return [*command, "--distribution=arbitrary", f"--nodelist={nodes}"]
-    return [*command, f"--ntasks-per-node={per_node}", "--distribution=block"]
-
-
 Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
 """The program timed; the program with a log that says whether it ran, which costs time; the library by itself, with the
 algorithm that it chooses or with one of its own."""
@@ -373,13 +315,6 @@ PINNED_ALGORITHMS: Mapping[Mode, str] = {"library-ring": "RING", "library-tree":
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 """What a shell puts after the folder of a library: the folders that are there already, if any."""
-
-BUFFER_VARIABLES: Mapping[Protocol, str] = {
-    "Simple": "NCCL_BUFFSIZE",
-    "LL": "NCCL_LL_BUFFSIZE",
-    "LL128": "NCCL_LL128_BUFFSIZE",
-}
-"""The size of a connection's buffer; each protocol has its own."""
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:

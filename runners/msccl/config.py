@@ -17,7 +17,8 @@ from chorale.runners.api.config import (
     RunnerConfig,
     VariableList,
 )
-from chorale.runners.msccl.commands import MSCCL, gpus_per_machine, require_runtime
+from chorale.runners.msccl.commands import MSCCL, require_runtime
+from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
 from chorale.synth.topology.topology import Topology
 

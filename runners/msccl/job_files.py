@@ -13,18 +13,13 @@ from chorale.runners.msccl.commands import (
     JOB,
     LIBRARY_PATH_SUFFIX,
     MODES,
-    MPI_TYPE,
     MSCCL,
     PART,
     PINNED_ALGORITHMS,
     PROOF_ITERATIONS,
-    STEP,
     JobOptions,
-    Launcher,
     Mode,
     Runtime,
-    gpus_per_node,
-    launch_command,
     mode_environment,
     perf_command,
     runtime_for,
@@ -32,6 +27,7 @@ from chorale.runners.msccl.commands import (
     size_progressions,
     unwanted_variables,
 )
+from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, Launcher, gpus_per_node, launch_command
 from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, OPEN_MPI_ARGUMENTS
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput

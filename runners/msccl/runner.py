@@ -30,12 +30,9 @@ from chorale.runners.msccl.commands import (
     DTYPES,
     PROOF_ITERATIONS,
     JobOptions,
-    Launcher,
     Mode,
     Runtime,
-    gpus_per_node,
     is_library,
-    launch_command,
     perf_command,
     runtime_for,
     served_size,
@@ -52,6 +49,7 @@ from chorale.runners.msccl.results import (
     time_fault,
     with_way_out,
 )
+from chorale.runners.process_launch.launchers import Launcher, gpus_per_node, launch_command
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
 from chorale.runners.process_launch.processes import (
     STDERR,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import psutil
 
 from chorale.runners.engine.library import DataType, Engine, Status
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
+from chorale.runners.execution.started_ranks import TOKEN, meet_runner
 from chorale.runners.measurement.clocks import clock_identity
 from chorale.synth.collective import Collective, CollectiveName
 
@@ -99,14 +99,7 @@ def main() -> None:
     """Be the rank that the arguments say: where the runner listens, this rank, how many there are, its IP address; the
     token that the runner knows it by is the variable CHORALE_TOKEN."""
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    host, _, port = meeting.rpartition(":")
-    if host:
-        stream = socket.create_connection((host, int(port)))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    else:
-        stream = socket.socket(socket.AF_UNIX)
-        stream.connect(meeting)
-    control = FramedSocket(stream)
+    control = meet_runner(meeting)
 
     def work() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond
@@ -117,7 +110,7 @@ def main() -> None:
         os.environ |= {"FI_TCP_IFACE": device, "CCL_KVS_IFACE": device}
         oneccl = OneCcl(Path.cwd() / LIBRARY)
         store = oneccl.store().hex() if rank == 0 else ""
-        hello = {"answer": "hello", "rank": rank, "token": os.environ["CHORALE_TOKEN"], "pid": os.getpid()}
+        hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
         control.send(hello | {"clock": clock_identity(), "store": store})
         OneCclRank(control, rank, ranks, oneccl).serve()
 

@@ -183,6 +183,11 @@ class RayGpuCluster:
                 host.address = host.name()
         return LeasedHosts(self._hosts, per_node)
 
+    @property
+    def own_address(self) -> str:
+        """Where nodes reach this process."""
+        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
     def release(self) -> None:
         """End the actors, and with them what they started."""
         for host in self._hosts:

@@ -32,7 +32,7 @@ class AnyRank(Protocol):
 
 
 class AnyProgram(Protocol):
-    """A program in any form: instructions (`Program`) or one-sided operations (`ExecutionPlan`).
+    """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
 
     one_sided: whether senders write into memory of others, so that no buffers of connections hold them back
     """

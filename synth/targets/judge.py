@@ -8,6 +8,7 @@ from dataclasses import replace
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.programs.check_execution import Verdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.limits import MessageBuffer
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
@@ -54,6 +55,8 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
         return Verdict(tuple(found))
     if isinstance(program, ExecutionPlan):
         return Verdict((*found, *plan_execution_violations(program)), tuple(_flush_notices(program)))
+    if isinstance(program, LibraryCall):
+        return Verdict(tuple(found))
     assert isinstance(program, Program)
     buffers = target_named(program.target).limits.message_buffers
     buffer = None if buffers is None else buffers[program.protocol]
@@ -150,6 +153,8 @@ def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 def _structure(program: AnyProgram) -> list[ProgramViolation]:
     if isinstance(program, ExecutionPlan):
         return plan_structure_violations(program)
+    if isinstance(program, LibraryCall):
+        return []
     assert isinstance(program, Program)
     return structure_violations(program, target_named(program.target).limits)
 

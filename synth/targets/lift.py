@@ -10,6 +10,7 @@ from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.check_execution import Verdict
 from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.library_call import is_library_text, parse_library_call
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
@@ -47,7 +48,9 @@ def lift(text: bytes) -> Program:
 
 
 def lift_code(text: bytes) -> AnyProgram:
-    """Return the program or the plan that `text` holds. InvalidInput as of `lift`."""
+    """Return the program, the plan or the library's call that `text` holds. InvalidInput as of `lift`."""
+    if is_library_text(text):
+        return parse_library_call(text)
     return parse_plan(text) if _is_plan_text(text) else lift(text)
 
 
@@ -179,6 +182,8 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
 
 def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
     """Return the program that `text` holds, before any check of what it does; `collective` as in `read_program`."""
+    if is_library_text(text):
+        return Lifted(parse_library_call(text), ())
     if _is_plan_text(text):
         return Lifted(parse_plan(text, collective=collective), ())
     return lift_with_findings(text, collective)

@@ -16,8 +16,9 @@ import typer
 from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.runners.msccl.commands import RUNTIMES, JobOptions, Launcher, gpus_per_machine, served_size
+from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
+from chorale.runners.process_launch.launchers import Launcher, gpus_per_machine
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import CollectiveName

@@ -25,9 +25,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from chorale.job.files import read_file
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.mpi.config import MpiConfig
-from chorale.runners.msccl.commands import gpus_per_machine
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.oneccl.config import OneCclConfig
+from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology

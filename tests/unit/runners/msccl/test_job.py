@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.commands import JobOptions, launch_command, served_size, size_progressions
+from chorale.runners.msccl.commands import JobOptions, served_size, size_progressions
 from chorale.runners.msccl.job_files import EXECUTABLE, job_files
+from chorale.runners.process_launch.launchers import launch_command
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program

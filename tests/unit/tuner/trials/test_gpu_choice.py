@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.msccl.commands import launch_command
 from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.msccl.runner import job_options
+from chorale.runners.process_launch.launchers import launch_command
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology

@@ -11,12 +11,13 @@ namespace chorale::nccl {
 
 constexpr int ANY = -1;
 
-// A row: what is chosen for a collective in a range of sizes, both ends included. ANY matches all; channels: NCCL's own
-// where they are below 1.
+// A row: what is chosen for a collective in a range of sizes, both ends included. ANY matches all; channels and bytes of
+// a chunk: NCCL's own where they are below 1.
 struct Row {
     int collective, algorithm, protocol, channels;
     size_t min_bytes, max_bytes;
     int nodes, ranks, operations, registered;
+    size_t chunk_bytes;
 };
 
 // What a row is looked for by.

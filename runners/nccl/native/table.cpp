@@ -15,7 +15,7 @@ using Names = std::vector<std::string>;
 const Names COLLECTIVES = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
 const Names ALGORITHMS = {"tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
 const Names PROTOCOLS = {"ll", "ll128", "simple"};
-constexpr size_t LEAST_FIELDS = 8, MOST_FIELDS = 10;
+constexpr size_t LEAST_FIELDS = 8, MOST_FIELDS = 11;
 
 struct Wrong {
     std::string what;
@@ -63,7 +63,7 @@ int integer_of(const std::string& text) {
 
 Row parsed(const std::vector<std::string>& fields) {
     if (fields.size() < LEAST_FIELDS || fields.size() > MOST_FIELDS)
-        throw Wrong{std::to_string(fields.size()) + " fields, not 8 to 10"};
+        throw Wrong{std::to_string(fields.size()) + " fields, not 8 to 11"};
     Row row{};
     row.collective = number_among(COLLECTIVES, fields[0], "collective");
     row.min_bytes = size_of(fields[1]);
@@ -75,6 +75,7 @@ Row parsed(const std::vector<std::string>& fields) {
     row.ranks = integer_of(fields[7]);
     row.operations = fields.size() > 8 ? integer_of(fields[8]) : ANY;
     row.registered = fields.size() > 9 ? integer_of(fields[9]) : ANY;
+    row.chunk_bytes = fields.size() > 10 ? size_of(fields[10]) : 0;
     return row;
 }
 
@@ -82,7 +83,7 @@ const char* name_of(const Names& names, int number) {
     return number >= 0 && size_t(number) < names.size() ? names[size_t(number)].c_str() : "another";
 }
 
-bool fits(int wanted, int there) { return wanted == ANY || wanted == there; }
+bool fits(int wanted, int there) { return wanted == ANY || there == ANY || wanted == there; }
 
 }  // namespace
 

@@ -1,0 +1,152 @@
+"""Ranks that are started one by one, or by a launcher, and connect to the runner: both ends of their meeting."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import select
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from chorale.runners.api.base import FailureKind
+from chorale.runners.execution.rank_part import FramedSocket, Message
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
+from chorale.runners.measurement.clocks import ClockOffset, clock_identity, clock_offset, clock_samples, same_clocks
+from chorale.runners.process_launch.processes import STDERR, ProcessHandle
+from chorale.synth.errors import Unavailable
+
+_LOOK_S = 0.1  # between looks for ranks that die before they speak
+_HELLO_S = 5.0  # for who connects to say who it is
+_SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
+TOKEN = "CHORALE_TOKEN"  # noqa: S105 - the name of a variable
+"""The variable by which the runner knows its ranks."""
+
+Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
+"""Starts all ranks, given where they meet the runner and variables that they need: a process each, or one launcher."""
+
+
+class StartedRanks(SocketRanks):
+    """Processes of all ranks, which say hello with their number, process id and clock; `hellos` has all that they said.
+
+    address: where ranks on other machines reach this process; empty if all are on this machine: they use a socket in a
+             folder then
+    release: lets go of where they ran
+    """
+
+    def __init__(
+        self, ranks: int, address: str, start: Start, deadline: float, release: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(ranks)
+        self._release, self._started = release, list[ProcessHandle]()
+        self.hellos: dict[int, Message] = {}
+        self._folder = tempfile.mkdtemp(prefix="chorale-ranks-")
+        self._listener = socket.socket(socket.AF_INET if address else socket.AF_UNIX)
+        try:
+            self._listener.bind(("", 0) if address else f"{self._folder}/ranks")
+            self._listener.listen(ranks)
+            port = self._listener.getsockname()[1]
+            token = secrets.token_hex(16)
+            meeting = f"{address}:{port}" if address else f"{self._folder}/ranks"
+            self._started.extend(start(meeting, {TOKEN: token}))
+            self._meet(token, deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _meet(self, token: str, deadline: float) -> None:
+        """Wait until every rank has said hello; strangers do not know the token."""
+        said: dict[int, FramedSocket] = {}
+        while len(said) < len(self.ranks):
+            if time.monotonic() > deadline:
+                raise DeadlinePassed("the ranks were started")
+            if not select.select([self._listener], (), (), _LOOK_S)[0]:
+                if any(started.poll() is not None for started in self._started):
+                    raise self._death()
+                continue
+            channel, hello = FramedSocket(self._listener.accept()[0]), None
+            self._channels.append(channel)
+            with contextlib.suppress(OSError, ValueError):
+                hello = channel.receive(min(deadline, time.monotonic() + _HELLO_S))
+            if hello is None or not secrets.compare_digest(str(hello.get("token", "")), token):
+                self._channels.pop().close()
+                continue
+            said[hello["rank"]], self.hellos[hello["rank"]] = channel, hello
+        self._channels = [said[rank] for rank in self.ranks]
+        self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
+
+    def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
+        own = clock_identity()
+        offsets = same_clocks([own, *(self.hellos[rank]["clock"] for rank in self.ranks)])
+        offsets = {position - 1: offset for position, offset in offsets.items() if position > 0}
+        for rank in set(self.ranks) - offsets.keys():
+            offsets[rank] = self._measured_offset(rank, deadline)
+        return offsets
+
+    def _measured_offset(self, rank: int, deadline: float) -> ClockOffset:
+        def exchange() -> tuple[float, float]:
+            self._channels[rank].send({"do": "clock"}, deadline)
+            at_s = float(self._read(rank, deadline)["time"])
+            return at_s, at_s
+
+        try:
+            return clock_offset(clock_samples(exchange, time.monotonic))
+        except OSError:
+            raise self._death() from None
+
+    def _refusal(self, rank: int, message: str) -> RunStopped:
+        """Return what an error of a rank means; one that lost another gives up, so one that was killed comes first."""
+        return self._death(f"rank {rank} failed: {message}", rank)
+
+    def _kind_of(self, reason: str) -> FailureKind:
+        """Return what it means that a rank ended for `reason`."""
+        return FailureKind.CRASH
+
+    def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
+        """Return who died of what. A rank that loses another gives up, so one that was killed comes first."""
+        time.sleep(_SETTLE_S)
+        has_each = len(self._started) == len(self.ranks)
+        codes = [(number, code) for number, one in enumerate(self._started) if (code := one.poll()) is not None]
+        for number, code in codes if has_each else ():
+            if code < 0 and code != -signal.SIGABRT:
+                return RunStopped(
+                    FailureKind.CRASH, f"rank {number} was killed by {signal.Signals(-code).name}", number
+                )
+        if rank is None and codes:
+            number, code = codes[0]
+            lines = self._started[number].read(STDERR).decode(errors="replace").strip().splitlines()
+            reason = " ".join(lines[-1].split()) if lines else "no reason given"
+            who = f"rank {number}" if has_each else "the launcher"
+            return RunStopped(
+                self._kind_of(reason), f"{who} ended with code {code}: {reason}", number if has_each else None
+            )
+        return RunStopped(self._kind_of(otherwise), otherwise, rank)
+
+    def close(self, gracefully: bool = True) -> None:
+        """Kill all: a library would wait for ranks that may be gone. Safe to call twice."""
+        for channel in self._channels:
+            channel.close()
+        self._listener.close()
+        for started in self._started:
+            started.kill()
+        for started in self._started:
+            started.close()
+        self._started.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(Unavailable):
+            self._release()
+
+
+def meet_runner(meeting: str) -> FramedSocket:
+    """Return the socket of a rank to its runner, which listens at `meeting`: HOST:PORT, or a path."""
+    host, _, port = meeting.rpartition(":")
+    if host:
+        stream = socket.create_connection((host, int(port)))
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    else:
+        stream = socket.socket(socket.AF_UNIX)
+        stream.connect(meeting)
+    return FramedSocket(stream)

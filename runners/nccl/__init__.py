@@ -1,0 +1,1 @@
+"""Collectives and programs over stock NCCL or RCCL."""

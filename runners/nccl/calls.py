@@ -1,0 +1,254 @@
+"""NCCL's C interface, which RCCL has too, by ctypes: communicators with settings of their own, and their calls."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.nccl.memory import Pointer
+from chorale.runners.nccl.parameters import CTA_POLICIES, SYMMETRIC, Version
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.programs.library_call import LibrarySettings
+
+TYPES = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "int32": 2, "int64": 4}
+_SUM = 0
+_ID_BYTES = 128
+_UNDEFINED, _MAGIC = -(2**31), 0xCAFEBEEF
+_SYMMETRIC_WINDOW = 1
+_NAMES = {"nccl": ("libnccl.so.2", "nvidia.nccl"), "rccl": ("librccl.so.1", "")}
+_RUNTIMES = {
+    "cuda": ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"),
+    "hip": ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"),
+}
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * _ID_BYTES)]
+
+
+class _Config(ctypes.Structure):
+    """The first fields of ncclConfig_t, which versions only append to: a library fills in what it has besides."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("magic", ctypes.c_uint),
+        ("version", ctypes.c_uint),
+        ("blocking", ctypes.c_int),
+        ("cluster", ctypes.c_int),
+        ("min_ctas", ctypes.c_int),
+        ("max_ctas", ctypes.c_int),
+        ("net_name", ctypes.c_void_p),
+        ("split_share", ctypes.c_int),
+        ("traffic_class", ctypes.c_int),
+        ("name", ctypes.c_void_p),
+        ("collnet", ctypes.c_int),
+        ("cta_policy", ctypes.c_int),
+    ]
+
+
+_EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
+"""Minor version -> bytes of the fields that it knows, of which at least those before are read."""
+
+
+def find_library(name: str) -> str:
+    """Return the path or name by which the loader finds `name`: a path, or `nccl` or `rccl`.
+
+    That of the package nvidia-nccl, which PyTorch has too, comes before the loader's. InvalidInput for another name.
+    """
+    if "/" in name:
+        if not Path(name).is_file():
+            raise InvalidInput("the library must be there", name, "name the file libnccl.so.2")
+        return name
+    if name not in _NAMES:
+        raise InvalidInput("a library must be nccl, rccl or a path", name, "write nccl, rccl or /…/libnccl.so.2")
+    file, package = _NAMES[name]
+    try:
+        spec = find_spec(package) if package else None
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(folder) / "lib" / file).is_file():
+            return str(path)
+    return file
+
+
+def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
+    """Return the library of CUDA's or HIP's runtime; Unavailable where there is none."""
+    names = [path] if path else [*_packaged(_RUNTIMES[prefix]), *_RUNTIMES[prefix]]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    way_out = "install PyTorch with CUDA or the package nvidia-cuda-runtime, or name it with the option `runtime`"
+    raise Unavailable("the runtime of the GPUs must be there", f"none of {', '.join(names)}", way_out)
+
+
+def _packaged(files: tuple[str, ...]) -> Iterator[str]:
+    spec = find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for file in files:
+            yield from map(str, sorted(Path(folder).glob(f"*/lib/{file}")))
+
+
+class Nccl:
+    """The library. version: major and minor number; is_rccl: whether it is AMD's"""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            way_out = "install PyTorch with CUDA, or the package nvidia-nccl-cu13, or name the file"
+            raise Unavailable("NCCL must be there", error, way_out) from error
+        self._library.ncclGetErrorString.restype = ctypes.c_char_p
+        number = ctypes.c_int()
+        self._do("GetVersion", ctypes.byref(number))
+        code = number.value
+        parts = (
+            (code // 10000, code // 100 % 100, code % 100)
+            if code >= 10000
+            else (code // 1000, code // 100 % 10, code % 100)
+        )
+        self.version: Version = parts[:2]
+        self.version_text = ".".join(map(str, parts))
+        self.is_rccl = "rccl" in Path(path).name
+
+    def unique_id(self) -> bytes:
+        """Return what the ranks of a new communicator must have in common."""
+        made = _UniqueId()
+        self._do("GetUniqueId", ctypes.byref(made))
+        return bytes(memoryview(made))
+
+    def communicator(self, unique_id: bytes, rank: int, ranks: int, settings: LibrarySettings | None) -> int:
+        """Return a new communicator; all ranks call this. Its tuner reads the file of NCCL_TUNER_CONFIG_FILE."""
+        config, made = self._config(settings), Pointer()
+        common = _UniqueId.from_buffer_copy(unique_id)
+        self._do("CommInitRankConfig", ctypes.byref(made), ranks, common, rank, ctypes.byref(config))
+        return int(made.value or 0)
+
+    def _config(self, settings: LibrarySettings | None) -> _Config:
+        major, minor = self.version
+        size = next(
+            (size for first, size in sorted(_EACH_SIZE.items(), reverse=True) if minor >= first),
+            _Config.split_share.offset,
+        )
+        code = major * 10000 + minor * 100
+        fields = dict.fromkeys(
+            ("blocking", "cluster", "min_ctas", "max_ctas", "split_share", "traffic_class", "collnet", "cta_policy"),
+            _UNDEFINED,
+        )
+        if settings is not None and settings.ctas is not None:
+            fields |= {"min_ctas": settings.ctas, "max_ctas": settings.ctas}
+        if settings is not None and settings.cta_policy is not None:
+            fields["cta_policy"] = CTA_POLICIES[settings.cta_policy]
+        return _Config(size=size, magic=_MAGIC, version=code, net_name=None, name=None, **fields)
+
+    def destroy(self, communicator: int) -> None:
+        """End a communicator; all ranks call this."""
+        self._do("CommDestroy", Pointer(communicator))
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return memory that can be registered as a window."""
+        address = Pointer()
+        self._do("MemAlloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        return int(address.value or 0)
+
+    def free(self, address: int) -> None:
+        """Give memory of `allocate` back."""
+        self._do("MemFree", Pointer(address))
+
+    @contextmanager
+    def window(
+        self, communicator: int, address: int, size_bytes: int, settings: LibrarySettings | None
+    ) -> Iterator[None]:
+        """Have memory registered as a symmetric window meanwhile, if `settings` ask for that; all ranks call this."""
+        if settings is None or settings.algorithm != SYMMETRIC:
+            yield
+            return
+        window, size = Pointer(), ctypes.c_size_t(size_bytes)
+        self._do(
+            "CommWindowRegister", Pointer(communicator), Pointer(address), size, ctypes.byref(window), _SYMMETRIC_WINDOW
+        )
+        try:
+            yield
+        finally:
+            self._do("CommWindowDeregister", Pointer(communicator), window)
+
+    def collective(
+        self, communicator: int, collective: Collective, source: int, target: int, elements: int, ranks: int,
+        dtype: str, stream: int,
+    ) -> None:  # fmt: skip
+        """Enqueue a collective; `elements` is the length of the whole vector."""
+        root, kind, share = collective.root or 0, TYPES[dtype], ctypes.c_size_t(elements // ranks)
+        ends, where = (Pointer(source), Pointer(target)), (Pointer(communicator), Pointer(stream))
+        whole = ctypes.c_size_t(elements)
+        match collective.name:
+            case CollectiveName.ALLREDUCE:
+                self._do("AllReduce", *ends, whole, kind, _SUM, *where)
+            case CollectiveName.REDUCE:
+                self._do("Reduce", *ends, whole, kind, _SUM, root, *where)
+            case CollectiveName.BROADCAST:
+                self._do("Broadcast", *ends, whole, kind, root, *where)
+            case CollectiveName.ALLGATHER:
+                self._do("AllGather", *ends, share, kind, *where)
+            case CollectiveName.REDUCE_SCATTER:
+                self._do("ReduceScatter", *ends, share, kind, _SUM, *where)
+            case CollectiveName.ALLTOALL:
+                step = elements // ranks * _item_bytes(dtype)
+                with self.group():
+                    for peer in range(ranks):
+                        self.send(communicator, source + peer * step, elements // ranks, dtype, peer, stream)
+                        self.receive(communicator, target + peer * step, elements // ranks, dtype, peer, stream)
+            case name:
+                raise InvalidInput("NCCL must have the collective", name.value, "measure programs alone")
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Have sends and receives begin together at the end."""
+        self._do("GroupStart")
+        try:
+            yield
+        finally:
+            self._do("GroupEnd")
+
+    def send(self, communicator: int, address: int, elements: int, dtype: str, peer: int, stream: int) -> None:
+        """Enqueue a message."""
+        count = ctypes.c_size_t(elements)
+        self._do("Send", Pointer(address), count, TYPES[dtype], peer, Pointer(communicator), Pointer(stream))
+
+    def receive(self, communicator: int, address: int, elements: int, dtype: str, peer: int, stream: int) -> None:
+        """Enqueue the receipt of a message."""
+        count = ctypes.c_size_t(elements)
+        self._do("Recv", Pointer(address), count, TYPES[dtype], peer, Pointer(communicator), Pointer(stream))
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        answer = getattr(self._library, f"nccl{name}")(*arguments)
+        if answer:
+            text = self._library.ncclGetErrorString(answer).decode(errors="replace")
+            raise RuntimeError(f"nccl{name} answers {answer}: {text}")
+
+
+def _item_bytes(dtype: str) -> int:
+    return int(re.sub(r"\D", "", dtype)) // 8
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Have variables set meanwhile, also for libraries in C."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            if text is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = text

@@ -1,0 +1,107 @@
+"""The nccl runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from chorale.runners.api.base import ResourceRequest, Runner
+from chorale.runners.api.config import (
+    CPU_TARGET,
+    FROM_REQUESTS,
+    SERVER_ONLY,
+    Capabilities,
+    MeasurerRequest,
+    NameList,
+    RunnerConfig,
+    VariableList,
+)
+from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.topology import Topology
+
+
+class NcclConfig(RunnerConfig):
+    """How the nccl runner reaches GPUs and their library; docs/guide/gpus.md begins with it."""
+
+    name: ClassVar[str] = "nccl"
+    summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"
+    preconditions: ClassVar[tuple[str, ...]] = ("gpus",)
+    capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
+    not_compared: ClassVar[frozenset[str]] = frozenset({"address"})
+
+    library: Annotated[str, SERVER_ONLY] = Field(
+        default="nccl", description="nccl, rccl, or the path of the library; that of PyTorch comes first."
+    )
+    runtime: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="The library of CUDA's or HIP's runtime, where it is not found by itself."
+    )
+    version: Annotated[str | None, FROM_REQUESTS] = Field(
+        default=None,
+        pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$",
+        description="Version of the library, such as 2.30, for which a plan leaves out what it does not have.",
+    )
+    launcher: Annotated[Literal["local", "ray", "srun", "openmpi", "mpich"], SERVER_ONLY] = Field(
+        default="local",
+        description="What starts a process for each GPU: this machine, nodes that Ray lends, Slurm, mpirun, mpiexec.",
+    )
+    hosts: Annotated[list[str], NameList, SERVER_ONLY] = Field(
+        default=[], description="Nodes in the order of their ranks, for mpirun, mpiexec and srun."
+    )
+    gpus_per_node: int | None = Field(
+        default=None, ge=1, description="By default what the hosts, or the boxes of the topology, come to."
+    )
+    address: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="Where nodes reach this process; by default its name."
+    )
+    iterations: int = Field(default=20, ge=1, le=10**5, description="Calls in a row that are timed together.")
+    in_place: bool | None = Field(
+        default=None,
+        description="Whether the library works in place; default: as for PyTorch, allgather and reduce_scatter do not.",
+    )
+    variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
+        default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."
+    )
+    memory: Annotated[Literal["gpu", "host"], SERVER_ONLY] = Field(
+        default="gpu", description="host: for a library that stands in for NCCL on machines without a GPU."
+    )
+
+    @property
+    def uses_cluster(self) -> bool:
+        return self.launcher == "ray"
+
+    def lowering(self) -> LoweringOptions:
+        return LoweringOptions(CPU_TARGET)
+
+    def for_network(self, topology: Topology) -> Self:
+        if self.gpus_per_node is not None:
+            return self
+        ranks, hosts = topology.compute_count, len(self.hosts)
+        per_node = -(-ranks // hosts) if hosts else gpus_per_machine(topology) or ranks
+        return self.model_copy(update={"gpus_per_node": per_node})
+
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
+        """Return GPUs for the ranks of a node; a CPU alone where nodes are lent for each measurement, or no GPU is."""
+        node = request.node
+        if self.launcher == "ray" or self.memory == "host":
+            return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
+        gpus = self.for_network(topology).gpus_per_node if request.gpus is None else request.gpus
+        return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
+
+    def conditions(self) -> dict[str, Any]:
+        return {**super().conditions(), "library": Path(self.library).name}
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.nccl.ranks import RankOptions  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.nccl.runner import NcclRunner  # noqa: PLC0415 - as above
+        from chorale.runners.process_launch.slurm import require_one_process  # noqa: PLC0415 - as above
+
+        require_one_process()
+        node = (request or MeasurerRequest()).node
+        options = RankOptions(
+            self.launcher, tuple(self.hosts), self.gpus_per_node, self.address, self.library, self.runtime,
+            self.memory, self.iterations, dict(self.variables), ResourceRequest(0, 0, node.resources, node.labels),
+        )  # fmt: skip
+        return NcclRunner(options, self.in_place)

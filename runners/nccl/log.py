@@ -1,0 +1,121 @@
+"""What the library's log says that it did: NCCL_DEBUG=INFO with the subsystems INIT, ENV and TUNING.
+
+Three forms of the line of a call are known, by recorded logs in tests/data/nccl-logs:
+
+    262144 Bytes -> Algo 0 proto 1 time 54.707825                                    2.22 (numbers, on all ranks)
+    AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}                  2.27, 2.30 and RCCL (rank 0)
+    AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4 2.32
+    AllReduce [Symmetric]: 2097152 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16 nthreads 512 nWorks 1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.library_call import LibrarySettings
+
+SUBSYSTEMS = "INIT,ENV,TUNING"
+
+_NAMES = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"}
+_NUMBERED = (tuple(ALGORITHMS), ("ll", "ll128", "simple"))
+_PLAIN = re.compile(
+    r"NCCL INFO (?:(\w+): )?(\d+) Bytes -> Algo (\w+) +[pP]roto (\w+) +"
+    r"(?:time [\d.]+|channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})"
+)
+_SYMMETRIC = re.compile(r"NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+) nchannels (\d+)")
+_OTHER = re.compile(r"NCCL INFO (\w+) \[([\w ]+)\]: (\d+) Bytes -> ")
+_IGNORED = re.compile(
+    r"NCCL (?:INFO|WARN) (.*(?:is ignored because|Invalid value \S+ for NCCL_|tuner chunk size \d+ exceeds"
+    r"|no algorithm/protocol|selected set unavailable|Failed to find ncclTunerPlugin_v\S+ symbol, using internal"
+    r"|Using internal tuner plugin|Chorale: no table|Chorale: .* is left out).*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """A call as the library did it.
+
+    collective: None where the version does not say
+    size_bytes: as the library counts it: of one rank for allgather and reduce_scatter
+    algorithm:  as tuner files name it, `symmetric`, or what the log names in brackets
+    protocol, channels: None where it has none, or the version does not say; kernel: of a symmetric one
+    """
+
+    collective: str | None
+    size_bytes: int
+    algorithm: str
+    protocol: str | None
+    channels: int | None
+    kernel: str | None = None
+
+    def __str__(self) -> str:
+        words = [self.algorithm, self.protocol or self.kernel]
+        words += [] if self.channels is None else [f"{self.channels} channel{'s' if self.channels != 1 else ''}"]
+        return " ".join(word for word in words if word)
+
+
+def logged_calls(lines: Iterable[str]) -> list[LoggedCall]:
+    """Return the calls that `lines` tell of, in order."""
+    return [call for call in map(_call, lines) if call is not None]
+
+
+def _call(line: str) -> LoggedCall | None:
+    if match := _PLAIN.search(line):
+        name, size, algorithm, protocol, low, high = match.groups()
+        channels = None if low is None else int(high) - int(low) + 1
+        return LoggedCall(name, int(size), _named(algorithm, 0), _named(protocol, 1), channels)
+    if match := _SYMMETRIC.search(line):
+        return LoggedCall(match[1], int(match[2]), SYMMETRIC, None, int(match[4]), match[3])
+    if (match := _OTHER.search(line)) and match[1] in _NAMES:
+        return LoggedCall(match[1], int(match[3]), match[2].lower(), None, None)
+    return None
+
+
+def _named(text: str, kind: int) -> str:
+    names = _NUMBERED[kind]
+    return names[int(text)] if text.isdigit() and int(text) < len(names) else text.lower()
+
+
+def ignored_notices(lines: Iterable[str]) -> list[str]:
+    """Return what the library says that it did not take, each once."""
+    return list(dict.fromkeys(match[1].strip() for line in lines if (match := _IGNORED.search(line))))
+
+
+def not_applied(
+    settings: LibrarySettings, collective: CollectiveName, sizes_bytes: Sequence[int], logs: Sequence[Sequence[str]]
+) -> str | None:
+    """Return in one line why it does not hold that calls of the sizes ran with `settings`, None if the log shows it.
+
+    sizes_bytes: as the library counts them; logs: for each size, the lines of one call
+
+    The number of CTAs is the most that a call may have, and must be reached at one size at least: the library takes
+    fewer for small ones.
+    """
+    reached = settings.ctas is None
+    for size_bytes, lines in zip(sizes_bytes, logs, strict=True):
+        if notices := ignored_notices(lines):
+            return notices[0]
+        name = collective.value.replace("_", "")
+        calls = [
+            call
+            for call in logged_calls(lines)
+            if call.size_bytes == size_bytes and (call.collective or name).lower() == name
+        ]
+        if not calls:
+            return f"the log does not tell what ran at {size_bytes} bytes"
+        call = calls[-1]
+        protocol = None if settings.protocol is None else settings.protocol.lower()
+        if (call.algorithm, call.protocol) != (settings.algorithm, protocol):
+            wanted = " ".join(filter(None, (settings.algorithm, protocol)))
+            return f"{call} ran at {size_bytes} bytes, not {wanted}"
+        if settings.ctas is not None and call.channels is not None:
+            if call.channels > settings.ctas:
+                return f"{call} ran at {size_bytes} bytes, more than {settings.ctas}"
+            reached = reached or call.channels == settings.ctas
+        elif call.channels is None:
+            reached = True  # the version does not say
+    return None if reached else f"fewer than {settings.ctas} channels ran at every size"

@@ -1,0 +1,185 @@
+"""Where the vectors of a rank lie, and what is done to them besides the library's calls: copies, sums, times.
+
+On a GPU by the functions of CUDA's or HIP's runtime, which are alike; sums of programs by torch, which has kernels. In
+the processor's memory for libraries that stand in for NCCL where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from chorale.runners.api.elements import ELEMENT_TYPES, Vector
+
+Pointer = ctypes.c_void_p
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_POLL_S = 0.0002
+
+
+class RankDevice(Protocol):
+    """What holds vectors by their addresses.
+
+    stream: of all calls; adds: whether it can add vectors up
+    """
+
+    stream: int
+    adds: bool
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return the address of new memory, zeroes."""
+        ...
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+        ...
+
+    def upload(self, address: int, vector: Vector) -> None:
+        """Copy the vector to the device."""
+        ...
+
+    def download(self, vector: Vector, address: int) -> None:
+        """Copy what lies on the device into the vector."""
+        ...
+
+    def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
+        """Copy on the stream."""
+        ...
+
+    def add(self, target: int, one: int, other: int, elements: int, dtype: str) -> None:
+        """Put sums into `target`, on the stream; only where the device `adds`."""
+        ...
+
+    def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
+        """Return the seconds that `work` takes on the stream, None where that is not over in time."""
+        ...
+
+
+class HostDevice:
+    """Implements `RankDevice` in the processor's memory, with calls that are complete when they return."""
+
+    stream = 0
+    adds = True
+
+    def __init__(self) -> None:
+        self._vectors: dict[int, Vector] = {}
+
+    def allocate(self, size_bytes: int) -> int:
+        vector = np.zeros(size_bytes, np.uint8)
+        self._vectors[vector.ctypes.data] = vector
+        return int(vector.ctypes.data)
+
+    def free(self, address: int) -> None:
+        del self._vectors[address]
+
+    def upload(self, address: int, vector: Vector) -> None:
+        ctypes.memmove(address, vector.ctypes.data, vector.nbytes)
+
+    def download(self, vector: Vector, address: int) -> None:
+        ctypes.memmove(vector.ctypes.data, address, vector.nbytes)
+
+    def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
+        ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
+
+    def add(self, target: int, one: int, other: int, elements: int, dtype: str) -> None:
+        np.add(_view(one, elements, dtype), _view(other, elements, dtype), out=_view(target, elements, dtype))
+
+    def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
+        began_s = time.perf_counter()
+        work()
+        return time.perf_counter() - began_s
+
+
+def _view(address: int, elements: int, dtype: str) -> Vector:
+    kind = ELEMENT_TYPES[dtype].dtype
+    memory = (ctypes.c_uint8 * (elements * kind.itemsize)).from_address(address)
+    return np.frombuffer(memory, dtype=np.uint8).view(kind)
+
+
+class GpuDevice:
+    """Implements `RankDevice` on GPU number `index`, by a runtime whose functions begin with `prefix`."""
+
+    def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
+        self._library, self._prefix = library, prefix
+        self._do("SetDevice", index)
+        stream = Pointer()
+        self._do("StreamCreate", ctypes.byref(stream))
+        self.stream = stream.value or 0
+        self._events = (Pointer(), Pointer())
+        for event in self._events:
+            self._do("EventCreate", ctypes.byref(event))
+        self._torch = _torch_with_gpu()
+        self.adds = self._torch is not None
+        self._index = index
+
+    def allocate(self, size_bytes: int) -> int:
+        address = Pointer()
+        self._do("Malloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        self._do("Memset", address, 0, ctypes.c_size_t(size_bytes))
+        return int(address.value or 0)
+
+    def free(self, address: int) -> None:
+        self._do("Free", Pointer(address))
+
+    def upload(self, address: int, vector: Vector) -> None:
+        self._do("Memcpy", Pointer(address), Pointer(vector.ctypes.data), ctypes.c_size_t(vector.nbytes), _TO_DEVICE)
+
+    def download(self, vector: Vector, address: int) -> None:
+        self._do("StreamSynchronize", Pointer(self.stream))
+        self._do("Memcpy", Pointer(vector.ctypes.data), Pointer(address), ctypes.c_size_t(vector.nbytes), _TO_HOST)
+
+    def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
+        size = ctypes.c_size_t(elements * ELEMENT_TYPES[dtype].dtype.itemsize)
+        self._do("MemcpyAsync", Pointer(target), Pointer(source), size, _ON_DEVICE, Pointer(self.stream))
+
+    def add(self, target: int, one: int, other: int, elements: int, dtype: str) -> None:
+        torch = self._torch
+        with torch.cuda.stream(torch.cuda.ExternalStream(self.stream, self._index)):
+            tensors = [self._tensor(address, elements, dtype) for address in (one, other, target)]
+            torch.add(tensors[0], tensors[1], out=tensors[2])
+
+    def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
+        start, end = self._events
+        self._do("EventRecord", start, Pointer(self.stream))
+        work()
+        self._do("EventRecord", end, Pointer(self.stream))
+        deadline = time.monotonic() + limit_s
+        while getattr(self._library, f"{self._prefix}StreamQuery")(Pointer(self.stream)) != 0:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_POLL_S)
+        milliseconds = ctypes.c_float()
+        self._do("EventElapsedTime", ctypes.byref(milliseconds), start, end)
+        return milliseconds.value / 1e3
+
+    def _tensor(self, address: int, elements: int, dtype: str) -> Any:
+        kind = ELEMENT_TYPES[dtype].dtype
+        words = np.dtype(f"i{kind.itemsize}")  # the interface has no name for every type
+        tensor = self._torch.as_tensor(_CudaArray(address, elements, words.str), device=f"cuda:{self._index}")
+        return tensor.view(getattr(self._torch, dtype))
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        answer = getattr(self._library, self._prefix + name)(*arguments)
+        if answer:
+            raise RuntimeError(f"{self._prefix}{name} answers {answer}")
+
+
+class _CudaArray:
+    """Memory of a device as torch takes it over."""
+
+    def __init__(self, address: int, elements: int, kind: str) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (elements,), "typestr": kind, "data": (address, False), "version": 3
+        }  # fmt: skip
+
+
+def _torch_with_gpu() -> Any:
+    """Return torch where it is installed and has a GPU, else None."""
+    try:
+        import torch  # noqa: PLC0415 - takes seconds, and is not needed for a library's own algorithms
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None

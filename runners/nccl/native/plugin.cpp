@@ -1,0 +1,263 @@
+// A tuner plug-in of NCCL 2.20 and later (its interfaces 2 to 7), which applies the table that NCCL_TUNER_CONFIG_FILE
+// names. What no row decides is left to NCCL: algorithm, protocol, channels and chunks. When a communicator ends, a line
+// of JSON says in the file of CHORALE_TUNER_REPORT what each row decided, with the costs that NCCL reckons. NCCL's header
+// is not needed: the types of an interface that has once been published stay as they are.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <sstream>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "table.hpp"
+
+using namespace chorale::nccl;
+
+namespace {
+
+constexpr int SUCCESS = 0, SYSTEM_ERROR = 2;
+constexpr int WARN = 2, INFO = 3;
+constexpr unsigned long TUNING = 64, ALL = ~0ul;
+constexpr float IGNORED = -1.0f, BEST = 0.0f;
+constexpr const char* NAME = "Chorale";
+constexpr const char* FILE_VARIABLE = "NCCL_TUNER_CONFIG_FILE";
+constexpr const char* REPORT_VARIABLE = "CHORALE_TUNER_REPORT";
+
+using Logger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
+
+// What a row decided. refused: calls that it is for, where NCCL has no such combination; cost, own_cost: of all calls, as
+// NCCL reckons them, of what the row says and of what NCCL would have taken, which own_* name for the last call.
+struct Count {
+    uint64_t calls, bytes, refused, chunks;
+    double cost_us, own_cost_us;
+    int own_algorithm, own_protocol;
+};
+
+struct Tuner {
+    std::vector<Row> rows;
+    std::vector<Count> counts;
+    int nodes, ranks, interface;
+    Logger log;
+    uint64_t others = 0;  // calls that no row decided
+};
+
+void read(Tuner& tuner) {
+    const char* path = std::getenv(FILE_VARIABLE);
+    std::ifstream file(path == nullptr ? "" : path);
+    if (!file) {
+        const char* which = path == nullptr ? "(unset)" : path;
+        tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: no table to be read: %s is %s", FILE_VARIABLE, which);
+        return;
+    }
+    std::string line;
+    for (int number = 1; std::getline(file, line); number++) {
+        const auto refuse = [&](const std::string& why) {
+            tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: %s:%d is left out: %s", path, number, why.c_str());
+        };
+        if (const auto row = row_of(line, refuse)) tuner.rows.push_back(*row);
+    }
+    tuner.counts.resize(tuner.rows.size());
+    tuner.log(INFO, TUNING, __FILE__, __LINE__, "Chorale: %zu rows of %s for %d ranks on %d nodes", tuner.rows.size(), path,
+              tuner.ranks, tuner.nodes);
+}
+
+int begin(void** context, size_t ranks, size_t nodes, Logger log, int interface) noexcept {
+    try {
+        auto tuner = std::make_unique<Tuner>(Tuner{{}, {}, int(nodes), int(ranks), interface, log});
+        read(*tuner);
+        *context = tuner.release();
+        return SUCCESS;
+    } catch (const std::bad_alloc&) {
+        return SYSTEM_ERROR;
+    }
+}
+
+template <int INTERFACE>
+int begin_old(size_t ranks, size_t nodes, Logger log, void** context) {
+    return begin(context, ranks, nodes, log, INTERFACE);
+}
+
+template <int INTERFACE>
+int begin_new(void** context, uint64_t, size_t ranks, size_t nodes, Logger log, void*, void*) {
+    return begin(context, ranks, nodes, log, INTERFACE);
+}
+
+// Costs are a table of protocols for each algorithm, though interfaces call it an array of pointers.
+int choose(void* context, int collective, size_t size_bytes, int operations, float** table, int algorithms, int protocols,
+           int registered, int* channels) {
+    Tuner& tuner = *static_cast<Tuner*>(context);
+    float* const costs = reinterpret_cast<float*>(table);
+    int cheapest = -1;
+    for (int at = 0; at < algorithms * protocols; at++)
+        if (costs[at] >= 0 && (cheapest < 0 || costs[at] < costs[cheapest])) cheapest = at;
+    const Call call{collective, size_bytes, tuner.nodes, tuner.ranks, operations, registered};
+    for (size_t number = 0; number < tuner.rows.size(); number++) {
+        const Row& row = tuner.rows[number];
+        Count& count = tuner.counts[number];
+        if (!matches(row, call)) continue;
+        const int at = row.algorithm * protocols + row.protocol;
+        if (row.algorithm >= algorithms || row.protocol >= protocols || costs[at] == IGNORED) {
+            count.refused++;
+            continue;
+        }
+        count.calls++;
+        count.bytes += size_bytes;
+        count.cost_us += costs[at];
+        count.own_cost_us += costs[cheapest];
+        count.own_algorithm = cheapest / protocols;
+        count.own_protocol = cheapest % protocols;
+        tuner.log(INFO, TUNING, __FILE__, __LINE__,
+                  "Chorale: %s of %zu bytes by %s/%s, channels %d; NCCL reckons %.1f us, and %.1f us by its own %s/%s",
+                  collective_name(collective), size_bytes, algorithm_name(row.algorithm), protocol_name(row.protocol),
+                  row.channels, double(costs[at]), double(costs[cheapest]), algorithm_name(count.own_algorithm),
+                  protocol_name(count.own_protocol));
+        costs[at] = BEST;
+        if (row.channels > 0) *channels = row.channels;
+        return SUCCESS;
+    }
+    tuner.others++;
+    return SUCCESS;
+}
+
+int choose_v3(void* context, int collective, size_t size_bytes, int operations, float** costs, int algorithms,
+              int protocols, int* channels) {
+    return choose(context, collective, size_bytes, operations, costs, algorithms, protocols, 0, channels);
+}
+
+// Before there were costs, NCCL said what it has, and took a choice whatever it was.
+int choose_v2(void* context, int collective, size_t size_bytes, int with_network, int with_switches, int operations,
+              int* algorithm, int* protocol, int* channels) {
+    constexpr int RING = 1, CHAIN = 3, KNOWN = 6, PROTOCOLS = 3, USUAL = 1;
+    float costs[KNOWN][PROTOCOLS];
+    for (int at = 0; at < KNOWN; at++) {
+        const bool is_there = at <= RING || (at <= CHAIN ? with_network : with_switches);
+        for (int other = 0; other < PROTOCOLS; other++) costs[at][other] = is_there ? float(USUAL) : IGNORED;
+    }
+    choose(context, collective, size_bytes, operations, reinterpret_cast<float**>(costs), KNOWN, PROTOCOLS, 0, channels);
+    for (int at = 0; at < KNOWN; at++)
+        for (int other = 0; other < PROTOCOLS; other++)
+            if (costs[at][other] == BEST) *algorithm = at, *protocol = other;
+    return SUCCESS;
+}
+
+int chunk(void* context, int collective, size_t size_bytes, int algorithm, int protocol, int, size_t* chunk_bytes) {
+    Tuner& tuner = *static_cast<Tuner*>(context);
+    const Call call{collective, size_bytes, tuner.nodes, tuner.ranks, ANY, ANY};
+    for (size_t number = 0; number < tuner.rows.size(); number++) {
+        const Row& row = tuner.rows[number];
+        if (!matches(row, call) || row.algorithm != algorithm || row.protocol != protocol) continue;
+        if (row.chunk_bytes > 0) {
+            tuner.log(INFO, TUNING, __FILE__, __LINE__, "Chorale: %s of %zu bytes in chunks of %zu, not of %zu",
+                      collective_name(collective), size_bytes, row.chunk_bytes, *chunk_bytes);
+            *chunk_bytes = row.chunk_bytes;
+            tuner.counts[number].chunks++;
+        }
+        return SUCCESS;
+    }
+    return SUCCESS;
+}
+
+void report(const Tuner& tuner) {
+    const char* path = std::getenv(REPORT_VARIABLE);
+    if (path == nullptr || *path == '\0') return;
+    std::ostringstream text;
+    text << "{\"format\": \"chorale-tuner/1\", \"pid\": " << getpid() << ", \"interface\": " << tuner.interface
+         << ", \"ranks\": " << tuner.ranks << ", \"nodes\": " << tuner.nodes << ", \"other_calls\": " << tuner.others
+         << ", \"rows\": [";
+    for (size_t number = 0; number < tuner.rows.size(); number++) {
+        const Row& row = tuner.rows[number];
+        const Count& count = tuner.counts[number];
+        text << (number == 0 ? "" : ", ") << "{\"collective\": \"" << collective_name(row.collective)
+             << "\", \"min_bytes\": " << row.min_bytes << ", \"max_bytes\": " << row.max_bytes
+             << ", \"algorithm\": \"" << algorithm_name(row.algorithm) << "\", \"protocol\": \""
+             << protocol_name(row.protocol) << "\", \"channels\": " << row.channels << ", \"calls\": " << count.calls
+             << ", \"bytes\": " << count.bytes << ", \"refused\": " << count.refused << ", \"chunks\": " << count.chunks
+             << ", \"cost_us\": " << count.cost_us << ", \"own\": ";
+        if (count.calls == 0 || tuner.interface < 3) {
+            text << "null}";
+            continue;
+        }
+        text << "{\"algorithm\": \"" << algorithm_name(count.own_algorithm) << "\", \"protocol\": \""
+             << protocol_name(count.own_protocol) << "\", \"cost_us\": " << count.own_cost_us << "}}";
+    }
+    text << "]}\n";
+    const std::string line = text.str();
+    const bool is_stream = std::strcmp(path, "-") == 0;
+    const int file = is_stream ? STDERR_FILENO : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    // One call, so that lines of other processes stay whole.
+    if (file < 0 || write(file, line.data(), line.size()) != ssize_t(line.size()))
+        tuner.log(WARN, ALL, __FILE__, __LINE__, "Chorale: %s=%s cannot be written", REPORT_VARIABLE, path);
+    if (file >= 0 && !is_stream) close(file);
+}
+
+int finish(void* context) noexcept {
+    const std::unique_ptr<Tuner> tuner(static_cast<Tuner*>(context));
+    try {
+        report(*tuner);
+    } catch (const std::bad_alloc&) {
+        return SYSTEM_ERROR;
+    }
+    return SUCCESS;
+}
+
+using BeginOld = int (*)(size_t ranks, size_t nodes, Logger log, void** context);
+using BeginNew = int (*)(void** context, uint64_t communicator, size_t ranks, size_t nodes, Logger log, void* domain,
+                         void* constants);
+
+struct TunerV2 {
+    const char* name;
+    BeginOld init;
+    decltype(&choose_v2) get_coll_info;
+    decltype(&finish) destroy;
+};
+
+struct TunerV3 {
+    const char* name;
+    BeginOld init;
+    decltype(&choose_v3) get_coll_info;
+    decltype(&finish) destroy;
+};
+
+struct TunerV4 {
+    const char* name;
+    BeginOld init;
+    decltype(&choose) get_coll_info;
+    decltype(&finish) destroy;
+};
+
+struct TunerV5 {
+    const char* name;
+    BeginNew init;
+    decltype(&choose) get_coll_info;
+    decltype(&finish) finalize;
+};
+
+struct TunerV6 {
+    TunerV5 first;
+    decltype(&chunk) get_chunk_size;
+};
+
+}  // namespace
+
+extern "C" {
+
+#define EXPORTED __attribute__((visibility("default"))) extern
+
+EXPORTED const TunerV2 ncclTunerPlugin_v2;
+EXPORTED const TunerV3 ncclTunerPlugin_v3;
+EXPORTED const TunerV4 ncclTunerPlugin_v4;
+EXPORTED const TunerV5 ncclTunerPlugin_v5;
+EXPORTED const TunerV6 ncclTunerPlugin_v6;
+EXPORTED const TunerV6 ncclTunerPlugin_v7;
+
+const TunerV2 ncclTunerPlugin_v2 = {NAME, begin_old<2>, choose_v2, finish};
+const TunerV3 ncclTunerPlugin_v3 = {NAME, begin_old<3>, choose_v3, finish};
+const TunerV4 ncclTunerPlugin_v4 = {NAME, begin_old<4>, choose, finish};
+const TunerV5 ncclTunerPlugin_v5 = {NAME, begin_new<5>, choose, finish};
+const TunerV6 ncclTunerPlugin_v6 = {{NAME, begin_new<6>, choose, finish}, chunk};
+const TunerV6 ncclTunerPlugin_v7 = {{NAME, begin_new<7>, choose, finish}, chunk};
+}

@@ -1,0 +1,244 @@
+"""What can be set of NCCL and RCCL: each parameter with the versions that have it, how it is set, and where that is from.
+
+A setting of a call goes three ways: into a row of the tuner plug-in, into the configuration of a communicator, or into
+a variable, which the library reads once in a process. `docs/reference/nccl-parameters.md` shows these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.library_call import LibrarySettings
+from chorale.synth.programs.program import Protocol
+
+Version = tuple[int, int]
+"""Major and minor number of NCCL; RCCL has that of the NCCL that it follows."""
+
+PREFIX = "nccl:"
+"""Of methods of a campaign, and of algorithms of the library, that are its own: `nccl:ring`, `nccl:ring:LL`."""
+DEFAULT = "nccl"
+"""The library's own choice."""
+
+_GENERATE = "NCCL src/device/generate.py"
+_ALGO = "NCCL guide, NCCL_ALGO"
+_PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One of the library's. name: of tuner files; variable: what NCCL_ALGO calls it
+
+    collectives: that have it; protocols: that it runs with; of_rccl: whether RCCL's documentation names it
+    """
+
+    name: str
+    variable: str
+    since: Version
+    collectives: frozenset[CollectiveName]
+    protocols: tuple[Protocol, ...]
+    of_rccl: bool
+    source: str
+
+
+_C = CollectiveName
+_SHARDED = frozenset({_C.ALLGATHER, _C.REDUCE_SCATTER})
+_EACH = frozenset({_C.ALLREDUCE, _C.BROADCAST, _C.REDUCE}) | _SHARDED
+_SUMS = frozenset({_C.ALLREDUCE}) | _SHARDED
+_ALLREDUCE = frozenset({_C.ALLREDUCE})
+_SIMPLE: tuple[Protocol, ...] = ("Simple",)
+ALGORITHMS: Mapping[str, Algorithm] = {
+    each.name: each
+    for each in (  # in the order of NCCL's numbers
+        Algorithm("tree", "Tree", (2, 4), _ALLREDUCE, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("ring", "Ring", (2, 0), _EACH, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("collnet_direct", "CollnetDirect", (2, 14), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("collnet_chain", "CollnetChain", (2, 14), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("nvls", "NVLS", (2, 17), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("nvls_tree", "NVLSTree", (2, 18), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        Algorithm("pat", "PAT", (2, 23), _SHARDED, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+    )
+}
+SYMMETRIC = "symmetric"
+"""In place of an algorithm: kernels on registered windows of symmetric memory, which the library chooses among."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A setting besides the algorithm. by: `row`, `communicator` or `variable`; variable: for those without the others
+
+    call: field of ncclCollConfig_t, for calls with a configuration of their own (from 2.31 on)
+    """
+
+    name: str
+    since: Version
+    by: str
+    variable: str
+    call: str | None
+    values: str
+    source: str
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    each.name: each
+    for each in (
+        Parameter("protocol", (2, 5), "row", "NCCL_PROTO", "algSelection", "LL, LL128, Simple", "NCCL guide, NCCL_PROTO"),
+        Parameter("ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64", "NCCL guide, ncclConfig_t"),
+        Parameter("chunk_bytes", (2, 30), "row", "", None, "up to the buffer", "tuner_v6.h, getChunkSize"),
+        Parameter("cta_policy", (2, 27), "communicator", "NCCL_CTA_POLICY", "CTAPolicy", "default, efficiency, zero", "nccl.h 2.32.3; NCCL guide 2.27.5, flags"),
+        Parameter("buffer_bytes", (2, 0), "variable", "NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE", None, "bytes", "NCCL guide, NCCL_BUFFSIZE"),
+        Parameter("threads", (2, 0), "variable", "NCCL_NTHREADS", None, "64, 128, 256, 512", "NCCL guide, NCCL_NTHREADS"),
+    )
+}  # fmt: skip
+SYMMETRIC_SINCE: Version = (2, 27)
+CALL_CONFIG_SINCE: Version = (2, 31)
+CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
+THREADS = (64, 128, 256, 512)
+MOST_CTAS = 64
+
+
+def is_library_method(method: str) -> bool:
+    """Whether a method of a campaign is an algorithm of the library."""
+    return method.startswith(PREFIX)
+
+
+def settings_named(name: str) -> LibrarySettings | None:
+    """Return what a name such as `nccl:ring` or `nccl:ring:LL` sets, None for the library's own choice.
+
+    Without a protocol it is Simple, which all algorithms have. InvalidInput for another name.
+    """
+    if name == DEFAULT:
+        return None
+    algorithm, _, protocol = name.removeprefix(PREFIX).partition(":")
+    if not name.startswith(PREFIX) or algorithm not in (*ALGORITHMS, SYMMETRIC) or protocol not in ("", *_PROTOCOLS):
+        known = ", ".join(PREFIX + each for each in (*ALGORITHMS, SYMMETRIC))
+        raise InvalidInput("an algorithm of NCCL must be one that it has", name, f"use {known}, with :LL or :LL128")
+    return LibrarySettings(algorithm, None if algorithm == SYMMETRIC else protocol or "Simple")
+
+
+def library_names(collective: str) -> tuple[str, ...]:
+    """Return the names of what the library has for `collective`, its own choice first."""
+    fitting = [each for each in ALGORITHMS.values() if collective in each.collectives]
+    return (DEFAULT, *(f"{PREFIX}{each.name}:{protocol}" for each in fitting for protocol in each.protocols))
+
+
+def settings_fault(
+    collective: CollectiveName, settings: LibrarySettings, version: Version | None = None, is_rccl: bool = False
+) -> str | None:
+    """Return in one line why no call can have `settings`, None if one may.
+
+    version: of the library, None where it is not known yet
+    """
+    return next(_faults(collective, settings, version, is_rccl), None)
+
+
+def _faults(
+    collective: CollectiveName, settings: LibrarySettings, version: Version | None, is_rccl: bool
+) -> Iterator[str]:
+    algorithm, name = ALGORITHMS.get(settings.algorithm), settings.algorithm
+    if algorithm is None and name != SYMMETRIC:
+        yield f"NCCL has no algorithm {name}"
+    elif algorithm is not None:
+        if collective not in algorithm.collectives:
+            yield f"{name} has no {collective.value}"
+        if settings.protocol is not None and settings.protocol not in algorithm.protocols:
+            yield f"{name} runs with {' or '.join(algorithm.protocols)}, not with {settings.protocol}"
+        if is_rccl and not algorithm.of_rccl:
+            yield f"RCCL has no {name}"
+    elif collective not in _SUMS or settings.protocol is not None:
+        yield "symmetric kernels are for allreduce, allgather and reduce_scatter, and have no protocol"
+    used = settings.to_json()
+    since = {each: PARAMETERS[each].since for each in used if each in PARAMETERS}
+    since[name] = algorithm.since if algorithm else SYMMETRIC_SINCE
+    for each, first in since.items():
+        if version is not None and version < first:
+            yield f"{each} needs NCCL {first[0]}.{first[1]}, this is {version[0]}.{version[1]}"
+    if settings.ctas is not None and settings.ctas > MOST_CTAS:
+        yield f"NCCL has at most {MOST_CTAS} CTAs, not {settings.ctas}"
+    if settings.threads not in (None, *THREADS):
+        yield f"threads must be one of {', '.join(map(str, THREADS))}, not {settings.threads}"
+    if settings.cta_policy not in (None, *CTA_POLICIES):
+        yield f"a CTA policy is one of {', '.join(CTA_POLICIES)}, not {settings.cta_policy}"
+    if name == SYMMETRIC and (settings.chunk_bytes or settings.buffer_bytes):
+        yield "symmetric kernels have neither chunks nor buffers"
+
+
+def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
+    """Return the variables of `settings`, which a process of the library has from its start; {} where it needs none."""
+    if settings is None:
+        return {}
+    found = {}
+    if settings.buffer_bytes is not None:
+        found[BUFFER_VARIABLES[settings.protocol or "Simple"]] = str(settings.buffer_bytes)
+    if settings.threads is not None:
+        found["NCCL_NTHREADS"] = str(settings.threads)
+    return found
+
+
+COLLECTIVES: Mapping[str, str] = {
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+"""What tuner files call collectives."""
+NO_LIMIT = 2**64 - 1
+HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
+
+
+def tuner_row(
+    collective: str,
+    settings: LibrarySettings,
+    ranks: int,
+    first: int = 0,
+    last: int | None = None,
+    own_channels: int = 0,
+) -> str | None:
+    """Return the row of a tuner file for sizes of the whole vector from `first` to `last`, both included (None: no
+    limit); None where the plug-in has no say: for symmetric kernels, and collectives that it does not know.
+
+    own_channels: what leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
+
+    Chunks are an eleventh field, which Chorale's plug-in reads.
+    """
+    if collective not in COLLECTIVES or settings.algorithm == SYMMETRIC:
+        return None
+    channels = own_channels if settings.ctas is None else settings.ctas
+    what = f"{settings.algorithm},{(settings.protocol or 'Simple').lower()},{channels}"
+    row = f"{COLLECTIVES[collective]},{first},{NO_LIMIT if last is None else last},{what},-1,{ranks},-1,-1"
+    return row if settings.chunk_bytes is None else f"{row},{settings.chunk_bytes}"
+
+
+def tuner_csv(rows: Sequence[str]) -> str:
+    """Return a tuner file of `rows`."""
+    header = HEADER + (",chunk_bytes" if any(row.count(",") > HEADER.count(",") for row in rows) else "")
+    return "\n".join([header, *rows]) + "\n"
+
+
+def parameter_lines() -> Iterator[str]:
+    """Yield the tables as Markdown, for the documentation."""
+    yield "| algorithm | since | collectives | protocols | RCCL | source |"
+    yield "|---|---|---|---|---|---|"
+    for each in ALGORITHMS.values():
+        collectives = ", ".join(sorted(name.value for name in each.collectives))
+        rest = f"{collectives} | {', '.join(each.protocols)} | {'yes' if each.of_rccl else 'no'} | {each.source}"
+        yield f"| `{each.name}` | {_text(each.since)} | {rest} |"
+    yield (
+        f"| `{SYMMETRIC}` | {_text(SYMMETRIC_SINCE)} | allgather, allreduce, reduce_scatter | none | no "
+        "| nccl.h, ncclCommWindowRegister; the log names its kernels |"
+    )
+    yield ""
+    yield "| setting | since | set by | variable | per call (2.31) | values | source |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in PARAMETERS.values():
+        variable = f"`{one.variable}`" if one.variable else "none"
+        call = f"`{one.call}`" if one.call else "none"
+        yield f"| `{one.name}` | {_text(one.since)} | {one.by} | {variable} | {call} | {one.values} | {one.source} |"
+
+
+def _text(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,294 @@
+"""The process of one rank over NCCL: collectives of the library, each with a communicator of its settings, and programs
+as rounds of sends and receives over the one without settings."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chorale.runners.api.base import StuckInstruction
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
+from chorale.runners.execution.rank_part import DataLayout, FramedSocket, Message, RankMemory, SocketRank, be_rank
+from chorale.runners.execution.started_ranks import TOKEN, meet_runner
+from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.nccl.calls import Nccl, environment, find_library, load_runtime
+from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
+from chorale.runners.nccl.parameters import SYMMETRIC, tuner_csv, tuner_row
+from chorale.runners.process_launch.placement import this_host
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.library_call import LibrarySettings
+from chorale.synth.programs.memory import BufferShape, Layout
+from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
+
+LOG, TABLE = "nccl.log", "tuner.csv"
+"""Files of the working folder."""
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+@dataclass(frozen=True, slots=True)
+class NcclPart:
+    """What a rank does for one variant: a program's `rounds`, or without them the library's collective with `settings`."""
+
+    layout: DataLayout
+    settings: LibrarySettings | None = None
+    rounds: RankRounds | None = None
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether its memory is a symmetric window."""
+        return self.settings is not None and self.settings.algorithm == SYMMETRIC
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        layout = self.layout
+        document: dict[str, Any] = {
+            "layout": [
+                layout.collective.name.value, layout.collective.root, layout.ranks, layout.chunks, layout.in_place,
+            ],
+            "settings": None if self.settings is None else self.settings.to_json(),
+        }  # fmt: skip
+        if (rounds := self.rounds) is not None:
+            cells = rounds.layout
+            document["rounds"] = {
+                "cells": [cells.input_base, cells.output_base, cells.scratch_base, cells.cells],
+                "spare": rounds.spare_cells,
+                "turns": [[turn.local, turn.sends, turn.receives] for turn in rounds.rounds],
+                "after": rounds.after,
+            }
+        return document
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> NcclPart:
+        """Return what `to_json` wrote."""
+        name, root, *shape = value["layout"]
+        rounds = None
+        if (written := value.get("rounds")) is not None:
+            turns = tuple(
+                Round(_steps(local), _transfers(sends), _transfers(receives))
+                for local, sends, receives in written["turns"]
+            )
+            rounds = RankRounds(Layout(*written["cells"]), written["spare"], turns, _steps(written["after"]))
+        settings = None if value["settings"] is None else LibrarySettings.from_json(value["settings"])
+        return NcclPart(DataLayout(Collective(CollectiveName(name), root), *shape), settings, rounds)
+
+
+def _steps(values: Iterable[Any]) -> tuple[LocalStep, ...]:
+    return tuple(LocalStep(*each) for each in values)
+
+
+def _transfers(values: Iterable[Any]) -> tuple[Transfer, ...]:
+    return tuple(Transfer(*each) for each in values)
+
+
+class NcclParts:
+    """The variants of one rank: loaded, laid out on fresh data, run, checked. See `RankParts`.
+
+    Each has a communicator of its settings, which stays for later requests. seconds: of a call in the last run
+    """
+
+    def __init__(self, library: Nccl, device: RankDevice, rank: int, ranks: int, iterations: int) -> None:
+        self._library, self._device = library, device
+        self._position, self._iterations = (rank, ranks), iterations
+        self._communicators: dict[LibrarySettings | None, int] = {}
+        self._parts: list[NcclPart] = []
+        self._buffers: dict[bool, tuple[int, int, int]] = {}  # bytes and addresses of the checked and the timed memory
+        self._current: tuple[NcclPart, RankMemory, Vector, str, int] | None = None
+        self.blocked: list[StuckInstruction] = []
+        self.seconds = 0.0
+
+    def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
+        """Replace the parts; `ids` are those of communicators that are new, by the text of their settings."""
+        self._parts = [NcclPart.from_json(each) for each in documents]
+        for part in self._parts:
+            if (text := str(part.settings)) in ids and part.settings not in self._communicators:
+                self._communicators[part.settings] = self._join(part, bytes.fromhex(ids[text]))
+
+    def _join(self, part: NcclPart, unique_id: bytes) -> int:
+        rank, ranks = self._position
+        settings, collective = part.settings, part.layout.collective.name.value
+        row = None if settings is None else tuner_row(collective, settings, ranks)
+        table = Path(TABLE).absolute()
+        table.write_text(tuner_csv([] if row is None else [row]))
+        with environment(NCCL_TUNER_CONFIG_FILE=str(table)):
+            return self._library.communicator(unique_id, rank, ranks, settings)
+
+    def prepare(self, task: Mapping[str, Any]) -> None:
+        """Lay out the data for a task of `prepare_task`."""
+        self._current = None
+        gc.collect()  # the process does that at no other time
+        part, elements, dtype = self._parts[task["program"]], task["elements"], task["dtype"]
+        layout, cells, spare = part.layout, self._cells(part), 0 if part.rounds is None else part.rounds.spare_cells
+        chunk = elements // layout.chunks
+        flat = np.zeros((cells.cells + spare) * chunk, ELEMENT_TYPES[dtype].dtype)
+        given = flat[cells.input_base * chunk :], flat[cells.output_base * chunk :]
+        pattern = DataPattern(layout.ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
+        memory = RankMemory(layout, self._position[0], elements, dtype, pattern, given)
+        checked, timed = self._memory(flat.nbytes, part)
+        self._device.upload(checked, flat)
+        self._device.upload(timed, np.zeros_like(flat))
+        self._current = part, memory, flat, dtype, chunk
+
+    def _cells(self, part: NcclPart) -> Layout:
+        if part.rounds is not None:
+            return part.rounds.layout
+        layout = part.layout
+        shape = BufferShape(layout.collective.name, layout.chunks, layout.ranks, layout.in_place)
+        return shape.layout(self._position[0], 0)
+
+    def _memory(self, size_bytes: int, part: NcclPart) -> tuple[int, int]:
+        size, *addresses = self._buffers.get(part.is_symmetric, (0,))
+        allocate, free = (
+            (self._library.allocate, self._library.free)
+            if part.is_symmetric
+            else (self._device.allocate, self._device.free)
+        )
+        if size < size_bytes:
+            for address in addresses:
+                free(address)
+            addresses = [allocate(size_bytes), allocate(size_bytes)]
+            self._buffers[part.is_symmetric] = (size_bytes, addresses[0], addresses[1])
+        return addresses[0], addresses[1]
+
+    def run(self, _: float, limit_s: float) -> float | None:
+        """Do the checked call, which brings the ranks together, then those that are timed.
+
+        Return when they were over, on the monotonic clock; None if nothing was prepared, or `limit_s` is over.
+        """
+        if self._current is None:
+            return None
+        part, _, flat, _, _ = self._current
+        deadline = time.monotonic() + limit_s
+        checked, timed = self._memory(flat.nbytes, part)
+        size = self._buffers[part.is_symmetric][0]
+        communicator = self._communicators[part.settings]
+        with ExitStack() as stack:
+            for address in (checked, timed):
+                stack.enter_context(self._library.window(communicator, address, size, part.settings))
+            if self._device.timed(lambda: self._call(checked), deadline - time.monotonic()) is None:
+                return None
+
+            def calls() -> None:
+                for _ in range(self._iterations):
+                    self._call(timed)
+
+            elapsed_s = self._device.timed(calls, deadline - time.monotonic())
+        if elapsed_s is None:
+            return None
+        self.seconds = elapsed_s / self._iterations
+        return time.monotonic()
+
+    def _call(self, base: int) -> None:
+        assert self._current is not None
+        part, memory, flat, dtype, chunk = self._current
+        cells, step = self._cells(part), chunk * flat.itemsize
+        communicator, stream = self._communicators[part.settings], self._device.stream
+        if part.rounds is None:
+            source, target = base + cells.input_base * step, base + cells.output_base * step
+            ends = source, target, chunk * part.layout.chunks, part.layout.ranks
+            self._library.collective(communicator, part.layout.collective, *ends, dtype, stream)
+            return
+        for turn in part.rounds.rounds:
+            self._do(turn.local, base, step, chunk, dtype)
+            if turn.sends or turn.receives:
+                with self._library.group():
+                    for peer, first, count in turn.receives:
+                        self._library.receive(communicator, base + first * step, count * chunk, dtype, peer, stream)
+                    for peer, first, count in turn.sends:
+                        self._library.send(communicator, base + first * step, count * chunk, dtype, peer, stream)
+        self._do(part.rounds.after, base, step, chunk, dtype)
+
+    def _do(self, steps: Iterable[LocalStep], base: int, step: int, chunk: int, dtype: str) -> None:
+        for target, left, right, count in steps:
+            if right is None:
+                self._device.copy(base + target * step, base + left * step, count * chunk, dtype)
+            else:
+                ends = (base + target * step, base + left * step, base + right * step)
+                self._device.add(*ends, count * chunk, dtype)
+
+    def complaint(self) -> str | None:
+        """Return in one line what is wrong with the result of the checked call."""
+        if self._current is None:
+            return None
+        part, memory, flat, _, _ = self._current
+        self._device.download(flat, self._buffers[part.is_symmetric][1])
+        return memory.mismatch()
+
+    def trace(self) -> None:
+        """There are none."""
+
+
+class NcclRank(SocketRank):
+    """One rank of the nccl runner. Commands besides those of every rank:
+
+    ids    how many communicators are new                -> ids of those, of rank 0
+    load   the parts, and the ids                        -> loaded
+    log    where the log was read up to                  -> its further lines
+    clock                                                -> what the clock shows
+    """
+
+    def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:
+        super().__init__(control, parts)
+        self._nccl, self._variants, self._rank = library, parts, rank
+        self._commands |= {
+            "ids": self._ids,
+            "load": self._load,
+            "log": self._log,
+            "clock": lambda _: {"answer": "time", "time": time.monotonic()},
+        }
+
+    def _ids(self, command: Message) -> Message:
+        ids = [self._nccl.unique_id().hex() for _ in range(command["count"])] if self._rank == 0 else []
+        return {"answer": "ids", "ids": ids}
+
+    def _load(self, command: Message) -> Message:
+        self._variants.load(command["part"], command["ids"])
+        return {"answer": "loaded"}
+
+    def _log(self, command: Message) -> Message:
+        path = Path(LOG)
+        text = path.read_bytes() if path.exists() else b""
+        lines = text[command["from"] :].decode(errors="replace").splitlines()
+        return {"answer": "log", "lines": lines, "to": len(text)}
+
+    def _go(self, command: Message) -> Message | None:
+        answer = super()._go(command)
+        return None if answer is None else {**answer, "seconds": self._variants.seconds}
+
+
+def main() -> None:
+    """Be the rank that the arguments say: where the runner listens, this rank or -1 for that of a launcher, how many
+    there are, and on a node, the library, its runtime, whether memory is of a GPU, and how many calls are timed."""
+    meeting, rank, ranks, per_node, library, runtime, memory, iterations = sys.argv[1:9]
+    number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)
+    control = meet_runner(meeting)
+
+    def work() -> None:
+        nccl = Nccl(find_library(library))
+        if memory == "host":
+            device: RankDevice = HostDevice()
+        else:
+            prefix = "hip" if nccl.is_rccl else "cuda"
+            device = GpuDevice(load_runtime(prefix, runtime or None), prefix, number % int(per_node))
+        host = this_host()
+        hello = {"answer": "hello", "rank": number, "token": os.environ[TOKEN], "pid": os.getpid()}
+        facts = {"version": nccl.version_text, "rccl": nccl.is_rccl, "adds": device.adds}
+        control.send(
+            hello | facts | {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}
+        )
+        parts = NcclParts(nccl, device, number, int(ranks), int(iterations))
+        NcclRank(control, nccl, parts, number).serve()
+
+    be_rank(control, work)
+
+
+if __name__ == "__main__":
+    main()

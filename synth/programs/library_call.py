@@ -1,0 +1,154 @@
+"""A collective that a library does itself, with settings of its own: measured and kept beside programs.
+
+    {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
+     "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}
+
+What is left out of the settings, the library chooses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from chorale.synth.collective import Collective, parse_collective
+from chorale.synth.document_limits import require_small_json
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Message
+
+FORMAT = "chorale-library/1"
+MAX_RANKS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySettings:
+    """Which of its own algorithms a library is to use, and how; None: as it likes.
+
+    algorithm, protocol: by the library's names, those of algorithms in small letters
+    ctas:         channels, thread blocks of a GPU
+    chunk_bytes:  of a step on a channel
+    buffer_bytes: of the buffer of a channel
+    threads:      of a thread block
+    cta_policy:   default, efficiency or zero
+    """
+
+    algorithm: str
+    protocol: str | None = None
+    ctas: int | None = None
+    chunk_bytes: int | None = None
+    buffer_bytes: int | None = None
+    threads: int | None = None
+    cta_policy: str | None = None
+
+    def to_json(self) -> dict[str, str | int]:
+        """Return what is set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> LibrarySettings:
+        """Return what `to_json` gave; InvalidInput for anything else."""
+        kinds = {field.name: str if field.type.startswith("str") else int for field in fields(LibrarySettings)}
+        wrong = [name for name, one in value.items() if type(one) is not kinds.get(name)]
+        if wrong or "algorithm" not in value or any(type(one) is int and one < 1 for one in value.values()):
+            rule = f"settings of a library must be an algorithm and some of {', '.join(kinds)}"
+            raise InvalidInput(rule, dict(value), "write names as text and numbers as whole ones above zero")
+        return LibrarySettings(**value)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.to_json().items())
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRank:
+    """A rank of a library's collective, which has no instructions that we know."""
+
+    scratch_chunks: int = 0
+    blocks: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """Implements `AnyProgram`: what it moves, and when, is the library's business."""
+
+    collective: Collective
+    rank_count: int
+    in_place: bool
+    settings: LibrarySettings
+    min_bytes: int = 0
+    max_bytes: int = 0
+    origin: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.collective.name.value} nccl:{self.settings.algorithm}"
+
+    @property
+    def target(self) -> str:
+        return "library"
+
+    @property
+    def chunks(self) -> int:
+        return self.rank_count
+
+    @property
+    def protocol(self) -> str:
+        return self.settings.protocol or "Simple"
+
+    @property
+    def channels(self) -> int:
+        return self.settings.ctas or 0
+
+    @property
+    def ranks(self) -> tuple[LibraryRank, ...]:
+        return (LibraryRank(),) * self.rank_count
+
+    @property
+    def one_sided(self) -> bool:
+        return False
+
+    def peers(self) -> set[tuple[int, int]]:
+        """Return nothing: the library finds its ways itself."""
+        return set()
+
+    def messages(self) -> Iterator[Message]:
+        """Yield nothing, as above."""
+        return iter(())
+
+
+def library_call_text(call: LibraryCall) -> str:
+    """Return the text of `call`, as `parse_library_call` reads it."""
+    document = {
+        "format": FORMAT,
+        "collective": call.collective.name.value,
+        "root": call.collective.root,
+        "ranks": call.rank_count,
+        "in_place": call.in_place,
+        "settings": call.settings.to_json(),
+    }
+    return json.dumps(document) + "\n"
+
+
+def is_library_text(text: bytes) -> bool:
+    """Whether `text` is meant as that of a library's call."""
+    return f'"{FORMAT}"'.encode() in text[:80]
+
+
+def parse_library_call(text: bytes) -> LibraryCall:
+    """Return the call that `text` describes; InvalidInput for anything else."""
+    require_small_json(text, "a library's call")
+    try:
+        value = json.loads(text)
+        collective, ranks, in_place = parse_collective(value["collective"]), value["ranks"], value["in_place"]
+        root = value["root"]
+        if type(ranks) is not int or not 1 <= ranks <= MAX_RANKS or type(in_place) is not bool:
+            raise ValueError(f"ranks {ranks!r}, in_place {in_place!r}")
+        if root is not None and (type(root) is not int or not 0 <= root < ranks):
+            raise ValueError(f"root {root!r}")
+        return LibraryCall(
+            Collective(collective.name, root), ranks, in_place, LibrarySettings.from_json(value["settings"])
+        )
+    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        rule = f"a library's call must be what {FORMAT} describes"
+        raise InvalidInput(rule, f"{type(error).__name__}: {error}", "write it again") from error
