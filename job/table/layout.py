@@ -30,6 +30,7 @@ from typing import Any
 from chorale.job.files import open_regular
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.library_call import LibrarySettings
 
 _WAY_OUT = "write it again: chorale table write"
 
@@ -63,7 +64,7 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
         "topology": table.topology,
         "ranks": table.ranks,
         "provenance": table.provenance,
-        "entries": [asdict(entry) for entry in table.entries],
+        "entries": [_without_nothing(asdict(entry)) for entry in table.entries],
         "programs": programs,
     }
     parts = _line(json.dumps(header, sort_keys=True, separators=(",", ":"))), _line(*index), bytes(blobs)
@@ -170,6 +171,7 @@ _ENTRY_TYPES = {
     "measured": _OBJECT + _NOTHING,
     "certificate": _OBJECT + _NOTHING,
     "provenance": _OBJECT,
+    "settings": _OBJECT + _NOTHING,
 }
 _PROGRAM_TYPES = {
     "digest": _TEXT,
@@ -190,9 +192,18 @@ def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]])
             raise TypeError(f"{key} is {value[key]!r}")
 
 
+def _without_nothing(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return `entry` without settings where it has none, as earlier versions read it."""
+    return {name: value for name, value in entry.items() if name != "settings" or value is not None}
+
+
 def _entry(value: dict[str, Any]) -> JobEntry:
     _require_types(value, _ENTRY_TYPES)
     group = value["group"]
+    if value.get("settings") is not None:
+        LibrarySettings.from_json(value["settings"])
+        if value["program"] is not None:
+            raise TypeError("an entry has a program and settings of the library")
     if group is not None and any(type(rank) is not int for rank in group):
         raise TypeError(f"group is {group!r}")
     return JobEntry(**{**value, "group": None if group is None else tuple(group)})

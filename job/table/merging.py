@@ -165,11 +165,17 @@ def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
 
 def _conflicts(entry: JobEntry, earlier: Sequence[JobEntry]) -> Iterator[str]:
     for other in earlier:
-        if entry.program != other.program and SizeRange.of(entry).overlaps(SizeRange.of(other)):
+        if _what(entry) != _what(other) and SizeRange.of(entry).overlaps(SizeRange.of(other)):
             yield f"{describe(other)}: {_program(other)}; {SizeRange.of(entry)}: {_program(entry)}"
 
 
+def _what(entry: JobEntry) -> tuple[str | None, Json | None]:
+    return entry.program, entry.settings
+
+
 def _program(entry: JobEntry) -> str:
+    if entry.settings is not None:
+        return "the library's " + " ".join(map(str, entry.settings.values()))
     return "the library's own" if entry.program is None else entry.program[:12]
 
 
@@ -250,7 +256,7 @@ def _segments(entries: Sequence[JobEntry]) -> Iterator[SizeRange]:
 def _at(entries: Sequence[JobEntry], size_bytes: int) -> str:
     for entry in entries:
         if entry.covers(size_bytes):
-            return entry.program or LIBRARY
+            return entry.program or (LIBRARY if entry.settings is None else _program(entry))
     return NOTHING
 
 

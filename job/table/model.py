@@ -27,6 +27,7 @@ class JobEntry:
     measured:  what was measured, with its interval; None if nothing was
     certificate: how good the schedule is proved to be; None for the library's own
     provenance: campaign, MLflow run and version it comes from
+    settings:  of the library, where it does the collective itself; None where it chooses them
     """
 
     collective: str
@@ -39,6 +40,7 @@ class JobEntry:
     measured: Json | None = None
     certificate: Json | None = None
     provenance: Json = field(default_factory=dict)
+    settings: Json | None = None
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:

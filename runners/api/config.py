@@ -22,9 +22,11 @@ from pydantic_core import CoreSchema
 
 from chorale.runners.api.base import ResourceRequest, Runner
 from chorale.runners.api.units import parse_size
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.topology.topology import Topology
 
 CPU_TARGET = "oneccl-xml"
@@ -156,6 +158,10 @@ class RunnerConfig(BaseModel, ABC):
         """Return what the process that holds the runner takes of its node as long as it lives."""
         node = request.node
         return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
+
+    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
+        """Return in one line why `settings` of the library cannot be a candidate, None if they may."""
+        return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
         """Raise InvalidInput where options, nodes and ranks do not go together, before anything is started."""

@@ -18,8 +18,12 @@ from chorale.runners.api.config import (
     RunnerConfig,
     VariableList,
 )
+from chorale.runners.nccl.parameters import settings_fault
 from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.library_call import LibrarySettings
+from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.topology.topology import Topology
 
 
@@ -75,6 +79,16 @@ class NcclConfig(RunnerConfig):
     def lowering(self) -> LoweringOptions:
         return LoweringOptions(CPU_TARGET)
 
+    def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
+        numbers = None if self.version is None else tuple(map(int, self.version.split(".")))
+        return settings_fault(
+            collective, settings, numbers and (numbers[0], numbers[1]), "rccl" in Path(self.library).name
+        )
+
+    def works_in_place(self, collective: CollectiveName) -> bool:
+        """Whether calls of the library work in place."""
+        return collective not in SPLIT_BY_RANK if self.in_place is None else self.in_place
+
     def for_network(self, topology: Topology) -> Self:
         if self.gpus_per_node is not None:
             return self
@@ -104,4 +118,4 @@ class NcclConfig(RunnerConfig):
             self.launcher, tuple(self.hosts), self.gpus_per_node, self.address, self.library, self.runtime,
             self.memory, self.iterations, dict(self.variables), ResourceRequest(0, 0, node.resources, node.labels),
         )  # fmt: skip
-        return NcclRunner(options, self.in_place)
+        return NcclRunner(options, self.works_in_place)

@@ -1,4 +1,4 @@
-"""What can be set of NCCL and RCCL: each parameter with the versions that have it, how it is set, and where that is from.
+"""What can be set of NCCL and RCCL: parameters with the versions that have them, how they are set, and who says so.
 
 A setting of a call goes three ways: into a row of the tuner plug-in, into the configuration of a communicator, or into
 a variable, which the library reads once in a process. `docs/reference/nccl-parameters.md` shows these tables.
@@ -29,7 +29,7 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 
 @dataclass(frozen=True, slots=True)
-class Algorithm:
+class NcclAlgorithm:
     """One of the library's. name: of tuner files; variable: what NCCL_ALGO calls it
 
     collectives: that have it; protocols: that it runs with; of_rccl: whether RCCL's documentation names it
@@ -50,16 +50,16 @@ _EACH = frozenset({_C.ALLREDUCE, _C.BROADCAST, _C.REDUCE}) | _SHARDED
 _SUMS = frozenset({_C.ALLREDUCE}) | _SHARDED
 _ALLREDUCE = frozenset({_C.ALLREDUCE})
 _SIMPLE: tuple[Protocol, ...] = ("Simple",)
-ALGORITHMS: Mapping[str, Algorithm] = {
+ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     each.name: each
     for each in (  # in the order of NCCL's numbers
-        Algorithm("tree", "Tree", (2, 4), _ALLREDUCE, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("ring", "Ring", (2, 0), _EACH, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("collnet_direct", "CollnetDirect", (2, 14), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("collnet_chain", "CollnetChain", (2, 14), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("nvls", "NVLS", (2, 17), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("nvls_tree", "NVLSTree", (2, 18), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
-        Algorithm("pat", "PAT", (2, 23), _SHARDED, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("tree", "Tree", (2, 4), _ALLREDUCE, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("ring", "Ring", (2, 0), _EACH, _PROTOCOLS, True, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("collnet_direct", "CollnetDirect", (2, 14), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("collnet_chain", "CollnetChain", (2, 14), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("nvls", "NVLS", (2, 17), _SUMS, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("nvls_tree", "NVLSTree", (2, 18), _ALLREDUCE, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
+        NcclAlgorithm("pat", "PAT", (2, 23), _SHARDED, _SIMPLE, False, f"{_ALGO}; {_GENERATE}"),
     )
 }
 SYMMETRIC = "symmetric"
@@ -85,12 +85,24 @@ class Parameter:
 PARAMETERS: Mapping[str, Parameter] = {
     each.name: each
     for each in (
-        Parameter("protocol", (2, 5), "row", "NCCL_PROTO", "algSelection", "LL, LL128, Simple", "NCCL guide, NCCL_PROTO"),
-        Parameter("ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64", "NCCL guide, ncclConfig_t"),
+        Parameter(
+            "protocol", (2, 5), "row", "NCCL_PROTO", "algSelection", "LL, LL128, Simple", "NCCL guide, NCCL_PROTO"
+        ),
+        Parameter(
+            "ctas", (2, 17), "row", "NCCL_MIN_CTAS, NCCL_MAX_CTAS", "maxCTAs", "1 to 64", "NCCL guide, ncclConfig_t"
+        ),
         Parameter("chunk_bytes", (2, 30), "row", "", None, "up to the buffer", "tuner_v6.h, getChunkSize"),
-        Parameter("cta_policy", (2, 27), "communicator", "NCCL_CTA_POLICY", "CTAPolicy", "default, efficiency, zero", "nccl.h 2.32.3; NCCL guide 2.27.5, flags"),
-        Parameter("buffer_bytes", (2, 0), "variable", "NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE", None, "bytes", "NCCL guide, NCCL_BUFFSIZE"),
-        Parameter("threads", (2, 0), "variable", "NCCL_NTHREADS", None, "64, 128, 256, 512", "NCCL guide, NCCL_NTHREADS"),
+        Parameter(
+            "cta_policy", (2, 27), "communicator", "NCCL_CTA_POLICY", "CTAPolicy", "default, efficiency, zero",
+            "NCCL guide 2.27.5, flags; nccl.h 2.32.3",
+        ),
+        Parameter(
+            "buffer_bytes", (2, 0), "variable", "NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE", None, "bytes",
+            "NCCL guide, NCCL_BUFFSIZE",
+        ),
+        Parameter(
+            "threads", (2, 0), "variable", "NCCL_NTHREADS", None, "64, 128, 256, 512", "NCCL guide, NCCL_NTHREADS"
+        ),
     )
 }  # fmt: skip
 SYMMETRIC_SINCE: Version = (2, 27)

@@ -36,7 +36,7 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """What a rank does for one variant: a program's `rounds`, or without them the library's collective with `settings`."""
+    """What a rank does for one variant: a program's `rounds`, or without them a library's call with `settings`."""
 
     layout: DataLayout
     settings: LibrarySettings | None = None
@@ -188,7 +188,7 @@ class NcclParts:
 
     def _call(self, base: int) -> None:
         assert self._current is not None
-        part, memory, flat, dtype, chunk = self._current
+        part, _, flat, dtype, chunk = self._current
         cells, step = self._cells(part), chunk * flat.itemsize
         communicator, stream = self._communicators[part.settings], self._device.stream
         if part.rounds is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest, StuckInstruction
@@ -21,6 +21,7 @@ from chorale.runners.nccl.ranks import NcclRanks, RankOptions
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
+from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import ProgramBlocks, rounds_of
 
@@ -96,16 +97,18 @@ class NcclGroups:
 class NcclRunner(LiveRunner[NcclGroups]):
     """Implements `Runner` on stock NCCL or RCCL.
 
-    in_place: of calls of the library; None as PyTorch's are
+    in_place: says of a collective whether calls of the library work in place; by default as PyTorch's do
 
-    A setting is timed at a size only after a call with a log has shown that the library took it. The time of a repetition
-    is that of `iterations` calls in a row over their number, on memory of their own; the call before them has the data
-    that are checked.
+    A setting is timed at a size only after a call with a log has shown that the library took it. The time of a
+    repetition is that of `iterations` calls in a row over their number, on memory of their own; the call before them
+    has the data that are checked.
     """
 
     name = "nccl"
 
-    def __init__(self, options: RankOptions, in_place: bool | None = None) -> None:
+    def __init__(
+        self, options: RankOptions, in_place: Callable[[CollectiveName], bool] = lambda name: name not in SPLIT_BY_RANK
+    ) -> None:
         super().__init__()
         self._options, self._in_place = options, in_place
         self._proved: set[tuple[str, str, int]] = set()
@@ -127,7 +130,7 @@ class NcclRunner(LiveRunner[NcclGroups]):
         variants = [self._variant(name, program, first) for name, program in request.programs.items()]
         collective = next(iter(request.programs.values())).collective
         variants += [
-            _library_variant(collective, settings_named(name), self._is_in_place(collective), ranks)
+            _library_variant(collective, settings_named(name), self._in_place(collective.name), ranks)
             for name in request.library
         ]
         deadline = time.monotonic() + request.timeout_s
@@ -135,9 +138,6 @@ class NcclRunner(LiveRunner[NcclGroups]):
         group.load(variants, deadline)
         rounds = MeasurementRounds(group, request, deadline)
         return Measurement(self.name, rounds.measure(), environment)
-
-    def _is_in_place(self, collective: Collective) -> bool:
-        return collective.name not in (*_SHARDED, CollectiveName.ALLTOALL) if self._in_place is None else self._in_place
 
     def _variant(self, name: str, program: object, ranks: NcclRanks) -> Variant:
         if isinstance(program, LibraryCall):

@@ -17,6 +17,7 @@ from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
 from chorale.synth.names import name_among
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second
@@ -201,7 +202,8 @@ def bound(
         from chorale.tuner.reports.library_files import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
 
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
-        entries = [NcclTableEntry(size, each.name, each.protocol, 0) for size, each in choices]
+        names = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+        entries = [NcclTableEntry(size, LibrarySettings(each.name, names[each.protocol])) for size, each in choices]
         content = nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
         note = f"# predicted for {topology.spec} by the published model of the library, not measured\n"
         write_file(nccl_tuner, (note + content).encode())

@@ -17,6 +17,7 @@ from chorale.job.table.merging import merge as merged
 from chorale.job.table.model import ANY_DTYPE, Table
 from chorale.job.table.verification import TableViolation, checked_table, link_violations
 from chorale.runners.mpi.launch import find_mpiexec
+from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.names import name_among
 from chorale.synth.targets.judge import reachability
@@ -31,12 +32,13 @@ from chorale.tuner.reports.tables import Result
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 LARGEST_LIBRARY_BYTES = 2**30
+_NCCL, _RCCL, _AWS = "nccl", "rccl", "aws"
 _FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
-    "nccl": (
+    _NCCL: (
         library_files.nccl_table_csv,
         "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)",
     ),
-    "rccl": (partial(library_files.nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
+    _RCCL: (partial(library_files.nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
     "openmpi": (
         library_files.open_mpi_rules,
         "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
@@ -47,10 +49,11 @@ _FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
     ),
 }
 _MSCCLPP, _MPICH = "mscclpp", "mpich"
-KINDS = (_MSCCLPP, *_FILES, _MPICH)
+KINDS = (_MSCCLPP, *_FILES, _AWS, _MPICH)
 _USES = {name: use for name, (_, use) in _FILES.items()} | {
     _MSCCLPP: "PYTHONPATH={0}, then as {0}/chorale_plans.py says",
     _MPICH: "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={0}",
+    _AWS: "compare it with show-tuner-decisions; aws-ofi-nccl reads no file: use Chorale's plug-in, --for nccl",
 }
 _SOURCES = "give --campaign NAME, or --topology SPEC, or PROGRAM files with --sizes RANGE"
 
@@ -212,7 +215,7 @@ def export(
     """Write what another library needs to follow a table.
 
     mscclpp: its programs as plans, with a module that loads them in a job. The others choose among algorithms of their
-    own, where the table says which is the best: by a baseline library:NAME, or a program of the same method.
+    own, where the table says which is the best: by settings, a baseline library:NAME, or a program of the same method.
 
     Example: chorale table export job.table --for openmpi -o rules.conf
     """
@@ -224,10 +227,23 @@ def export(
     elif kind == _MPICH:
         content = read_file(str(library or _installed_mpi()), LARGEST_LIBRARY_BYTES)
         write_file(output, library_files.mpich_selection(table, library_files.default_tree(content), dtype).encode())
+    elif kind == _AWS:
+        write_file(output, library_files.aws_csv(table, dtype, _nodes(table)).encode())
     else:
         write_file(output, _FILES[kind][0](table, dtype).encode())
-    use = _USES[kind].format(output)
-    return Result({"for": kind, "output": str(output), "use": use}, f"{output}: {use}")
+    document, use = {"for": kind, "output": str(output)}, _USES[kind].format(output)
+    if kind in (_NCCL, _RCCL):
+        variables = library_files.nccl_variables(table, dtype)
+        use = " ".join([*(f"{name}={value}" for name, value in sorted(variables.items())), use])
+        document |= {"environment": variables, "coll_config": library_files.nccl_call_configs(table, dtype)}
+    return Result({**document, "use": use}, f"{output}: {use}")
+
+
+def _nodes(table: Table) -> int:
+    """Return how many nodes the network of `table` has, 1 where it does not say."""
+    spec = table.topology.get("spec")
+    per_node = gpus_per_machine(load_topology(spec)) if isinstance(spec, str) else None
+    return 1 if per_node is None else max(1, table.ranks // per_node)
 
 
 def _signing_key(sign: bool) -> bytes | None:

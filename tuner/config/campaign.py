@@ -12,9 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY, ByteCount
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.api.workers import Workers
+from chorale.runners.nccl.config import NcclConfig
+from chorale.runners.nccl.parameters import DEFAULT
 from chorale.runners.workers.campaign_worker import RunnerFactory
 from chorale.runners.workers.local import LocalWorkers
 from chorale.synth.topology.topology import Topology
@@ -81,6 +84,19 @@ class SearchSection(campaign_values.CampaignSection):
         description="Parts in which chunks go through the steps of a block, such as 64KiB; 0: whole. MSCCL++ only.",
     )
 
+    ctas: campaign_values.OptionalCounts = Field(
+        default=[None], description="Channels or CTAs of the library's own algorithms (`nccl:ring`); null: its choice."
+    )
+    chunk_bytes: campaign_values.Buffers = Field(
+        default=[None], description="Chunks of the library's own algorithms, such as 128KiB; null: its choice."
+    )
+    threads: campaign_values.OptionalCounts = Field(
+        default=[None], description="Threads of a block of the library; null: its choice."
+    )
+    cta_policy: list[Literal["default", "efficiency", "zero"] | None] = Field(
+        default=[None], min_length=1, max_length=4, description="Policy by which the library chooses CTAs."
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
@@ -97,11 +113,8 @@ class SearchSection(campaign_values.CampaignSection):
 
     def dimensions(self) -> dict[str, tuple[campaign_values.Value, ...]]:
         """Return the values of every parameter, by the fields of a candidate."""
-        named: dict[str, list[Any]] = {
-            "reads": self.reads,
-            "block_group": self.block_group,
-            "pipeline_bytes": self.pipeline_bytes,
-        }
+        special = ("reads", "block_group", "pipeline_bytes", "ctas", "chunk_bytes", "threads", "cta_policy")
+        named = {name: list(getattr(self, name)) for name in special}
         return {
             "method": _distinct([*self.methods, *(read_program_file(path).name for path in self.programs)]),
             "k": _distinct(self.k),
@@ -114,7 +127,7 @@ class SearchSection(campaign_values.CampaignSection):
             **{
                 name: _distinct(values)
                 for name, values in named.items()
-                if list(values) != type(self).model_fields[name].default
+                if values != type(self).model_fields[name].default
             },
         }
 
@@ -387,9 +400,15 @@ class Campaign(campaign_values.CampaignSection):
     @model_validator(mode="before")
     @classmethod
     def _has_methods_of_its_collective(cls, document: Any) -> Any:
-        """Take methods and a baseline that make the collective, for those that the usual ones do not make."""
+        """Take methods and a baseline that make the collective, for those that the usual ones do not make.
+
+        Stock NCCL is its own baseline.
+        """
         if not isinstance(document, dict):
             return document
+        runner = document.get("runner", {})
+        if isinstance(runner, dict) and campaign_values.runner_text(runner.get("kind")) == NcclConfig.name:
+            document = {"baselines": [LIBRARY + DEFAULT], **document}
         methods, baseline = METHODS_OF.get(str(campaign_values.collective_text(document.get("collective"))), ((), ""))
         search = document.get("search", {})
         if not methods or not isinstance(search, dict):

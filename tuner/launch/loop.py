@@ -14,10 +14,13 @@ import numpy as np
 from chorale.runners.api import base
 from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Completion, Workers, completions
+from chorale.runners.nccl.config import NcclConfig
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
+from chorale.synth.identity import content_id
 from chorale.synth.methods.method import Options
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, library_call_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_adopted
@@ -76,10 +79,19 @@ class RequestBuilder:
         return BuildRequest(source, self.target.options(candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that is a file, which needs no build; None for all others."""
+        """Return the program of a candidate that needs no build: a file, or settings of the library; else None."""
+        if (settings := candidate.settings) is not None:
+            return self._library_call(settings)
         if not is_adopted(candidate.method):
             return None
         return adopted_programs(self.campaign, self.topology)[candidate.method]
+
+    def _library_call(self, settings: LibrarySettings) -> BuildResult:
+        config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
+        assert isinstance(config, NcclConfig)
+        call = LibraryCall(collective, self.topology.compute_count, config.works_in_place(collective.name), settings)
+        text = library_call_text(call)
+        return BuildResult("", b"", content_id({"library": text}), call, text, "0", 0, 1)
 
     def adopted_baselines(self) -> dict[str, AnyProgram]:
         """Return the baselines that are files, by their names in measurements."""

@@ -13,9 +13,10 @@ from typing import Any
 
 from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.units import format_size
+from chorale.runners.nccl.parameters import is_library_method, settings_named
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import ChoraleError
+from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
@@ -280,8 +281,21 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
         for method in methods:
             is_library = key == "baselines" and method.startswith(LIBRARY)
             is_file = files and key == "baselines" and is_program_file_name(method)
-            if method not in METHODS and not is_library and not is_file:
+            if key == "search.methods" and is_library_method(method):
+                _check_library_method(campaign, method)
+            elif method not in METHODS and not is_library and not is_file:
                 raise unknown_name(f"method in campaign key `{key}`:", method, METHODS)
+
+
+def _check_library_method(campaign: Campaign, method: str) -> None:
+    rule = "campaign key `search.methods`: an algorithm of the library"
+    if not campaign.runner.capabilities.library_settings:
+        raise InvalidInput(
+            f"{rule} needs the nccl runner", f"{method} with {campaign.runner.kind}", "change `runner.kind`"
+        )
+    if method.count(":") > 1:
+        raise InvalidInput(f"{rule} has its protocol under `search.protocol`", method, "leave the protocol out")
+    settings_named(method)
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:

@@ -65,7 +65,7 @@ def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpa
     if section.candidates == 0:
         return Screened()
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
-    made = [point for point in points if not is_adopted(point.method)]
+    made = [point for point in points if not is_adopted(point.method) and point.settings is None]
     built = _built(RequestBuilder(campaign, topology), workers, made[: section.candidates])
     pricing = _pricing(campaign, topology)
     exact = {candidate: _exact_s(campaign, topology, pricing, result) for candidate, result in built.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
@@ -32,6 +32,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
+from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability
@@ -68,6 +69,7 @@ class RangeRow:
     measured: Mapping[str, Any] | None = None
     certificate: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    settings: LibrarySettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def assemble(
             row.measured,
             row.certificate,
             dict(row.provenance),
+            None if row.settings is None else row.settings.to_json(),
         )
         for row in rows
         for dtype in dtypes
@@ -388,6 +391,8 @@ def _campaign_row(
     make = partial(RangeRow, collective.name.value, collective.root, sizes)
     if trial is None:
         return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
+    if (settings := trial.candidate.settings) is not None:
+        return make(None, measured, None, {**origin, "trial_id": trial.trial_id}, settings)
     text = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml"))
     lifted, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
     require_links(f"trial {trial.number}", text, tuple(range(network.compute_count)), network)
@@ -487,6 +492,8 @@ def _registry_row(
     if entry.registered is None:
         return make(None, facts, None, {**origin, "baseline": measured[0]["baseline"]})
     text = entry.registered.program
+    if is_library_text(text):
+        return make(None, facts, None, origin, parse_library_call(text).settings)
     parameters = manifest["parameters"]
     lifted, program = checked_program(text, f"{version.name} {version.version}", parameters["method"], parameters)
     require_links(version.name, text, tuple(range(network.compute_count)), network)
@@ -508,16 +515,9 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
         "provenance": dict(table.provenance),
         "entries": [
             {
-                "collective": entry.collective,
-                "dtype": entry.dtype,
-                "group": None if entry.group is None else list(entry.group),
-                "root": entry.root,
-                "min_bytes": entry.min_bytes,
-                "max_bytes": entry.max_bytes,
-                "program": entry.program,
-                "measured": None if entry.measured is None else dict(entry.measured),
-                "certificate": None if entry.certificate is None else dict(entry.certificate),
-                "provenance": dict(entry.provenance),
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in asdict(entry).items()
+                if name != "settings" or value is not None
             }
             for entry in table.entries
         ],
@@ -566,8 +566,14 @@ def table_lines(table: Table, digest: str, name: str) -> Text:
 
 def _what_runs(table: Table, entry: JobEntry) -> str:
     if entry.program is None:
-        return "the library's own"
+        return "the library's own" if entry.settings is None else f"the library's {_settings_text(entry.settings)}"
     return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
+
+
+def _settings_text(settings: Mapping[str, Any]) -> str:
+    return " ".join(
+        str(value) if name in ("algorithm", "protocol") else f"{name}={value}" for name, value in settings.items()
+    )
 
 
 def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTable:

@@ -7,6 +7,8 @@ of the algorithm. Other entries say nothing to NCCL, RCCL, Open MPI and MPICH; M
 NCCL (`NCCL_TUNER_CONFIG_FILE` of tuner plug-ins: Chorale's and NCCL's example). A row is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`; the first that matches a
 call decides, both bounds are inclusive, -1 matches anything, and sizes count as in Chorale: those of the whole vector.
+Chorale's has chunks in an eleventh field. What no row can say is a variable (`nccl_variables`), or the configuration of
+a call (`nccl_call_configs`). An entry with settings of the library says it all.
 NCCL's example silently makes its defaults (allreduce, ring, simple) of names that it does not know, and has one channel
 for calls without a row. Nothing is said beyond the sizes that were measured.
 
@@ -31,18 +33,34 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.api.base import LIBRARY
+from chorale.runners.nccl.parameters import (
+    ALGORITHMS,
+    COLLECTIVES,
+    CTA_POLICIES,
+    NO_LIMIT,
+    PREFIX,
+    process_variables,
+    settings_fault,
+    settings_named,
+    tuner_csv,
+    tuner_row,
+)
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.programs.program import Protocol
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.tuner.trials.records import Candidate, CompleteTrial, TrialRecord
@@ -54,7 +72,7 @@ Names = Mapping[str, Mapping[str, str]]
 @dataclass(frozen=True, slots=True)
 class BuiltinChoice:
     """A library's own algorithm for sizes of the whole vector from min_bytes to max_bytes (None: no limit), both
-    included. channels: -1 where the table does not say."""
+    included. channels: -1 where the table does not say; settings: of NCCL or RCCL, where the entry has some."""
 
     collective: str
     min_bytes: int
@@ -62,17 +80,21 @@ class BuiltinChoice:
     algorithm: str
     protocol: str
     channels: int
+    settings: LibrarySettings | None = None
 
 
-def builtin_choices(table: Table, names: Names, dtype: str | None = None) -> list[BuiltinChoice]:
+def builtin_choices(
+    table: Table, names: Names, dtype: str | None = None, with_settings: bool = False
+) -> list[BuiltinChoice]:
     """Return the choices of `table` for all its ranks, by collective and size; those for `dtype`, by default for any
-    type, else for the only one that it has.
+    type, else for the only one that it has. with_settings: whether entries with settings of the library are meant
 
     InvalidInput where types have to be chosen from, CheckFailed where nothing can be said.
     """
     entries = [entry for entry in table.entries if entry.group is None and entry.collective in names]
     chosen = _dtype_of(entries, dtype)
-    found = [choice for entry in entries if entry.dtype == chosen for choice in _choices(table, entry, names)]
+    fitting = [entry for entry in entries if entry.dtype == chosen and (entry.settings is None or with_settings)]
+    found = [choice for entry in fitting for choice in _choices(table, entry, names)]
     if not found:
         known = ", ".join(sorted({name for each in names.values() for name in each}))
         rule = "the table must say where an algorithm of the library is the best"
@@ -93,8 +115,15 @@ def _dtype_of(entries: list[JobEntry], dtype: str | None) -> str:
 
 
 def _choices(table: Table, entry: JobEntry, names: Names) -> Iterator[BuiltinChoice]:
+    settings = None if entry.settings is None else LibrarySettings.from_json(entry.settings)
+    baseline = str(entry.provenance.get("baseline", ""))
+    if settings is None and entry.program is None and baseline.startswith(LIBRARY + PREFIX):
+        with suppress(InvalidInput):
+            settings = settings_named(baseline.removeprefix(LIBRARY))
+    if settings is not None:
+        yield BuiltinChoice(entry.collective, entry.min_bytes, entry.max_bytes, settings.algorithm, "", -1, settings)
+        return
     if entry.program is None:
-        baseline = str(entry.provenance.get("baseline", ""))
         name = baseline.rpartition(":")[2] if baseline.startswith(LIBRARY) else baseline
         parameters: Mapping[str, object] = {}
     else:
@@ -111,34 +140,26 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) else 1
 
 
-ALGORITHMS = {"ring": "ring", "double-binary-tree": "tree"}
+METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 """The method here, and the algorithm of NCCL that does the same."""
-COLLECTIVES = {
-    "allreduce": "allreduce",
-    "allgather": "allgather",
-    "reduce_scatter": "reducescatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-}
-RUNS = {
-    "allreduce": ("ring", "tree", "collnet_direct", "collnet_chain", "nvls", "nvls_tree"),
-    "allgather": ("ring", "collnet_direct", "nvls", "pat"),
-    "reduce_scatter": ("ring", "collnet_direct", "nvls", "pat"),
-    "broadcast": ("ring",),
-    "reduce": ("ring",),
-}
-"""The algorithms that NCCL has for each collective, by its names: it leaves out rows with others."""
-HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
 
 
 @dataclass(frozen=True, slots=True)
 class NcclTableEntry:
-    """What is best at one size; 0 channels are NCCL's own choice."""
+    """What is best at one size."""
 
     size_bytes: int
-    algorithm: str
-    protocol: str
-    channels: int
+    settings: LibrarySettings
+
+
+def _settings_of(candidate: Candidate, collective: str) -> LibrarySettings | None:
+    """Return what a candidate is in NCCL, None where the plug-in cannot choose it."""
+    if (settings := candidate.settings) is not None:
+        return settings if settings.algorithm in ALGORITHMS else None
+    name = METHODS.get(candidate.method)
+    if name is None or collective not in ALGORITHMS[name].collectives:
+        return None
+    return LibrarySettings(name, candidate.protocol, candidate.channels * candidate.instances)
 
 
 def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[NcclTableEntry]:
@@ -146,20 +167,16 @@ def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[N
 
     Trials compare by speed-up over the baselines of their own run; among equals the earlier one wins.
     """
-    best: dict[int, tuple[float, int, Candidate]] = {}
-    methods = [method for method, name in ALGORITHMS.items() if name in RUNS.get(collective, ())]
+    best: dict[int, tuple[float, int, LibrarySettings]] = {}
     for trial in trials:
-        if not isinstance(trial, CompleteTrial) or trial.candidate.method not in methods:
+        settings = _settings_of(trial.candidate, collective)
+        if not isinstance(trial, CompleteTrial) or settings is None:
             continue
         for size in trial.sizes:
-            rank = (size.speedup, -trial.number, trial.candidate)
+            rank = (size.speedup, -trial.number, settings)
             if size.size_bytes not in best or rank[:2] > best[size.size_bytes][:2]:
                 best[size.size_bytes] = rank
-    chosen = [(size_bytes, best[size_bytes][2]) for size_bytes in sorted(best)]
-    return [
-        NcclTableEntry(size, ALGORITHMS[one.method], one.protocol.lower(), one.channels * one.instances)
-        for size, one in chosen
-    ]
+    return [NcclTableEntry(size_bytes, best[size_bytes][2]) for size_bytes in sorted(best)]
 
 
 def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: int) -> str:
@@ -172,43 +189,122 @@ def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: in
             "the tuner plug-in must know the collective", collective, f"it knows {', '.join(COLLECTIVES)}"
         )
     if not entries:
-        known = [method for method, name in ALGORITHMS.items() if name in RUNS[collective]]
-        rule = f"a table for NCCL needs a complete trial of a method that it has: {' or '.join(known)}"
+        known = [method for method, name in METHODS.items() if collective in ALGORITHMS[name].collectives]
+        rule = f"a table for NCCL needs a complete trial of a method that it has: nccl:ring, or {' or '.join(known)}"
         raise CheckFailed(rule, "none", "add one of them to search.methods")
     middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(entries)]
     first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]
     last = [*middles, entries[-1].size_bytes]
     spans = zip(entries, first, last, strict=True)
-    lines = [HEADER]
-    for (algorithm, protocol, channels), group in groupby(
-        spans, key=lambda span: (span[0].algorithm, span[0].protocol, span[0].channels)
-    ):
-        rows = list(group)
-        bounds = f"{rows[0][1]},{rows[-1][2]}"
-        lines.append(f"{COLLECTIVES[collective]},{bounds},{algorithm},{protocol},{channels},-1,{ranks},-1,-1")
-    return "\n".join(lines) + "\n"
+    rows = []
+    for settings, group in groupby(spans, key=lambda span: span[0].settings):
+        found = list(group)
+        rows.append(tuner_row(collective, settings, ranks, found[0][1], found[-1][2]))
+    return tuner_csv([row for row in rows if row is not None])
 
 
-NO_LIMIT = 2**64 - 1
-NCCL_NAMES = {
-    collective: {
-        method: name for method, name in {**ALGORITHMS, **{name: name for name in runs}}.items() if name in runs
-    }
-    for collective, runs in RUNS.items()
-}
+@dataclass(frozen=True, slots=True)
+class NcclChoice:
+    """Settings for sizes of the whole vector from min_bytes to max_bytes (None: no limit), both included."""
+
+    collective: str
+    min_bytes: int
+    max_bytes: int | None
+    settings: LibrarySettings
+
+
+def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
+    """Return what `table` says for NCCL or RCCL; raises as `builtin_choices` does."""
+    names = {collective: {name: name for name in (*METHODS, *ALGORITHMS)} for collective in COLLECTIVES}
+    plain = builtin_choices(table, names, dtype, with_settings=True)
+    choices = [NcclChoice(each.collective, each.min_bytes, each.max_bytes, _nccl_settings(each)) for each in plain]
+    kept = [each for each in choices if settings_fault(CollectiveName(each.collective), each.settings) is None]
+    if not kept:
+        rule = "the table must say where an algorithm of NCCL is the best"
+        raise CheckFailed(rule, "no entry does", "tune with methods such as nccl:ring and nccl:tree")
+    return kept
+
+
+def _nccl_settings(choice: BuiltinChoice) -> LibrarySettings:
+    if choice.settings is not None:
+        return choice.settings
+    name = METHODS.get(choice.algorithm, choice.algorithm)
+    protocol = choice.protocol if choice.protocol in get_args(Protocol) else "Simple"
+    return LibrarySettings(name, protocol, choice.channels if choice.channels > 0 else None)
 
 
 def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0) -> str:
-    """Return the CSV of `table` for NCCL; raises as `builtin_choices` does.
+    """Return the CSV of `table` for NCCL; raises as `builtin_choices` does, and CheckFailed where no row can say it.
 
-    own_channels: what leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
+    own_channels: what leaves the number of channels to the library: 0 for NCCL, -1 for RCCL, which has no chunks
     """
-    lines = [HEADER]
-    for choice in builtin_choices(table, NCCL_NAMES, dtype):
-        last = NO_LIMIT if choice.max_bytes is None else choice.max_bytes
-        channels = own_channels if choice.channels < 0 else choice.channels
-        what = f"{choice.algorithm},{choice.protocol.lower()},{channels}"
-        lines.append(f"{COLLECTIVES[choice.collective]},{choice.min_bytes},{last},{what},-1,{table.ranks},-1,-1")
+    rows = []
+    for each in settings_by_size(table, dtype):
+        settings = replace(each.settings, chunk_bytes=None) if own_channels < 0 else each.settings
+        rows.append(tuner_row(each.collective, settings, table.ranks, each.min_bytes, each.max_bytes, own_channels))
+    written = [row for row in rows if row is not None]
+    if not written:
+        rule = "a tuner must be able to choose what the table says"
+        raise CheckFailed(
+            rule, "symmetric kernels, which run by themselves on registered windows", "tune other methods"
+        )
+    return tuner_csv(written)
+
+
+def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
+    """Return the variables that every process of a job needs beside the rows of a table.
+
+    InvalidInput where entries need different ones: a process has each once.
+    """
+    found: dict[str, str] = {}
+    for each in settings_by_size(table, dtype):
+        wanted = process_variables(each.settings)
+        if each.settings.cta_policy is not None:
+            wanted["NCCL_CTA_POLICY"] = str(CTA_POLICIES[each.settings.cta_policy])
+        for name, value in wanted.items():
+            if found.setdefault(name, value) != value:
+                rule = f"all entries of a table must have the same {name}, which a process reads once"
+                raise InvalidInput(rule, f"{found[name]} and {value}", "tune with one value of it")
+    return found
+
+
+def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, Any]]:
+    """Return for each range of sizes the fields of ncclCollConfig_t that say the same, for calls from NCCL 2.31 on."""
+    configs = []
+    for each in settings_by_size(table, dtype):
+        settings = each.settings
+        algorithm = ALGORITHMS.get(settings.algorithm)
+        names = None if algorithm is None else f"{algorithm.variable}_{settings.protocol}".upper()
+        fields = {
+            "algSelection": names,
+            "maxCTAs": settings.ctas,
+            "CTAPolicy": CTA_POLICIES.get(settings.cta_policy or ""),
+        }
+        document = {"collective": each.collective, "min_bytes": each.min_bytes, "max_bytes": each.max_bytes}
+        configs.append(document | {"config": {name: value for name, value in fields.items() if value is not None}})
+    return configs
+
+
+AWS_HEADER = "nodes,ranks,size,channels,algorithm,protocol"
+
+
+def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
+    """Return the allreduces of `table` in the form of aws-ofi-nccl's show-tuner-decisions, a row for each MiB that is a
+    power of two; `none` where the table leaves the choice to NCCL. nodes: that the ranks are on
+
+    The tuner of aws-ofi-nccl has its regions built in and reads no file: this is to be compared with what it prints.
+    """
+    choices = [each for each in settings_by_size(table, dtype) if each.collective == "allreduce"]
+    lines = [AWS_HEADER]
+    for power in range(16):
+        size_bytes = 2**20 << power
+        fitting = [each for each in choices if each.min_bytes <= size_bytes <= (each.max_bytes or NO_LIMIT)]
+        what = "0,none,none"
+        if fitting:
+            settings = fitting[0].settings
+            name = settings.algorithm.replace("_", "")
+            what = f"{settings.ctas or 0},{name},{(settings.protocol or 'none').lower()}"
+        lines.append(f"{nodes},{table.ranks},{1 << power}MiB,{what}")
     return "\n".join(lines) + "\n"
 
 

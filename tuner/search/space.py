@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
-from chorale.runners.api.config import Capabilities
+from chorale.runners.api.config import Capabilities, RunnerConfig
 from chorale.runners.api.units import divisible_size
+from chorale.runners.nccl.parameters import is_library_method
+from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS
+from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
@@ -23,7 +26,7 @@ from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import Value
-from chorale.tuner.trials.records import PLAN_PARAMETERS, Candidate
+from chorale.tuner.trials.records import LIBRARY_PARAMETERS, PLAN_PARAMETERS, Candidate
 
 MAX_POINTS = 10**5
 
@@ -145,6 +148,8 @@ def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
     """Return whether the runner executes `program` as it is, beside the programs of its own target."""
     if lowering_target(section).accepts(program):
         return True
+    if isinstance(program, LibraryCall):
+        return section.capabilities.library_settings
     return section.config.executes_plans if program.one_sided else section.capabilities.any_program
 
 
@@ -160,14 +165,23 @@ _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 class CampaignConstraints:
     """Knowledge about the candidates of one campaign before any is built."""
 
-    runner: Capabilities
+    config: RunnerConfig
     target: LoweringTarget
     ranks: int
     sizes_bytes: tuple[int, ...]
+    collective: CollectiveName
+
+    @property
+    def runner(self) -> Capabilities:
+        return self.config.capabilities
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether `parameter` changes anything for schedules of `method`; nothing does for a program from a file."""
         if is_adopted(method):
+            return False
+        if is_library_method(method):
+            return parameter in (*LIBRARY_PARAMETERS, "protocol", "buffer_bytes")
+        if parameter in LIBRARY_PARAMETERS:
             return False
         if parameter in PLAN_PARAMETERS:
             return self.target.is_one_sided
@@ -182,6 +196,8 @@ class CampaignConstraints:
         """Return in one line why `candidate` cannot work or is pointless, or None."""
         if is_adopted(candidate.method):
             return None
+        if (settings := candidate.settings) is not None:
+            return self.config.settings_fault(self.collective, settings)
         if candidate.method == IN_NETWORK and not self.runner.switches:
             return f"{IN_NETWORK} needs a runner with processes for switches that act, such as local"
         try:
@@ -218,6 +234,10 @@ def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     """Return the points of `campaign` that make sense on `topology`."""
     section = campaign.runner
     constraints = CampaignConstraints(
-        section.capabilities, lowering_target(section), topology.compute_count, tuple(campaign.sizes)
+        section.config,
+        lowering_target(section),
+        topology.compute_count,
+        tuple(campaign.sizes),
+        parse_collective(campaign.collective).name,
     )
     return SearchSpace(campaign.search.dimensions(), constraints)

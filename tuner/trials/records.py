@@ -15,7 +15,9 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from chorale.runners.api.base import FailureKind, Measurement
+from chorale.runners.nccl.parameters import PREFIX, SYMMETRIC, is_library_method
 from chorale.synth.identity import content_id
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdict
 
@@ -29,6 +31,7 @@ class Candidate:
     depth:        parts that every transfer is cut into, one after the other, so that trees are pipelines
     buffer_bytes: of the buffer of each connection
     reads, block_group, pipeline_bytes: how plans move what is sent, see `chorale.synth.programs.plans.options`
+    ctas, chunk_bytes, threads, cta_policy: of the library's own algorithms, see `LibrarySettings`
     """
 
     method: str
@@ -42,6 +45,21 @@ class Candidate:
     reads: bool = False
     block_group: int = 1
     pipeline_bytes: int = 0
+    ctas: int | None = None
+    chunk_bytes: int | None = None
+    threads: int | None = None
+    cta_policy: str | None = None
+
+    @property
+    def settings(self) -> LibrarySettings | None:
+        """What it sets of the library, None where it is none of its algorithms."""
+        if not is_library_method(self.method):
+            return None
+        algorithm = self.method.removeprefix(PREFIX)
+        protocol = None if algorithm == SYMMETRIC else self.protocol
+        return LibrarySettings(
+            algorithm, protocol, self.ctas, self.chunk_bytes, self.buffer_bytes, self.threads, self.cta_policy
+        )
 
     @property
     def parameters(self) -> dict[str, str | int | None]:
@@ -50,8 +68,9 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """The parameters that ids are made of: those of plans only where they are not the default."""
-        return {name: value for name, value in self.parameters.items() if value != _PLAN_DEFAULTS.get(name, object)}
+        """The parameters that ids are made of: those of plans and libraries only where they are not the default."""
+        defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
+        return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
     @property
     def id(self) -> str:
@@ -68,6 +87,8 @@ class Candidate:
 _PLAN_DEFAULTS = {"reads": False, "block_group": 1, "pipeline_bytes": 0}
 PLAN_PARAMETERS = tuple(_PLAN_DEFAULTS)
 """Parameters that only matter for one-sided targets."""
+LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
+"""Parameters that only matter for a library's own algorithms."""
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
+from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift_code
@@ -157,8 +158,8 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
     chosen: the tuning table, sizes ascending
     read:   program id -> the bytes of its file
 
-    A program states its sizes, so that the runtime's own algorithm serves the ranges of baselines, and sizes below or
-    above all measured ones.
+    A program states its sizes, so that the runtime's own algorithm serves the ranges of baselines and of settings of
+    the library, and sizes below or above all measured ones.
     """
     if not chosen:
         return {}
@@ -168,6 +169,8 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
         if span.entry.trial is None:
             continue
         program = lift_code(read(span.entry.trial.program_id))
+        if isinstance(program, LibraryCall):
+            continue
         first = max(span.first_bytes, smallest)
         last = largest if span.last_bytes is None else span.last_bytes
         if isinstance(program, Program):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from chorale.runners.api.base import FailureKind, RunRequest
+from chorale.runners.api.base import RunRequest
 from chorale.runners.engine.build import has_compiler
 from chorale.runners.nccl.ranks import RankOptions
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from tests.conformance import runner_kit
-from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
+from tests.conformance.runner_kit import RING, Lent, request_of
 from tests.live.checks import params
 from tests.stand_ins.nccl import stand_in_library
 
@@ -41,7 +40,9 @@ def test_conformance(check: Callable[[runner_kit.Factory], None], shared: NcclRu
     check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
-def call(collective: CollectiveName = CollectiveName.ALLREDUCE, in_place: bool = True, **settings: object) -> LibraryCall:
+def call(
+    collective: CollectiveName = CollectiveName.ALLREDUCE, in_place: bool = True, **settings: object
+) -> LibraryCall:
     return LibraryCall(Collective(collective), 4, in_place, LibrarySettings(**settings))  # type: ignore[arg-type]
 
 

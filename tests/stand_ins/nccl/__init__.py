@@ -11,6 +11,5 @@ _FOLDER = Path(__file__).parent
 
 def stand_in_library() -> Path:
     """Return the library, built first where that was not done before."""
-    flags = ("-shared", "-fPIC")
-    linked = ("-ldl", "-lrt", "-lpthread")
-    return build_native(NativeTarget("libnccl-stand-in.so", tuple(sorted(_FOLDER.glob("*.cpp"))), flags, (_FOLDER,), linked))
+    sources, linked = tuple(sorted(_FOLDER.glob("*.cpp"))), ("-ldl", "-lrt", "-lpthread")
+    return build_native(NativeTarget("libnccl-stand-in.so", sources, ("-shared", "-fPIC"), (_FOLDER,), linked))
