@@ -49,7 +49,7 @@ class RankDevice(Protocol):
         """Copy on the stream."""
         ...
 
-    def add(self, target: int, left: int, right: int, elements: int, dtype: str) -> None:
+    def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
         """Put sums into `target`, on the stream; only where the device `adds`."""
         ...
 
@@ -84,8 +84,8 @@ class HostDevice:
     def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
-    def add(self, target: int, left: int, right: int, elements: int, dtype: str) -> None:
-        np.add(_view(left, elements, dtype), _view(right, elements, dtype), out=_view(target, elements, dtype))
+    def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
+        np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
         began_s = time.perf_counter()
@@ -135,10 +135,10 @@ class GpuDevice:
         size = ctypes.c_size_t(elements * ELEMENT_TYPES[dtype].dtype.itemsize)
         self._do("MemcpyAsync", Pointer(target), Pointer(source), size, _ON_DEVICE, Pointer(self.stream))
 
-    def add(self, target: int, left: int, right: int, elements: int, dtype: str) -> None:
+    def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
         torch = self._torch
         with torch.cuda.stream(torch.cuda.ExternalStream(self.stream, self._index)):
-            tensors = [self._tensor(address, elements, dtype) for address in (left, right, target)]
+            tensors = [self._tensor(address, elements, dtype) for address in (first, second, target)]
             torch.add(tensors[0], tensors[1], out=tensors[2])
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:

@@ -13,7 +13,8 @@ PROTOCOLS = ("ll", "ll128", "simple")
 COLLECTIVES = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
 USUAL_COST, IGNORED = 7.5, -1.0
 WARN = 2
-VERSIONS = (3, 4, 5, 6, 7)
+VERSIONS = (2, 3, 4, 5, 6, 7)
+NO_COSTS, WITH_CHUNKS = 2, 6
 _NEW_INIT = 5
 _NEW_CHOICE = 4
 
@@ -24,7 +25,9 @@ _Logger = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_ulong, ctypes.c_char_p, 
 class Interface(ctypes.Structure):
     """What a plug-in exports, whatever the version."""
 
-    _fields_ = [("name", ctypes.c_char_p), ("init", Pointer), ("choose", Pointer), ("finish", Pointer)]
+    _fields_ = [
+        ("name", ctypes.c_char_p), ("init", Pointer), ("choose", Pointer), ("finish", Pointer), ("chunk", Pointer),
+    ]  # fmt: skip
 
 
 @dataclass
@@ -68,6 +71,8 @@ class Plugin:
 
         ignored: combinations that NCCL has not; algorithms: how many it knows
         """
+        if self.version == NO_COSTS:
+            return self._choice_without_costs(collective, size_bytes)
         costs = (ctypes.c_float * (algorithms * len(PROTOCOLS)))(*[USUAL_COST] * (algorithms * len(PROTOCOLS)))
         for algorithm, protocol in (ignored or {}).items():
             costs[ALGORITHMS.index(algorithm) * len(PROTOCOLS) + PROTOCOLS.index(protocol)] = IGNORED
@@ -84,6 +89,26 @@ class Plugin:
             return None
         [at] = best
         return ALGORITHMS[at // len(PROTOCOLS)], PROTOCOLS[at % len(PROTOCOLS)], channels.value
+
+    def _choice_without_costs(self, collective: str, size_bytes: int) -> tuple[str, str, int] | None:
+        """Ask the interface that takes a choice as it is; there are switches, and no network that adds."""
+        algorithm, protocol, channels = (ctypes.c_int(-1), ctypes.c_int(-1), ctypes.c_int(0))
+        call = COLLECTIVES.index(collective), ctypes.c_size_t(size_bytes), 0, 1, 1
+        answers = ctypes.byref(algorithm), ctypes.byref(protocol), ctypes.byref(channels)
+        assert ctypes.CFUNCTYPE(ctypes.c_int)(self._interface.choose)(self._context, *call, *answers) == 0
+        if algorithm.value < 0:
+            assert protocol.value == -1
+            return None
+        return ALGORITHMS[algorithm.value], PROTOCOLS[protocol.value], channels.value
+
+    def chunk(self, collective: str, size_bytes: int, algorithm: str, protocol: str, own: int) -> int:
+        """Return the bytes of a chunk, where NCCL's own are `own`; from version 6 on."""
+        chunk = ctypes.c_size_t(own)
+        call = COLLECTIVES.index(collective), ctypes.c_size_t(size_bytes)
+        names = ALGORITHMS.index(algorithm), PROTOCOLS.index(protocol), 4
+        function = ctypes.CFUNCTYPE(ctypes.c_int)(self._interface.chunk)
+        assert function(self._context, *call, *names, ctypes.byref(chunk)) == 0
+        return chunk.value
 
     def close(self) -> None:
         """End the communicator."""

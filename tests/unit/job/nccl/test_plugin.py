@@ -11,10 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chorale.job.nccl.plugin import tuner_plugin
+from chorale.job.nccl.plugin import applied_rows, main, tuner_plugin
 from chorale.runners.engine.build import has_compiler
 from chorale.tuner.reports.library_files import nccl_table_csv
-from tests.unit.job.nccl.library import ALGORITHMS, COLLECTIVES, PROTOCOLS, VERSIONS, Plugin
+from tests.unit.job.nccl.library import (
+    ALGORITHMS,
+    COLLECTIVES,
+    PROTOCOLS,
+    USUAL_COST,
+    VERSIONS,
+    WITH_CHUNKS,
+    Plugin,
+)
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE TUNER PLUG-IN IS NOT TESTED: there is no C++ compiler")
@@ -56,6 +64,33 @@ def test_numbers_of_algorithms_are_nccls_and_channels_its_own(plugin, algorithm)
     assert made.choice(there, 2**40) == (algorithm, "simple", 0)
 
 
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= WITH_CHUNKS])
+def test_chunks_are_those_of_the_row_that_was_chosen(plugin, version):
+    made = plugin("allreduce,0,9,ring,ll,1,-1,4,-1,-1,4096\nallreduce,0,99,tree,ll,1,-1,4,-1,-1\n", version)
+    assert made.chunk("allreduce", 9, "ring", "ll", 512) == 4096
+    assert made.chunk("allreduce", 9, "ring", "simple", 512) == 512
+    assert made.chunk("allreduce", 10, "tree", "ll", 512) == 512
+    assert made.chunk("allgather", 9, "ring", "ll", 512) == 512
+
+
+def test_a_report_counts_what_rows_decided_beside_nccls_own_costs(plugin, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CHORALE_TUNER_REPORT", str(tmp_path / "report"))
+    for _ in range(2):  # two processes, or communicators
+        made = plugin("allreduce,0,9,nvls,simple,3,-1,4\nallreduce,0,99,ring,ll,1,-1,4\nreduce,0,9,ring,ll,1,-1,4\n")
+        assert made.choice("allreduce", 9) == ("nvls", "simple", 3)
+        assert made.choice("allreduce", 9, {"nvls": "simple"}) == ("ring", "ll", 1)
+        assert made.choice("allreduce", 100) is None
+        made.close()
+    first, second, third = applied_rows(tmp_path / "report")
+    assert (first["calls"], first["bytes"], first["refused"], first["cost_us"]) == (2, 18, 2, 2 * USUAL_COST)
+    assert first["own"] == {"algorithm": "tree", "protocol": "ll", "cost_us": 2 * USUAL_COST}
+    assert (second["calls"], second["refused"], third["calls"], third["own"]) == (2, 0, 0, None)
+    assert main([str(tmp_path / "report")]) == 0
+    assert "allreduce 0 to 9 B: nvls/simple: 2 calls, 2 refused" in capsys.readouterr().out
+    (tmp_path / "report").write_text("{}")
+    assert main([str(tmp_path / "report")]) == 2
+
+
 def test_what_nccl_cannot_run_is_left_to_the_next_row(plugin):
     made = plugin("allreduce,0,9,tree,ll,3,-1,-1\nallreduce,0,9,pat,simple,4,-1,-1\nallreduce,0,9,ring,ll,5,-1,-1\n")
     assert made.choice("allreduce", 9) == ("tree", "ll", 3)
@@ -84,7 +119,7 @@ def test_wrong_lines_are_said_and_left_out(plugin):
         "allreduce,0,99999999999999999999,ring,ll,1,-1,4\n"
         "allreduce,0,9,ring,ll,-2,-1,4\n"
         "allreduce,0,9,ring,ll\n"
-        "allreduce,0,9,ring,ll,1,-1,4,-1,-1,7\n"
+        "allreduce,0,9,ring,ll,1,-1,4,-1,-1,7,8\n"
         "allreduce;0;9;ring;ll;1;-1;4\n"
         " allreduce , 0 , 9 , nvls , simple , 6 , -1 , 4 \r\n"
     )
