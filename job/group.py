@@ -59,6 +59,7 @@ class GroupEngine:
         }
         addresses = addresses_for(own[2:], [texts[2:] for texts in everyone])
         self.engine.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
+        self.engine.set("listening", 0)
 
     def execute(
         self,

@@ -27,6 +27,7 @@ class JobReport:
         self._orders: dict[str, str | None] = {}
         self._reloads: list[dict[str, Any]] = []
         self._sizes: dict[tuple[str, str, int], list[float]] = {}
+        self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
         """Note that a group runs another table from its collective number `call` on, or the reason why it does not."""
@@ -53,6 +54,12 @@ class JobReport:
         """Count a call that the library served."""
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
+    def count_exchange(self, size_bytes: int, seconds: float) -> None:
+        """Count an exchange of sizes among ranks before a call whose shards may differ."""
+        with self._lock:
+            for name, value in (("calls", 1), ("bytes", size_bytes), ("seconds", seconds)):
+                self._exchanges[name] += value
+
     def to_json(self) -> dict[str, Any]:
         """Return the record that CHORALE_REPORT writes."""
         with self._lock:
@@ -65,12 +72,13 @@ class JobReport:
                 for key, (calls, size, _) in sorted(self._fallbacks.items())
             ]
             fixed = self._deterministic()
-            reloads = list(self._reloads)
+            reloads, exchanges = list(self._reloads), dict(self._exchanges)
         return {
             "table": self.table,
             "ranks": self.ranks,
             "programs": programs,
             "fallbacks": fallbacks,
+            "exchanges": exchanges,
             "deterministic": fixed,
             "reloads": reloads,
         }

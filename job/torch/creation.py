@@ -17,6 +17,7 @@ from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
+from chorale.job.torch.functions import extend_torch
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
@@ -36,6 +37,7 @@ def create_group(options: Any) -> ChoraleGroup:
 
     Raises InvalidInput where ranks have different tables, and what else keeps a rank from taking part, on all of them.
     """
+    extend_torch()
     rank, ranks = options.group_rank, options.group_size
     settings = JobSettings.from_environment()
     members = tuple(options.global_ranks_in_group) or tuple(range(ranks))

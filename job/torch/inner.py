@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -64,7 +66,10 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     store = dist.PrefixStore(f"chorale-{purpose}-{name}", options.store)
     where = store, options.group_rank, options.group_size
     if name == "gloo":
-        return kind, _numbered(dist.ProcessGroupGloo(*where, timeout=options.timeout))
+        settings = dist.ProcessGroupGloo._Options()
+        settings._timeout = options.timeout
+        settings._devices = _gloo_devices(os.environ.get("GLOO_SOCKET_IFNAME", ""), os.getpid())
+        return kind, _numbered(dist.ProcessGroupGloo(*where, settings))
     if name in ("nccl", "xccl"):
         backend = getattr(dist, f"ProcessGroup{name.upper()}")
         settings = backend.Options()
@@ -76,6 +81,15 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
     if plugin is None or plugin.extended_api:
         raise Unavailable("the inner backend must be one that can be made here", name, "set CHORALE_INNER to another")
     return kind, plugin.creator_fn(*where, options.timeout)
+
+
+@cache
+def _gloo_devices(names: str, _: int) -> list[Any]:
+    """Return what all groups of this process share: a thread and its descriptors for each network device."""
+    make = dist.ProcessGroupGloo
+    if not names:
+        return [make.create_default_device()]
+    return [make.create_device(interface=name) for name in names.split(",") if name]
 
 
 def _numbered(backend: Any) -> Any:
@@ -241,6 +255,6 @@ def _delegated(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in ("alltoall", "gather", "scatter", "send", "recv", "recv_anysource", "barrier", "monitored_barrier"):
+for _name in ("gather", "scatter", "send", "recv", "recv_anysource", "barrier", "monitored_barrier"):
     setattr(DelegatingGroup, _name, _delegated(_name))
 DelegatingGroup.recvAnysource = _delegated("recv_anysource")  # the name that torch 2.15 looks for

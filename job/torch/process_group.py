@@ -8,10 +8,14 @@ the same names. Some have two names: torch renamed them in 2.13.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
+import torch
 from torch._C import _distributed_c10d as c10d
 
+from chorale.job import current_report
 from chorale.job.table.lookup import Fallback
 from chorale.job.torch.inner import DelegatingGroup, InnerGroup
 from chorale.job.torch.programs import (
@@ -20,13 +24,20 @@ from chorale.job.torch.programs import (
     gather_list,
     in_place,
     into,
+    padded,
     reduce_operation,
     reduce_to,
     same_sizes,
     scatter_list,
+    size_of,
 )
+from chorale.job.torch.transport import is_captured
 from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp
+
+_MOST_PADDING = 2
+"""Shards that differ are padded to the largest for a program that moves at most so many times their bytes."""
+_PREMULTIPLIED = c10d.ReduceOp.RedOpType.PREMUL_SUM
 
 
 class ChoraleGroup(DelegatingGroup):
@@ -42,6 +53,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.AllreduceOptions, "reduceOp")
+        tensors, options = _premultiplied(tensors, options, in_place=True)
         operation = reduce_operation(options.reduceOp)
         if len(tensors) == 1:
             work = self._one("allreduce", None, tensors[0], operation, options)
@@ -59,6 +71,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.ReduceOptions, "rootRank")
+        tensors, options = _premultiplied(tensors, options, in_place=options.rootRank == self._at)
         operation, root = reduce_operation(options.reduceOp), options.rootRank
         if len(tensors) == 1:
             tensor = tensors[0]
@@ -72,10 +85,37 @@ class ChoraleGroup(DelegatingGroup):
         if _plain(outputs, inputs) and len(inputs) == 1 and len(outputs[0]) == self._ranks:
             parts, source = outputs[0], inputs[0]
             if not same_sizes(parts, source):
-                self._refuse(Fallback.SHAPE, "allgather", source, sum(part.nbytes for part in parts))
+                if (work := self._gather_uneven(parts, source, opts)) is not None:
+                    return work
             elif (work := self._gather(lambda: gather_list(parts, source), source, opts)) is not None:
                 return work
         return self._inner.allgather(outputs, inputs, *_given(opts), **more)
+
+    def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
+        """Return the work of an allgather of tensors whose sizes, which all ranks know, differ: by a program with
+        padding, else by a broadcast of the inner group from each rank. None for what no library takes."""
+        sizes = [part.numel() for part in parts]
+        size_bytes, largest = sum(part.nbytes for part in parts), max(sizes)
+        is_right = bool(all(part.dtype == source.dtype for part in parts)) and sizes[self._at] == source.numel()
+        if is_right and self._programs.has("allgather") and largest * self._ranks <= _MOST_PADDING * sum(sizes):
+            make = lambda: padded("allgather", source, [source.numel()], parts, [list(parts)], largest)  # noqa: E731
+            whole_bytes = largest * self._ranks * source.element_size()
+            work = self._start("allgather", None, source, ReduceOp.SUM, options, make, whole_bytes)
+            if work is not None:
+                return work
+        else:
+            self._refuse(Fallback.SHAPE, "allgather", source, size_bytes)
+        if not is_right or source.device.type != "cpu":
+            return None
+        parts[self._at].detach().copy_(source.view(parts[self._at].shape))
+        works = []
+        for root, part in enumerate(parts):
+            given = c10d.BroadcastOptions()
+            given.rootRank = root
+            given.asyncOp = getattr(options, "asyncOp", True)
+            if part.numel():
+                works.append(self._inner.broadcast([part], given))
+        return SeveralWorks(works, [list(parts)])
 
     def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         if output.numel() != source.numel() * self._ranks or output.dtype != source.dtype:
@@ -89,8 +129,8 @@ class ChoraleGroup(DelegatingGroup):
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         if _plain(inputs, outputs) and len(outputs) == 1 and len(inputs[0]) == self._ranks and not more:
-            output, parts = outputs[0], inputs[0]
-            operation = _operation(opts)
+            (parts,), opts = _premultiplied([inputs[0]], opts)
+            output, inputs, operation = outputs[0], [parts], _operation(opts)
             if not same_sizes(parts, output):
                 self._refuse(Fallback.SHAPE, "reduce_scatter", output, sum(part.nbytes for part in parts))
             else:
@@ -100,6 +140,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.reduce_scatter(outputs, inputs, *_given(opts), **more)
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        (source,), opts = _premultiplied([source], opts)
         operation = _operation(opts)
         if output.numel() * self._ranks != source.numel() or output.dtype != source.dtype:
             self._refuse(Fallback.SHAPE, "reduce_scatter", source, source.nbytes)
@@ -115,22 +156,72 @@ class ChoraleGroup(DelegatingGroup):
     def all_to_all_single(
         self, output: Any, source: Any, output_splits: Any, input_splits: Any, opts: Any = None, **more: Any
     ) -> Any:
-        """See torch.distributed.all_to_all_single. A call with splits is the inner group's: that all of them are equal
-        is not to be seen from one rank."""
+        """See torch.distributed.all_to_all_single. A call with splits is one of shards that may differ."""
         even = not output_splits and not input_splits and output.numel() == source.numel()
-        if not even or output.dtype != source.dtype or (source.dim() and source.shape[0] % self._ranks):
-            self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+        if output_splits or input_splits:
+            work = self._alltoall_uneven(output, source, output_splits, input_splits, opts)
+        elif not even or output.dtype != source.dtype or (source.dim() and source.shape[0] % self._ranks):
+            work = self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
         else:
             make = lambda: into("alltoall", output, source)  # noqa: E731
-            if (work := self._start("alltoall", None, source, ReduceOp.SUM, opts, make)) is not None:
-                return work
+            work = self._start("alltoall", None, source, ReduceOp.SUM, opts, make)
+        if work is not None:
+            return work
         return self._inner.alltoall_base(output, source, output_splits, input_splits, *_given(opts), **more)
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """See torch.distributed.all_to_all: shards in lists, which gloo by itself does not take."""
+        if inputs[0].device.type != "cpu" and not self._programs.has("alltoall"):
+            return self._inner.alltoall(outputs, inputs, *_given(opts))
+        source = torch.cat([part.detach().reshape(-1) for part in inputs])
+        output = source.new_empty(sum(part.numel() for part in outputs))
+        receives = [part.numel() for part in outputs]
+        self.all_to_all_single(output, source, receives, [part.numel() for part in inputs], opts).wait()
+        with torch.no_grad():
+            for part, come in zip(outputs, output.split(receives), strict=True):
+                part.copy_(come.view(part.shape))
+        return SeveralWorks([], list(outputs))
+
+    def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
+        """Return the work of a program with padding, None where the inner group is to exchange the shards.
+
+        All ranks tell one another their sizes first, where there is a program that might serve the call.
+        """
+        if not self._programs.has("alltoall") or is_captured(source.device) or output.dtype != source.dtype:
+            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+        given, wanted = _shard_sizes(source, sends, self._ranks), _shard_sizes(output, receives, self._ranks)
+        sizes = self._all_sizes(given)
+        largest, total = int(sizes.max()), int(sizes.sum())
+        if sizes[:, self._at].tolist() != wanted or largest * self._ranks**2 > _MOST_PADDING * total:
+            return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
+        whole = output.detach().contiguous()
+
+        def make() -> ProgramCall:
+            call = padded("alltoall", source, given, whole.view(-1).split(wanted), [output], largest)
+            return call if whole.data_ptr() == output.data_ptr() else replace(call, finish=lambda: copied(call))
+
+        def copied(call: ProgramCall) -> None:
+            assert call.finish is not None
+            call.finish()
+            output.detach().copy_(whole)
+
+        size_bytes = largest * self._ranks * source.element_size()
+        return self._start("alltoall", None, source, ReduceOp.SUM, options, make, size_bytes)
+
+    def _all_sizes(self, mine: Sequence[int]) -> Any:
+        """Return a row of sizes for each rank, as each gave them, by an exchange that the report counts."""
+        start = perf_counter()
+        row = torch.tensor(mine, dtype=torch.int64)
+        sizes = torch.empty(self._ranks * self._ranks, dtype=torch.int64)
+        self._inner._allgather_base(sizes, row, c10d.AllgatherOptions()).wait()
+        current_report().count_exchange(sizes.nbytes, perf_counter() - start)
+        return sizes.view(self._ranks, self._ranks)
 
     def alltoall_base(self, *arguments: Any, **more: Any) -> Any:
         return self.all_to_all_single(*arguments, **more)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        options = opts or c10d.AllreduceCoalescedOptions()
+        tensors, options = _premultiplied(tensors, opts or c10d.AllreduceCoalescedOptions(), in_place=True)
         operation = reduce_operation(options.reduceOp)
         works = [self._one("allreduce", None, tensor, operation) for tensor in tensors]
         rest = [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]
@@ -199,15 +290,17 @@ class ChoraleGroup(DelegatingGroup):
         size_bytes: int | None = None,
     ) -> Any:
         """Return the work of a program, None if the inner group is to do it."""
-        size_bytes = tensor.nbytes if size_bytes is None else size_bytes
+        size_bytes = size_of(tensor) if size_bytes is None else size_bytes
         timeout = getattr(options, "timeout", None)
         limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 where none is set
         wait = not getattr(options, "asyncOp", True)
         most_s = limit_s if limit_s > 0 else None
         return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, most_s)
 
-    def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> None:
+    def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> Any:
+        """Leave a call to the inner group, for which None stands."""
         self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)
+        return None
 
     def _each(self, call: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
         works = [call(output, source, options) for output, source in zip(outputs, inputs, strict=True)]
@@ -225,6 +318,34 @@ def _given(options: Any) -> tuple[Any, ...]:
 
 def _operation(options: Any) -> ReduceOp | None:
     return ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
+
+
+def _premultiplied(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any]:
+    """Return `tensors` times the factor of PREMUL_SUM with options for a sum; all as it is for other operations."""
+    if options is None or options.reduceOp.op != _PREMULTIPLIED:
+        return tensors, options
+    factor = options.reduceOp.__getstate__()[1]
+    factor = factor.view(()) if isinstance(factor, torch.Tensor) else factor
+    plain = type(options)()
+    for name in ("timeout", "asyncOp", "rootRank", "rootTensor"):
+        if hasattr(options, name):
+            setattr(plain, name, getattr(options, name))
+    plain.reduceOp = c10d.ReduceOp(c10d.ReduceOp.SUM)
+
+    def times(tensor: Any) -> Any:
+        if isinstance(tensor, list | tuple):
+            return [times(each) for each in tensor]
+        with torch.no_grad():
+            return tensor.mul_(factor) if in_place else tensor * factor
+
+    return times(tensors), plain
+
+
+def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
+    """Return the elements of each rank's shard: `splits` of rows, or equal ones."""
+    rows = whole.shape[0] if whole.dim() else 1
+    each = whole.numel() // rows if rows else 0
+    return [count * each for count in (splits or [rows // ranks] * ranks)]
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:

@@ -121,6 +121,32 @@ def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None
     return into("reduce_scatter", output, source, operation)
 
 
+def size_of(tensor: Any) -> int:
+    """Return the bytes of the elements that `tensor` holds; of a sparse one, those of its values."""
+    if tensor.layout is torch.strided:
+        return int(tensor.nbytes)
+    return int(tensor._values().nbytes if tensor.is_sparse else tensor.numel() * tensor.element_size())
+
+
+def padded(
+    collective: str, source: Any, sizes: Sequence[int], outputs: Sequence[Any], results: Any, largest: int
+) -> ProgramCall:
+    """Return a call on shards of `largest` elements, of which the first are those that the caller has.
+
+    sizes: of the shards that lie in `source` one after the other; outputs: for the shards that come, by rank
+    """
+    given = source.new_zeros(len(sizes), largest)
+    for row, part in zip(given, source.detach().reshape(-1).split(list(sizes)), strict=True):
+        row[: part.numel()] = part
+    target = source.new_empty(len(outputs), largest)
+
+    def finish() -> None:
+        for output, row in zip(outputs, target, strict=True):
+            output.detach().copy_(row[: output.numel()].view(output.shape))
+
+    return ProgramCall(collective, None, given.view(-1), target.view(-1), ReduceOp.SUM, results, finish)
+
+
 def as_bytes(call: ProgramCall) -> ProgramCall:
     """Return `call` on the bytes of its elements, for a collective that adds nothing."""
     return replace(call, source=_bytes(call.source), target=_bytes(call.target))
@@ -203,6 +229,11 @@ class GroupPrograms:
         entry = self.entry(collective, root, tensor, size_bytes, operation)
         return None if entry is None else self.start(entry, make(), wait, limit_s)
 
+    def has(self, collective: str) -> bool:
+        """Return whether the table has a program for `collective` on this group: all ranks find the same."""
+        entries = self.loaded.entries.entries if self.loaded.entries is not None else ()
+        return any(entry.collective == collective and entry.program is not None for entry in entries)
+
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
         """Count a call that the library serves; InvalidInput where strict mode refuses it."""
         if self.strict and reason is not Fallback.LIBRARY:
@@ -279,8 +310,7 @@ class GroupPrograms:
                 self._run(transport, entry, call, limit_s)
                 order.end()
             except Exception as error:  # goes to who waits for the work
-                self._failure = self._failure or _failure(error, entry, call)
-                work.finish(self._failure)
+                work.finish(error)
             else:
                 work.finish()
 
@@ -290,8 +320,12 @@ class GroupPrograms:
         assert entry.program is not None
         assert call.operation is not None
         start = perf_counter()
-        transport.run(entry, call.collective, call.source, call.target, call.operation, limit_s)
-        if call.finish is not None:
+        try:
+            transport.run(entry, call.collective, call.source, call.target, call.operation, limit_s)
+        except Exception as error:
+            self._failure = self._failure or _failure(error, entry, call)
+            raise self._failure from error
+        if call.finish is not None:  # where the output cannot be written, that is an error of this call alone
             with torch.no_grad():
                 call.finish()
         current_report().count_program(entry.program, call.collective, call.size_bytes, perf_counter() - start)

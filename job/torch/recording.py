@@ -16,6 +16,7 @@ from chorale.job import current_report, report
 from chorale.job.record import CallClock, JobRecorder, write_whole
 from chorale.job.report import report_line
 from chorale.job.torch.process_group import ChoraleGroup
+from chorale.job.torch.programs import size_of
 from chorale.job.torch.reload import PeriodicThread
 
 
@@ -81,7 +82,7 @@ class RecordingGroup(ChoraleGroup):
     def _count(self, collective: str, root: int | None, tensor: Any, times: int) -> Callable[[], None]:
         """Begin a call; what is returned counts it, when it is over."""
         dtype = str(tensor.dtype).removeprefix("torch.")
-        size_bytes = int(tensor.nbytes) * times
+        size_bytes = size_of(tensor) * times
         end = self.calls.start()
         return lambda: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())
 

@@ -113,6 +113,7 @@ void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, d
         texts.push_back((networks[rank] == network ? addresses : over_tcp)[rank].c_str());
     if (chorale_connect(engine, texts.data(), token.data(), limit_s) != CHORALE_OK)
         throw std::runtime_error(chorale_error(engine));
+    chorale_set(engine, "listening", 0);
 }
 
 }  // namespace chorale::job

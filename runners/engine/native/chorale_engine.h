@@ -86,7 +86,8 @@ int chorale_connect(chorale_engine*, const char* const* addresses, const uint8_t
 int chorale_use_messages(chorale_engine*, const chorale_messages* messages);
 
 /* Sets an option: "piece_bytes" (how much of a message is passed on at once), "buffer_bytes" (of sockets and shared
- * memory, before they are connected; 0 leaves it to the system), "checksums" (0 or 1). */
+ * memory, before they are connected; 0 leaves it to the system), "checksums" (0 or 1), "listening" (0: no more, for an
+ * engine that loads no other programs). */
 int chorale_set(chorale_engine*, const char* option, int64_t value);
 
 /* Is called before each instruction, for tests of faults. */

@@ -24,8 +24,11 @@ using namespace chorale;
 struct chorale_engine {
     chorale_engine(int rank, int ranks) : rank(rank), ranks(ranks) {}
     chorale_engine(const chorale_engine&) = delete;
-    ~chorale_engine() {
+    ~chorale_engine() { stop_listening(); }
+
+    void stop_listening() {
         for (const int listener : listeners) ::close(listener);
+        listeners.clear();
     }
 
     const int rank, ranks;
@@ -203,6 +206,8 @@ int chorale_set(chorale_engine* engine, const char* option, int64_t value) {
             engine->buffer_bytes = static_cast<size_t>(value);
         else if (name == "checksums")
             engine->has_checksums = value != 0;
+        else if (name == "listening" && value == 0)
+            engine->stop_listening();
         else
             throw Failure(CHORALE_INVALID, "there is no option " + name);
     });

@@ -66,7 +66,12 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
 
 SharedMemory::~SharedMemory() {
     if (base_ != nullptr) munmap(base_, 2 * stride());
+    close_file();
+}
+
+void SharedMemory::close_file() {
     if (fd_ >= 0) close(fd_);
+    fd_ = -1;
 }
 
 RingPipe::RingPipe(int bell, int peer, SharedMemory memory, bool is_maker)
@@ -75,7 +80,9 @@ RingPipe::RingPipe(int bell, int peer, SharedMemory memory, bool is_maker)
       out_(memory_.ring(is_maker ? 0 : 1)),
       in_(memory_.ring(is_maker ? 1 : 0)),
       out_data_(memory_.data(is_maker ? 0 : 1)),
-      in_data_(memory_.data(is_maker ? 1 : 0)) {}
+      in_data_(memory_.data(is_maker ? 1 : 0)) {
+    memory_.close_file();
+}
 
 // Where there is nothing, whoever writes next is asked to ring: the caller may go to sleep on this answer.
 bool RingPipe::may_read() const {

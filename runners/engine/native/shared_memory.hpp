@@ -25,6 +25,7 @@ public:
     ~SharedMemory();
 
     int fd() const { return fd_; }
+    void close_file();  // once the other process has it; the memory stays
     size_t ring_bytes() const { return ring_bytes_; }
     Ring& ring(int direction) const { return *reinterpret_cast<Ring*>(base_ + direction * stride()); }
     char* data(int direction) const { return base_ + direction * stride() + sizeof(Ring); }

@@ -26,6 +26,8 @@ QUICK = (
     *("fsdp2", "fsdp2_in_bfloat16", "checkpoint_and_restart", "hook_beside_gloo", "strict_mode", "tables_that_differ"),
     *("table_replaced", "table_replaced_twice", "table_that_a_rank_cannot_load", "table_for_other_ranks", "no_reload"),
     *("forged_table", "status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),
+    *("sparse_gradients", "sums_with_a_factor", "fsdp2_with_a_factor", "sizes_that_differ", "many_groups"),
+    *("splits_and_monitored_barriers", "mistakes_in_one_call", "detailed_debugging"),
     *("abort_ends_threads", "calls_in_callbacks", "rank_that_does_not_come", "exit_without_destroy"),
 )
 

@@ -1,0 +1,200 @@
+"""Scenarios of what few jobs do: sparse gradients, sums with a factor, uneven sizes, splits, many groups, mistakes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from chorale.job import report
+from chorale.job.torch.ddp_hook import ProgramHook, average_gradients
+from tests.live.job.torch.meeting import Meeting, calls_by_reason, fallback_calls, program_calls
+
+TABLES: tuple[dict[str, str], ...] = ({}, {"CHORALE_TABLE": ""})
+
+
+def sparse_gradients(meeting: Meeting) -> None:
+    """An embedding in DDP, with a table and without, by the backend and by the hook: the gradients that gloo gives."""
+
+    def gradients(hook: bool = False) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Embedding(10, 3, sparse=True), torch.nn.Linear(3, 2))
+        parallel = DistributedDataParallel(model)
+        if hook:
+            with closing(ProgramHook()) as programs:
+                parallel.register_comm_hook(programs, average_gradients)
+                parallel(torch.tensor([meeting.rank, 5])).square().mean().backward()
+        else:
+            parallel(torch.tensor([meeting.rank, 5])).square().mean().backward()
+        return [parameter.grad.to_dense() for parameter in model.parameters()]
+
+    with meeting.job("gloo"):
+        expected = gradients()
+    record = str(meeting.folder / "record")
+    for backend, name, value in (
+        *(
+            ("chorale", "", ""),
+            ("chorale", "CHORALE_TABLE", ""),
+            ("chorale", "CHORALE_RECORD", record),
+            ("gloo", "", ""),
+        ),
+    ):
+        hook = backend == "gloo"
+        with meeting.job(backend, **{name or "UNUSED": value}):  # type: ignore[arg-type]
+            for gradient, wanted in zip(gradients(hook), expected, strict=True):
+                torch.testing.assert_close(gradient, wanted)
+            assert any(collective == "allreduce" for collective, _ in fallback_calls())
+
+
+def sums_with_a_factor(meeting: Meeting) -> None:
+    """PREMUL_SUM multiplies what each rank gives, by programs and by the library, and changes no input."""
+    rank, halves = meeting.rank, dist._make_nccl_premul_sum(0.5)
+    given = torch.arange(8.0) + rank
+    wanted = torch.arange(8.0) * 2 + 3
+    for variables in TABLES:
+        with meeting.job(**variables):  # type: ignore[arg-type]
+            tensor = given.clone()
+            dist.all_reduce(tensor, halves)
+            assert torch.equal(tensor, wanted)
+            by_tensor = given.clone()
+            dist.all_reduce(by_tensor, dist._make_nccl_premul_sum(torch.tensor([0.5])))
+            assert torch.equal(by_tensor, wanted)
+            tensor = given.clone()
+            dist.reduce(tensor, 2, halves)
+            assert torch.equal(tensor, wanted if rank == 2 else given)
+            source, shard = given.clone(), torch.empty(2)
+            dist.reduce_scatter_tensor(shard, source, halves)
+            assert torch.equal(shard, wanted.chunk(4)[rank])
+            dist.reduce_scatter(shard.zero_(), list(source.chunk(4)), halves)
+            assert torch.equal(shard, wanted.chunk(4)[rank])
+            assert torch.equal(source, given)
+            assert bool(program_calls()) == (not variables)
+
+
+def fsdp2_with_a_factor(meeting: Meeting) -> None:
+    def gradient(backend: str) -> torch.Tensor:
+        with meeting.job(backend):
+            torch.manual_seed(7)
+            model = fully_shard(torch.nn.Linear(8, 4))
+            if backend == "chorale":
+                model.set_gradient_divide_factor(2.0)
+            model(torch.full((2, 8), meeting.rank + 1.0)).sum().backward()
+            return model.weight.grad.full_tensor()
+
+    torch.testing.assert_close(gradient("chorale"), gradient("gloo") * 2)  # gloo divides by the four ranks
+
+
+def sizes_that_differ(meeting: Meeting) -> None:
+    """Lists of tensors of other sizes for each rank, and splits: by programs where the table has them, and counted."""
+    rank = meeting.rank
+    for variables in TABLES:
+        with meeting.job(**variables):  # type: ignore[arg-type]
+            for sizes in ([3, 1, 4, 2], [0, 5, 0, 1], [1, 1, 1, 200]):
+                parts = [torch.full((size,), -1.0) for size in sizes]
+                dist.all_gather(parts, torch.full((sizes[rank],), float(rank)))
+                assert all(part.eq(at).all() for at, part in enumerate(parts)), parts
+            flags = [torch.zeros(at + 1, dtype=torch.bool) for at in range(4)]
+            dist.all_gather(flags, torch.ones(rank + 1, dtype=torch.bool))
+            assert all(flag.all() for flag in flags)
+            for of_all in ([[1, 2, 3, 4]] * 4, [[2] * 4] * 4, [[0, 0, 9, 0], [1, 0, 0, 0], [0] * 4, [3, 3, 3, 3]]):
+                _all_to_all(rank, of_all)
+            counts = calls_by_reason("vector that ranks do not divide into equal shards")
+            if variables:
+                assert (program_calls(), counts) == ({}, {"allgather": 4, "alltoall": 6})
+            else:  # others would be padded to more than twice their bytes
+                assert program_calls() == {"allgather": 2, "alltoall": 4}
+                assert counts == {"allgather": 2, "alltoall": 2}
+                assert report()["exchanges"]["calls"] == 6
+
+
+def _all_to_all(rank: int, sizes: list[list[int]]) -> None:
+    source = torch.cat([torch.full((size, 2), 10.0 * rank + to) for to, size in enumerate(sizes[rank])])
+    receives = [sizes[sender][rank] for sender in range(4)]
+    output = torch.full((sum(receives), 2), -1.0)
+    dist.all_to_all_single(output, source, receives, sizes[rank])
+    wanted = torch.cat([torch.full((size, 2), 10.0 * sender + rank) for sender, size in enumerate(receives)])
+    assert torch.equal(output, wanted), (output, wanted)
+    outputs = [torch.empty(size, 2) for size in receives]
+    dist.all_to_all(outputs, list(source.split(sizes[rank])))
+    assert torch.equal(torch.cat(outputs), wanted)
+
+
+def splits_and_monitored_barriers(meeting: Meeting) -> None:
+    with meeting.job():
+        half = dist.split_group(None, [[0, 1], [2, 3]])
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=half)
+        assert tensor.eq(2).all()
+        assert program_calls() == {"allreduce": 1}
+        assert (dist.split_group(None, [[1, 2]]) is None) == (meeting.rank in (0, 3))
+        dist.monitored_barrier(timeout=timedelta(seconds=20))
+
+
+def many_groups(meeting: Meeting) -> None:
+    """25 groups of all ranks hold no more descriptors than gloo's, but for the device that all of them share."""
+    counts = {}
+    for backend in ("gloo", "chorale"):
+        before = _descriptors()
+        with meeting.job(backend):
+            groups = [dist.new_group(range(4)) for _ in range(25)]
+            for group in groups:
+                tensor = torch.ones(3)
+                dist.all_reduce(tensor, group=group)
+                assert tensor.eq(4).all()
+            counts[backend] = _descriptors() - before
+    assert counts["chorale"] <= counts["gloo"] + 4, counts
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mistakes_in_one_call(meeting: Meeting) -> None:
+    """An output that cannot be written is an error of this call alone."""
+    with meeting.job():
+        same = torch.ones(1).expand(4)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            dist.all_reduce(same)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            dist.all_gather_into_tensor(torch.ones(1).expand(8), torch.ones(2))
+        with pytest.raises(RuntimeError, match="single memory location"):
+            dist.all_gather([torch.ones(1).expand(2)] * 4, torch.ones(2), async_op=True).wait()
+        tensor = torch.ones(4)
+        dist.all_reduce(tensor)
+        assert tensor.eq(4).all()
+
+
+def detailed_debugging(meeting: Meeting) -> None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL has programs run, and writes the report."""
+    path = meeting.folder / "report.json"
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        with meeting.job(CHORALE_REPORT=str(path)):
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor)
+            assert tensor.eq(4).all()
+            assert program_calls() == {"allreduce": 1}
+        assert meeting.rank or path.exists()
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        sparse_gradients,
+        sums_with_a_factor,
+        fsdp2_with_a_factor,
+        sizes_that_differ,
+        splits_and_monitored_barriers,
+        many_groups,
+        mistakes_in_one_call,
+        detailed_debugging,
+    )
+}
