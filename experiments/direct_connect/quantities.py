@@ -31,12 +31,7 @@ class MeasuredSchedule:
     def factor(self) -> Fraction:
         """T_B in M/B, B = bandwidth out of a node; on networks of unequal nodes, out of the busiest."""
         factor = self.cost.bandwidth_factor
-        return self.cost.time_per_byte * self.max_out_links if factor is None else factor
-
-    @property
-    def max_out_links(self) -> int:
-        """Links out of the node that has most."""
-        return int(np.bincount(self.topology.links.src).max())
+        return self.cost.time_per_byte * int(np.bincount(self.topology.links.src).max()) if factor is None else factor
 
 
 def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER) -> MeasuredSchedule:

@@ -175,11 +175,6 @@ class Training:
     losses: Sequence[Sequence[float]]
     report: Json | None = None
 
-    @property
-    def median_step_s(self) -> float:
-        """Median without the first step, in which buffers are made."""
-        return statistics.median(self.step_s[1:])
-
 
 def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: int) -> Iterator[Json]:
     """Yield a row for each recorded size: medians in a job with Gloo and with Chorale, by turns, and the best that MPI
@@ -210,7 +205,7 @@ def part(trainings: Mapping[str, Training], rows: Sequence[Json]) -> Json:
     assert chorale.report is not None
     return {
         "sizes": list(rows),
-        "step_s": {name: training.median_step_s for name, training in trainings.items()},
+        "step_s": {name: statistics.median(training.step_s[1:]) for name, training in trainings.items()},
         "steps_s": {name: list(training.step_s) for name, training in trainings.items()},
         "losses_equal": gloo.losses == chorale.losses,
         "largest_loss_difference": max(

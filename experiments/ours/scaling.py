@@ -122,7 +122,26 @@ def _campaign(workers: int, number: int) -> _Timed:
     from chorale.tuner.launch.progress import progress_display
     from chorale.tuner.launch.tune import tune
 
-    campaign = Campaign.model_validate(_campaign_document(workers, number))
+    campaign = Campaign.model_validate(
+        {
+            "name": f"strong-scaling-{workers}-{number}",
+            "topology": "torus:4x4",
+            "collective": "allreduce",
+            "sizes": ["64KiB", "1MiB"],
+            "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers},
+            "search": {
+                "methods": ["bfb", "ring"],
+                "chunks": [1, 2, 3, 4],
+                "channels": [1, 2, 3, 4],
+                "instances": [1, 2],
+            },
+            "budget": {"trials": 1000},
+            "sampler": "grid",
+            "repeats": 1,
+            "parallel": workers,
+            "register": {"model": f"strong-scaling-{workers}-{number}"},
+        }
+    )
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
     with tempfile.TemporaryDirectory() as folder:  # of its own, as campaigns of one home share what they have built
         home = Home(Path(folder))
@@ -134,22 +153,6 @@ def _campaign(workers: int, number: int) -> _Timed:
         str(one.candidate): [size.median_s for size in one.sizes] for one in made.trials if one.state == "complete"
     }
     return _Timed(seconds, content_id({name: list(map(str, of_sizes)) for name, of_sizes in sorted(times.items())}))
-
-
-def _campaign_document(workers: int, number: int) -> dict[str, Any]:
-    return {
-        "name": f"strong-scaling-{workers}-{number}",
-        "topology": "torus:4x4",
-        "collective": "allreduce",
-        "sizes": ["64KiB", "1MiB"],
-        "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers},
-        "search": {"methods": ["bfb", "ring"], "chunks": [1, 2, 3, 4], "channels": [1, 2, 3, 4], "instances": [1, 2]},
-        "budget": {"trials": 1000},
-        "sampler": "grid",
-        "repeats": 1,
-        "parallel": workers,
-        "register": {"model": f"strong-scaling-{workers}-{number}"},
-    }
 
 
 def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:

@@ -202,30 +202,6 @@ def thread_count(bits_per_s: int, cores: int) -> int:
     return min(cores, -(-bits_per_s // _BITS_PER_S_A_THREAD)) or 1
 
 
-def start_wire(
-    program: Path, plan: FabricPlan, holder_pid: int, threads: int, seed: int, enter: Sequence[str] = ()
-) -> int:
-    """Start the process for a fabric whose namespaces are there and return its id once all devices are.
-
-    enter: command that starts it where it has rights on the namespaces
-
-    It is nobody's child and ends with the holder. Raises Unavailable with what it said if it cannot start.
-    """
-    command = ["setsid", "--fork", *enter, str(program.resolve()), plan.name, str(holder_pid)]
-    text = "\n".join([*wire_lines(plan, f"/proc/{holder_pid}/root/run/netns", threads, seed), ""])
-    rule = "honest links need TUN devices in namespaces"
-    try:
-        done = subprocess.run(  # noqa: S603 - a program of our own
-            command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(rule, error, _WIRE_WAY_OUT) from error
-    words = done.stdout.split()
-    if words[:1] != ["ready"]:
-        raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
-    return int(words[1])
-
-
 def is_wire_running(pid: int, holder_pid: int) -> bool:
     """Return whether process `pid` carries the packets of the fabric of that holder."""
     with contextlib.suppress(psutil.Error):
@@ -273,7 +249,19 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
     """Return the new links between the namespaces of `holder`. Raises Unavailable where none can be had."""
     threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
-    pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed, enter)
+    command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
+    text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads, options.seed), ""])
+    rule = "honest links need TUN devices in namespaces"
+    try:
+        done = subprocess.run(  # noqa: S603 - a program of our own
+            command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(rule, error, _WIRE_WAY_OUT) from error
+    words = done.stdout.split()
+    if words[:1] != ["ready"]:
+        raise Unavailable(rule, done.stderr or "no answer", _WIRE_WAY_OUT)
+    pid = int(words[1])
     return FabricLinks(
         latency_us=rational_text(options.latency_us),
         loss=rational_text(options.loss),

@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -175,7 +174,11 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
                 os.close(descriptor)
             _live_no_longer_than(launcher)
             if number == NETWORK:
-                _be_network(control, task)
+                program, name = task["network"]
+                try:
+                    os.execv(program, [program, str(control.fileno()), name])  # noqa: S606 - our own program
+                finally:
+                    os._exit(1)
             channel = FramedSocket(control)
             be_rank(channel, partial(_serve_as_rank, channel, number, len(controls), task))
         children[pid] = number
@@ -189,14 +192,6 @@ def _live_no_longer_than(launcher: int) -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
     prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
     if os.getppid() != launcher:
-        os._exit(1)
-
-
-def _be_network(control: socket.socket, task: Message) -> NoReturn:
-    program, name = task["network"]
-    try:
-        os.execv(program, [program, str(control.fileno()), name])  # noqa: S606 - our own program
-    finally:
         os._exit(1)
 
 

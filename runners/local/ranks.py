@@ -165,7 +165,17 @@ class LocalRanks(SocketRanks):
         self._channels = [FramedSocket(end) for end in ranks]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         try:
-            self._process = _start_launcher([end.fileno() for _, end in pairs], self._errors.fileno())
+            descriptors = [end.fileno() for _, end in pairs]
+            command = [sys.executable, "-P", "-m", "chorale.runners.local.rank", *map(str, descriptors)]
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                pass_fds=descriptors,
+                start_new_session=True,
+                env={**os.environ, **rank_environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors.fileno(),
+            )
         finally:
             for _, end in pairs:
                 end.close()
@@ -277,20 +287,6 @@ class LocalRanks(SocketRanks):
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "no reason given"
-
-
-def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[bytes]:
-    """Start the launcher without forking this process's threads; it inherits only `descriptors`."""
-    command = [sys.executable, "-P", "-m", "chorale.runners.local.rank", *map(str, descriptors)]
-    return subprocess.Popen(  # noqa: S603 - our own module
-        command,
-        pass_fds=descriptors,
-        start_new_session=True,
-        env={**os.environ, **rank_environment()},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=errors,
-    )
 
 
 EMULATED = "emulated"

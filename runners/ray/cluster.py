@@ -141,7 +141,7 @@ def _start(cpus: int, attempts: int) -> None:
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-                    _temp_dir=str(session_parent()),
+                    _temp_dir=str(temporary_folder(MAX_PARENT_BYTES) / "ray"),  # Ray opens it to everybody
                 )
             break
         except Exception as error:  # the same here: ports, memory, a read-only folder, …
@@ -174,17 +174,13 @@ def secure_token() -> None:
         return
     path = _token_path()
     try:
-        _create_token(path)
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        write_private(path, secrets.token_hex(TOKEN_BYTES).encode(), replace=False)
     except FileExistsError:
         _tighten(path)
     except OSError as error:
         way_out = "let RAY_AUTH_TOKEN_PATH name a file in a folder of yours"
         raise Unavailable("Ray's token must have a file", f"{path}: {error.strerror}", way_out) from error
-
-
-def session_parent() -> Path:
-    """Return the folder of sessions of Ray, which Ray opens to everybody, inside one that only this user enters."""
-    return temporary_folder(MAX_PARENT_BYTES) / "ray"
 
 
 @contextmanager
@@ -215,11 +211,6 @@ def _token_path() -> Path:
     path = temporary_folder() / "auth_token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
     return path
-
-
-def _create_token(path: Path) -> None:
-    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    write_private(path, secrets.token_hex(TOKEN_BYTES).encode(), replace=False)
 
 
 def _tighten(path: Path) -> None:

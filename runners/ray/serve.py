@@ -118,35 +118,29 @@ def serve_application(
     taken or the cluster does not start.
     """
     with RayCluster(address):
-        server = _start_server(build, host, port)
+        actor: Any = ray.remote(HttpServer)
+        actor = actor.options(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **ON_HEAD)
+        server = actor.remote(build, host, port)
+        try:
+            problem = str(ray.get(server.problem.remote(), timeout=START_TIMEOUT_S))
+        except Exception as error:  # Ray raises many types here; each of them means that it does not serve
+            problem = str(error)
+        if problem:
+            ray.kill(server)
+            way_out = "choose another --port, or look at the log of the cluster"
+            raise Unavailable("the service must be able to start", f"{host}:{port}: {problem}", way_out)
         try:
             ready()
             _log.debug("listening:\n  %s", "\n  ".join(port_lines()))
-            _wait_for_signal()
+            stopped = threading.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopped.set())
+            stopped.wait()
         finally:
-            _stop_server(server)
-
-
-def _start_server(build: Callable[[], Any], host: str, port: int) -> Any:
-    actor: Any = ray.remote(HttpServer)
-    actor = actor.options(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **ON_HEAD)
-    server = actor.remote(build, host, port)
-    try:
-        problem = str(ray.get(server.problem.remote(), timeout=START_TIMEOUT_S))
-    except Exception as error:  # Ray raises many types here; each of them means that it does not serve
-        problem = str(error)
-    if problem:
-        ray.kill(server)
-        way_out = "choose another --port, or look at the log of the cluster"
-        raise Unavailable("the service must be able to start", f"{host}:{port}: {problem}", way_out)
-    return server
-
-
-def _stop_server(server: Any) -> None:
-    with suppress(Exception):  # the cluster may be gone by then
-        ray.get(server.stop.remote(), timeout=STOP_TIMEOUT_S)
-    with suppress(Exception):
-        ray.kill(server)
+            with suppress(Exception):  # the cluster may be gone by then
+                ray.get(server.stop.remote(), timeout=STOP_TIMEOUT_S)
+            with suppress(Exception):
+                ray.kill(server)
 
 
 def application_of(build: Callable[[], Any]) -> Any:
@@ -157,7 +151,14 @@ def application_of(build: Callable[[], Any]) -> Any:
     from ray import serve  # noqa: PLC0415  # a second to import
 
     def application() -> Any:  # Serve takes only plain functions for builders
-        _listen_on_node_only()
+        # Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces.
+        from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
+
+        replica: Any = module
+        add_port = replica.add_port_to_grpc_server
+        node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        address = f"[{node}]:0" if ":" in node else f"{node}:0"
+        replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
         return build()
 
     settings: dict[str, Any] = {
@@ -167,21 +168,3 @@ def application_of(build: Callable[[], Any]) -> Any:
         "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()
-
-
-def _listen_on_node_only() -> None:
-    """Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces."""
-    from ray.serve._private import replica as module  # noqa: PLC0415  # there is no setting for it
-
-    replica: Any = module
-    add_port = replica.add_port_to_grpc_server
-    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    address = f"[{node}]:0" if ":" in node else f"{node}:0"
-    replica.add_port_to_grpc_server = lambda server, _everywhere: add_port(server, address)
-
-
-def _wait_for_signal() -> None:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    stopped.wait()

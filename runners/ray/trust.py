@@ -14,11 +14,6 @@ _METHODS = {True: "/ray.rpc.RayletDriver/ClusterInfo", False: "/ray.rpc.NodeInfo
 _PATIENCE_S = 5.0
 
 
-def insecure_clusters_allowed() -> bool:
-    """Whether the user accepts clusters without authentication."""
-    return os.environ.get(INSECURE_VARIABLE) == "1"
-
-
 def require_authentication(address: str) -> None:
     """Raise InvalidInput if the cluster at HOST:PORT or ray://HOST:PORT answers somebody without a token.
 
@@ -28,7 +23,7 @@ def require_authentication(address: str) -> None:
     if answers is None and not _has_token():
         way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH=FILE to the token of the cluster"
         raise Unavailable("this Ray cluster needs a token", address, way_out)
-    if answers and not insecure_clusters_allowed():
+    if answers and os.environ.get(INSECURE_VARIABLE) != "1":
         rule = (
             "a Ray cluster must authenticate its users: without that, anybody who reaches it runs code in it and here"
         )

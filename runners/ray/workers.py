@@ -194,7 +194,13 @@ class RayWorkers:
         for reference, call in list(self._running.items()):
             if now_s > call.deadline_s:
                 del self._running[reference]
-                self._give_up(reference, call)
+                late = TimeoutError(f"no answer within {call.limit_s:.0f} s")
+                if call.measurer is None:
+                    ray.cancel(reference, force=True)
+                    call.future.set_result(build_failure(late))
+                else:
+                    self._replace(call.measurer)
+                    call.future.set_result(run_failure(late))
         if any(one.node for one in self._measurers) or not self._measurements:
             self._started_s = now_s
         elif now_s - self._started_s > START_TIMEOUT_S:
@@ -253,15 +259,6 @@ class RayWorkers:
             self._measurements.appendleft(call)
         else:
             call.future.set_result(run_failure(failure))
-
-    def _give_up(self, reference: Any, call: _Call) -> None:
-        late = TimeoutError(f"no answer within {call.limit_s:.0f} s")
-        if call.measurer is None:
-            ray.cancel(reference, force=True)
-            call.future.set_result(build_failure(late))
-        else:
-            self._replace(call.measurer)
-            call.future.set_result(run_failure(late))
 
     def _new_measurer(self, away_from: str = "") -> _Measurer:
         """Start an actor on any suitable node but `away_from`. Those that hold nothing are spread over the nodes."""

@@ -455,17 +455,14 @@ def make_workers(
         "alone": section.capabilities.is_live,
         "make_builder": partial(shared_builder, home),
     }
-    has_cluster = address or os.environ.get("RAY_ADDRESS") or _is_in_ray()
+    has_cluster = (
+        address or os.environ.get("RAY_ADDRESS") or ("ray" in sys.modules and bool(sys.modules["ray"].is_initialized()))
+    )
     if has_cluster or section.config.uses_cluster or needs.gpus or needs.resources or needs.labels:
         from chorale.runners.ray.workers import RayWorkers  # noqa: PLC0415 - Ray takes a second
 
         return partial(RayWorkers, make_runner, campaign.parallel, address, needs=needs, **measuring)
     return partial(LocalWorkers, make_runner, min(campaign.parallel, os.cpu_count() or 1), **measuring)
-
-
-def _is_in_ray() -> bool:
-    """Whether this process has a connection to a cluster."""
-    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:

@@ -37,16 +37,6 @@ def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTria
     return len(best) >= 2 or (faster and not campaign.one_winner)
 
 
-def contest_rules(launches: int) -> ContestRules:
-    """Return when contests of at most so many launches are looked at: after four, then twice as many each time."""
-    batches = []
-    count = FIRST_BATCH
-    while count < launches:
-        batches.append(count)
-        count *= 2
-    return ContestRules(batches=(*batches, launches))
-
-
 @dataclass(slots=True)
 class FinalRound:
     """Compares the programs of a launch at its end."""
@@ -93,7 +83,13 @@ class FinalRound:
         """Return a contest for each size among those that may be best there."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
-        rules = contest_rules(self.campaign.final.launches)
+        # When contests of at most so many launches are looked at: after four, then twice as many each time.
+        batches = []
+        count = FIRST_BATCH
+        while count < self.campaign.final.launches:
+            batches.append(count)
+            count *= 2
+        rules = ContestRules(batches=(*batches, self.campaign.final.launches))
         contests = []
         for index, size_bytes in enumerate(self.campaign.sizes):
             near = contender_indices(gains[:, index], deviation, self.campaign.final.contenders)

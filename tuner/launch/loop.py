@@ -201,11 +201,6 @@ class BuiltTrial(PendingTrial):
         """Trials with equal keys share a measurement."""
         return run_key(self.built.program_id, self.candidate)
 
-    @property
-    def sizes_done(self) -> int:
-        """How many sizes were measured."""
-        return 0 if self.so_far is None else len(self.so_far.results[self.trial_id])
-
     def with_more(self, measurement: base.Measurement) -> BuiltTrial:
         """Return the trial after the next size was measured."""
         if self.so_far is None:
@@ -472,7 +467,7 @@ class TrialLoop:
         """Measure all sizes of a trial, or the next one where a pruner decides after each."""
         with self._overhead.timed(progress.ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
-            prunes, step = self._search.prunes, trial.sizes_done
+            prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
             race = None if prunes else self._requests.race(trial.trial_id, self._measured.values(), self._controls)
             request = self._requests.run(programs, trial.number, race, beside=trial.beside)
             if prunes:
@@ -493,7 +488,10 @@ class TrialLoop:
         return each or self._controls.is_due(len(self._measured))
 
     def _on_measured(self, trial: BuiltTrial, outcome: base.Outcome) -> None:
-        self._require_runner(outcome)
+        # Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded.
+        if isinstance(outcome, base.RunFailure) and outcome.kind == base.FailureKind.UNAVAILABLE and not self._measured:
+            rule = f"the {self._campaign.runner.kind} runner must work here"
+            raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
         if isinstance(outcome, base.Measurement) and self._nodes.have_changed(outcome.environment):
             self._controls = controls_of(())
             if not trial.beside:  # its baselines were measured elsewhere
@@ -557,12 +555,6 @@ class TrialLoop:
         final = FinalRound(self._campaign, self._topology, self._store, self._workers, self._requests)
         if (comparison := final.compare(runnable, self._next_number, self._clocks.monotonic_s)) is not None:
             self._store.add(replace(comparison, trials=len(trials)))
-
-    def _require_runner(self, outcome: base.Outcome) -> None:
-        """Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded."""
-        if isinstance(outcome, base.RunFailure) and outcome.kind == base.FailureKind.UNAVAILABLE and not self._measured:
-            rule = f"the {self._campaign.runner.kind} runner must work here"
-            raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
         """Run a step of the search; a storage, or its `part`, that stops working ends the launch with a message.

@@ -253,7 +253,9 @@ class Campaigns:
         """
         campaign, profile, _ = self.checked(document, caller)
         self._require_own_name(campaign.name, caller)
-        self._require_idle(caller)
+        for name in self._store.campaigns_of(caller.name):
+            if self._launches.state(name)[0] == LaunchState.RUNNING:
+                raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
         self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         changes = {"tracking": tracking, "prior": self._visible_prior(campaign.prior, caller)}
@@ -390,11 +392,6 @@ class Campaigns:
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
         if exists and owner != caller.name and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", name, "choose another `name`")
-
-    def _require_idle(self, caller: Caller) -> None:
-        for name in self._store.campaigns_of(caller.name):
-            if self._launches.state(name)[0] == LaunchState.RUNNING:
-                raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
 
 
 def _status(actor: DetachedActor) -> LaunchStatus:

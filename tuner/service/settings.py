@@ -61,17 +61,12 @@ class ServerSettings(BaseModel):
         return section
 
 
-def settings_file(home: Home) -> Path:
-    """Return where `chorale serve` looks for settings."""
-    return home.service / "settings.yaml"
-
-
 def load_settings(path: str | None, home: Home) -> ServerSettings:
     """Return the settings in the file at `path`, by default in that of `home`, which may be missing.
 
     InvalidInput for a broken file, and for one that other users may write: it says what is started.
     """
-    file = settings_file(home) if path is None else Path(path)
+    file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():
         return ServerSettings()
     require_private(file)

@@ -254,7 +254,11 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
         show(text[shown:])
         shown = len(text)
         if not is_unfinished(state):
-            return _code_left(job) if state == FORGOTTEN else _exit_code(state, code)
+            return (
+                _code_left(job)
+                if state == FORGOTTEN
+                else (INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1))
+            )
         time.sleep(_POLL_S)
 
 
@@ -273,10 +277,6 @@ def _state_at_last(job_id: str) -> tuple[str, int]:
 def is_unfinished(state: str) -> bool:
     """Whether a job in this state runs, or will."""
     return state in _UNFINISHED
-
-
-def _exit_code(state: str, code: int) -> int:
-    return INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1)
 
 
 def _code_left(job: SubmittedJob) -> int:

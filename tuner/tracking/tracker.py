@@ -253,10 +253,10 @@ class Tracker:
         self.start()
         return self._thread.submit(lambda: operation(self._require_mlflow()))
 
-    def trial(self, record: TrialRecord) -> None:
-        """Upload a finished trial, in the background."""
+    def trial(self, _record: TrialRecord) -> None:
+        """Upload the trials that have finished, in the background."""
         self.start()
-        self._thread.submit(self._upload, record)
+        self._thread.submit(self._upload)
 
     def finish(
         self,
@@ -309,11 +309,9 @@ class Tracker:
         """The store, for use after `finish`; None if it cannot be reached."""
         return None if self._problem else self._mlflow
 
-    def _upload(self, record: TrialRecord) -> None:
-        if self._problem is None:
-            self._guarded(self._upload_and_show, record)
-        elif self._clock() >= self._again_s:
-            self._guarded(self._catch_up, list(self._store.trials))
+    def _upload(self) -> None:
+        if self._problem is None or self._clock() >= self._again_s:
+            self._guarded(self._upload_missing, list(self._store.trials), COURSE_STEP, self._problem is not None)
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         """Take one step; if it fails, remember why and when to try again."""
@@ -387,32 +385,22 @@ class Tracker:
         self._runs[record.trial_id] = RunState(run_id, finished=True)
         self._seconds += self._clock() - began_s
 
-    def _upload_and_show(self, record: TrialRecord) -> None:
-        self._upload_trial(record)
-        self._show_course(list(self._store.trials), COURSE_STEP)
+    def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
+        """Upload the trials that MLflow does not have, as far as is known, or as it says where it `opens` again.
 
-    def _show_course(self, trials: Sequence[TrialRecord], at_least: int) -> None:
-        """Tell the parent run of the best so far, once there are `at_least` more trials."""
-        if len(trials) - self._shown_trials < at_least:
-            return
-        points = best_so_far(trials, self._shown_trials)
-        self._require_mlflow().log(self._parent_run_id, points)
-        self._shown_trials = len(trials)
-
-    def _catch_up(self, trials: Sequence[TrialRecord]) -> None:
-        """Upload the trials that MLflow does not have."""
-        self._open()
+        The parent run is told of the best so far, once there are `course_step` more trials.
+        """
+        if opens or not self._parent_run_id:
+            self._open()
         for record in trials:
             self._upload_trial(record)
+        if len(trials) - self._shown_trials >= course_step:
+            self._require_mlflow().log(self._parent_run_id, best_so_far(trials, self._shown_trials))
+            self._shown_trials = len(trials)
 
     def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
-        if self._failures or not self._parent_run_id or self._store.is_resumed:
-            self._catch_up(trials)
-        else:
-            for record in trials:
-                self._upload_trial(record)
+        self._upload_missing(trials, 1, bool(self._failures) or self._store.is_resumed)
         mlflow = self._require_mlflow()
-        self._show_course(trials, 1)
         mlflow.log(self._parent_run_id, summary_of(trials))
         compared = final.results if final else {}
         for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may have lost a trial

@@ -142,7 +142,12 @@ class PlanningProcesses:
                 is_usable = not isinstance(error, _TooCostly)
                 raise
             finally:
-                self._give_back(pool, is_usable)
+                with self._lock:
+                    is_usable = is_usable and not self._closed
+                    if is_usable:
+                        self._idle.append(pool)
+                if not is_usable:
+                    pool.shutdown(wait=False, kill_workers=True)
             return value
 
     def close(self) -> None:
@@ -166,14 +171,6 @@ class PlanningProcesses:
             if self._idle:
                 return self._idle.pop()
         return ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
-
-    def _give_back(self, pool: ProcessPoolExecutor, is_usable: bool) -> None:
-        with self._lock:
-            is_usable = is_usable and not self._closed
-            if is_usable:
-                self._idle.append(pool)
-        if not is_usable:
-            pool.shutdown(wait=False, kill_workers=True)
 
     def _too_costly(self, value: str) -> InvalidInput:
         limit = f"{self._seconds:g} s and {self._memory_bytes / 2**30:.1f} GiB"
